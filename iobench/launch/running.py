@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
-import re
 import secrets
 import shutil
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.run_directory import RunDirectory, next_run_path, run_name
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (
     RUN_DETAIL,
@@ -224,19 +222,12 @@ def _join(
 
 
 def _default_path(command: Sequence[str], job: JobRank) -> Path:
-    folder, name = Path("iobench-runs"), _name(command)
+    name = _name(command)
     if job.world_size > 1:
         # All launchers of a job must find the same one, without talking to each other.
-        return folder / f"{name}-{hashlib.sha256(job.token.encode()).hexdigest()[:8]}"
-    folder.mkdir(exist_ok=True)
-    for number in itertools.count(1):
-        path = folder / f"{name}-{number}"
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("unreachable")
+        code = hashlib.sha256(job.token.encode()).hexdigest()[:8]
+        return Path("iobench-runs") / f"{run_name(name)}-{code}"
+    return next_run_path(name)
 
 
 def _name(command: Sequence[str]) -> str:
@@ -244,8 +235,7 @@ def _name(command: Sequence[str]) -> str:
     found = next((word for word in command if word.endswith((".py", ".sh"))), None)
     if found is None and "-m" in command[1:-1]:
         found = command[command.index("-m") + 1]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(found or command[0]).name)
-    return name.removesuffix(".py").removesuffix(".sh").strip("-.") or "run"
+    return Path(found or command[0]).name.removesuffix(".py").removesuffix(".sh")
 
 
 def _environment(

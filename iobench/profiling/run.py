@@ -7,13 +7,9 @@ report says is computed from it.
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
-import platform
-import re
 import secrets
 import shlex
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -23,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from iobench.cpus import available_cpus
 from iobench.datasets.baselines import Stream
 from iobench.datasets.contract import PlannedDataset
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.native import NativeLoader
@@ -53,8 +48,8 @@ from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
-from iobench.recording.run_directory import RunDirectory
-from iobench.recording.this_process import cpu_model
+from iobench.recording.run_directory import RunDirectory, next_run_path
+from iobench.recording.this_process import machine
 from iobench.sources.opening import Source, open_source
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.limits.kept import limits_of_files
@@ -414,7 +409,7 @@ def _document(
         "store": one.store,
         "split": config.split,
         "windows": one.windows,
-        "machine": _machine(),
+        "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
         "iobench_version": version("iobench"),
         "command": shlex.join(mask_words(config.command)),
         "files_hint": str(source.files[0].parent) if source.files else "",
@@ -438,37 +433,13 @@ def _chunks(config: RunConfig, source: Source, one: Prepared) -> dict[str, Any] 
     return {**asdict(found), "targets": mask_words(config.targets), "options": named}
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "cpus": available_cpus(),
-        "cpu_model": cpu_model(),
-        "memory_nbytes": psutil.virtual_memory().total,
-    }
-
-
 def _new_run_path(config: RunConfig, dataset: str) -> Path:
     """Return ``--out``, else the first free ``iobench-runs/NAME-N`` below the working folder."""
     if config.out is not None:
         if config.out.exists() and (not config.out.is_dir() or any(config.out.iterdir())):
             raise OptionError(f"--out {config.out}: is there already; name a new folder")
         return config.out
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset).strip("-.") or "run"
-    parent = Path("iobench-runs")
-    for number in itertools.count(1):
-        path = parent / f"{name}-{number}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be made ({error.strerror}); name a writable folder with --out"
-            ) from error
-        break
-    return path
+    return next_run_path(dataset)
 
 
 def _run_progress(

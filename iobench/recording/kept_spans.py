@@ -1,4 +1,7 @@
-"""How much of its spans a run keeps one by one: the bound, and files of ended workers within it."""
+"""How much of its spans a run keeps one by one: the bound, and files of ended workers within it.
+
+What reads span files is loaded where it is used: most recordings read none.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import span_file as layout
 from iobench.recording.folding import Fold
-from iobench.recording.span_reader import read_head, read_span_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +74,8 @@ def day_line(day_nbytes: int, kept_nbytes: int) -> str:
 
 def written_nbytes(folder: Path, rank: int) -> int:
     """Return what a training process and its workers have written, but for space in reserve."""
+    from iobench.recording.span_reader import read_head
+
     found = 0
     for path in folder.glob("*.spans"):
         try:
@@ -137,6 +141,8 @@ class EndedWorkers:
 
     def _new(self) -> list[tuple[Path, int]]:
         """Return the files of workers that have ended since, oldest first, with their bytes."""
+        from iobench.recording.span_reader import read_head
+
         found = []
         for path in (path for folder in self._folders for path in folder.glob("*.spans")):
             if path.name in self._others or path.name in self._ended:
@@ -199,6 +205,8 @@ class EndedWorkers:
         return path
 
     def _fold_file(self, name: str) -> bool:
+        from iobench.recording.span_reader import read_span_files
+
         path = next((folder / name for folder in self._folders if (folder / name).exists()), None)
         if path is None:
             return False  # removed by somebody

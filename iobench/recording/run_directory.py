@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from iobench.recording.recorder import Recorder
 from iobench.recording.stopped import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
 
-__all__ = ["RunDirectory"]
+__all__ = ["RunDirectory", "next_run_path", "run_name"]
 
 RUN_VERSION: Final = 1
 
@@ -61,16 +62,28 @@ class RunDirectory:
             If it cannot be written, or holds a run already.
         """
         path = Path(path).absolute()
-        if (path / "run.json").exists():
+        run = cls._make(path, config, spool)
+        if run is None:
             raise _holds_a_run(path)
+        return run
+
+    @classmethod
+    def _make(cls, path: Path, config: dict[str, Any], spool: Path | None) -> RunDirectory | None:
+        """Make the directory and its ``run.json``; None where it has one, or just got one."""
+        if (path / "run.json").exists():
+            return None
         try:
             (path / "spans").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _cannot_make(path, error) from error
         chosen = spools.choose_spool(path, spool)
-        run = cls(path, {**config, "version": RUN_VERSION})
-        run.update(spool=None if chosen is None else {"path": str(chosen), "host": host_name()})
-        return run
+        where = None if chosen is None else {"path": str(chosen), "host": host_name()}
+        run = cls(path, {**config, "spool": where, "version": RUN_VERSION})
+        if run._write_first():
+            return run
+        if chosen is not None:
+            chosen.rmdir()
+        return None
 
     @classmethod
     def join(
@@ -119,18 +132,9 @@ class RunDirectory:
         cls, path: Path, config: dict[str, Any], token: str, spool: Path | None
     ) -> RunDirectory | None:
         """Make or join this very directory; None if it holds the run of another job."""
-        try:
-            (path / "spans").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _cannot_make(path, error) from error
-        if not (path / "run.json").exists():
-            chosen = spools.choose_spool(path, spool)
-            where = None if chosen is None else {"path": str(chosen), "host": host_name()}
-            run = cls(path, {**config, "job": token, "spool": where, "version": RUN_VERSION})
-            if run._write_first():
-                return run
-            if chosen is not None:
-                chosen.rmdir()
+        made = cls._make(path, {**config, "job": token}, spool)
+        if made is not None:
+            return made
         run = cls.open(path)
         return run if token and run.config.get("job") == token else None
 
@@ -260,6 +264,32 @@ class RunDirectory:
     def span_files(self) -> list[Path]:
         """Return the span files that are home, by name."""
         return sorted(self.spans_path.glob("*.spans"))
+
+
+def run_name(text: str) -> str:
+    """Return what to call a run of something, in signs that every file system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "run"
+
+
+def next_run_path(text: str) -> Path:
+    """Make the next ``iobench-runs/<run_name>-N``.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be made.
+    """
+    name = run_name(text)
+    for number in itertools.count(1):
+        path = Path("iobench-runs") / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_make(path, error) from error
+        return path
+    raise AssertionError("unreachable")
 
 
 def _holds_a_run(path: Path) -> StorageError:

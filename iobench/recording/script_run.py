@@ -1,28 +1,25 @@
-"""What the run of a user's script is called, and what ``run.json`` says of it."""
+"""What ``run.json`` says of the run of a user's script."""
 
 from __future__ import annotations
 
-import itertools
 import os
-import platform
 import re
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cpus import available_cpus
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError
 from iobench.masking import mask_words
 from iobench.recording.kept_spans import keep_nbytes
-from iobench.recording.this_process import cpu_model, host_name
+from iobench.recording.this_process import machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.recording.job import JobRank
 
-__all__ = ["checked_steps", "command_line", "new_run_path", "script_document"]
+__all__ = ["checked_steps", "command_line", "script_document"]
 
 KERNEL_MODULE: Final = "ipykernel_launcher"
 """What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
@@ -56,7 +53,7 @@ def script_document(
         "detail": detail,
         "digests": digests,
         "keep_nbytes": keep_nbytes(),
-        "machine": _machine(),
+        "machine": machine(),
     }
 
 
@@ -86,37 +83,3 @@ def command_line(environ: Mapping[str, str] = os.environ) -> list[str]:
     if KERNEL_MODULE in words:
         return ["notebook", *filter(None, [Path(environ.get(NOTEBOOK_NAME, "")).name])]
     return words
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "host": host_name(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "cpus": available_cpus(),
-        "cpu_model": cpu_model(),
-    }
-
-
-def new_run_path() -> Path:
-    """Make the next ``iobench-runs/<script>-N``.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made.
-    """
-    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script).strip("-.") or "run"
-    for number in itertools.count(1):
-        path = Path("iobench-runs") / f"{name}-{number}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be made ({error.strerror}); name a writable folder"
-            ) from error
-        return path
-    raise AssertionError("unreachable")

@@ -24,11 +24,10 @@ from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
 from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.script_run import (
     checked_steps,
     command_line,
-    new_run_path,
     script_document,
 )
 from iobench.recording.this_process import host_name
@@ -176,7 +175,7 @@ class Recording:
             self._join(_current)
             return self
         run = RunDirectory.join(
-            new_run_path() if self._path is None else self._path,
+            next_run_path(_script_name()) if self._path is None else self._path,
             script_document(
                 command_line(), self.job, steps=self.steps, detail=self.detail, digests=self.digests
             ),
@@ -568,6 +567,10 @@ def _load_xxhash() -> None:
     from iobench.recording.canonical import load_xxhash  # only recordings with digests need it
 
     load_xxhash()
+
+
+def _script_name() -> str:
+    return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
 
 
 def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:

@@ -7,13 +7,16 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from iobench.cpus import available_cpus
 
 __all__ = [
     "ProcessIoReader",
     "boot_id",
     "cpu_model",
     "host_name",
+    "machine",
     "name_in_files",
     "peak_memory_nbytes",
     "read_process_io",
@@ -50,6 +53,17 @@ def cpu_model() -> str:
     # Arm's kernels tell numbers alone.
     numbers = " ".join(names.get(f"CPU {what}", "") for what in ("implementer", "part"))
     return names.get("model name") or numbers.strip() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Return what ``run.json`` says of this machine."""
+    return {
+        "host": host_name(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": available_cpus(),
+        "cpu_model": cpu_model(),
+    }
 
 
 def boot_id() -> str:
