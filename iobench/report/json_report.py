@@ -18,7 +18,6 @@ from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
 from iobench.report.storage_json import storage_to_json
 from iobench.report.subject_sections import job_figures
-from iobench.report.utilisation_lines import digests_to_json, utilisation_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -130,8 +129,6 @@ def _run(report: RunReport) -> dict[str, Any]:
             report.storage, tuple(process.name for process in report.who), report.trace
         ),
         "storage_limit": limit_to_json(report),
-        "mlperf_utilisation": utilisation_to_json(report.utilisation),
-        "digests": digests_to_json(report.samples),
     }
     return _completed(document, report.exposure)
 

@@ -37,7 +37,6 @@ from iobench.report.sentences import (
     starts_sentence,
     verdict_sentence,
 )
-from iobench.report.utilisation_lines import utilisation_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -392,7 +391,6 @@ def phases_section(report: RunReport) -> Section:
             Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script)),
             _phase_table(exposure),
             *_epoch_table(report.epochs),
-            *sentences(utilisation_lines(report.utilisation)),
         ),
         is_folded=True,
     )

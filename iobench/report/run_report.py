@@ -13,9 +13,7 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.payoffs import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.storage.view import storage_figures
-from iobench.analysis.utilisation import utilisation
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
@@ -28,9 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
     from iobench.analysis.run import RankRun, Run
-    from iobench.analysis.samples_seen import SamplesSeen
     from iobench.analysis.storage.storage_figures import StorageFigures
-    from iobench.analysis.utilisation import Utilisation
     from iobench.profiles.contents import Process
     from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace
@@ -77,10 +73,6 @@ class RunReport:
         What storage did; None for one of many ranks.
     trace : StorageTrace or None
         What a tracer saw of it.
-    utilisation : Utilisation or None
-        By the formula of MLPerf Storage.
-    samples : SamplesSeen or None
-        Digests of what was delivered; None for one of many ranks.
     epochs : tuple of EpochFigures
         Epoch by epoch; empty for one of many ranks.
     way : MeasuredWay or None
@@ -106,8 +98,6 @@ class RunReport:
     who: tuple[Process, ...] = field(default=(), metadata=HIDDEN)
     storage: StorageFigures | None = field(default=None, metadata=HIDDEN)
     trace: StorageTrace | None = field(default=None, metadata=HIDDEN)
-    utilisation: Utilisation | None = field(default=None, metadata=HIDDEN)
-    samples: SamplesSeen | None = field(default=None, metadata=HIDDEN)
     way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
     epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
@@ -190,8 +180,6 @@ def _report(found: RankRun, *, slim: bool) -> RunReport:
         who=found.profile.processes,
         storage=None if slim else storage_figures(found),
         trace=found.trace,
-        utilisation=utilisation(found) if measured.has_consumer else None,
-        samples=None if slim else samples_seen([found]),
         way=measured_way(found, runs),
         figures={each.name: each.figures(found) for each in installed_subjects()},
         epochs=() if slim else tuple(epoch_figures(found)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.utilisation import mean_utilisation
 from iobench.report import script_lines, units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -18,7 +17,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.utilisation_lines import utilisation_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +36,6 @@ MOST_LOADERS: Final = 16
 
 def job_section(job: JobExposure, reports: Sequence[RunReport]) -> Section:
     """Return what a job waited for, rank by rank."""
-    known = [each.utilisation for each in reports if each.utilisation is not None]
     return Section(
         "job",
         "All training processes",
@@ -47,7 +44,6 @@ def job_section(job: JobExposure, reports: Sequence[RunReport]) -> Section:
             *sentences(script_lines.missing_rank_lines(job), "caution"),
             *_heat_map(job),
             *_rank_table(job),
-            *sentences(utilisation_lines(mean_utilisation(known))),
         ),
     )
 

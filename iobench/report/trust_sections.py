@@ -16,7 +16,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.utilisation_lines import digest_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +83,5 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
 
 def trust_section(report: RunReport) -> Section:
     """Return what the figures leave out, and what measuring took."""
-    told = lines.measurement_lines(report)
-    told += digest_lines(report.samples, report.exposure.whole)
-    return Section("trust", "How far to trust these figures", sentences(told), is_folded=True)
+    told = sentences(lines.measurement_lines(report))
+    return Section("trust", "How far to trust these figures", told, is_folded=True)

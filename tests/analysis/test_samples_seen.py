@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from schedules import Sketch
 
 from iobench.analysis.run import Run
-from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
-from iobench.analysis.samples_seen import samples_seen
 from iobench.recording.digests import TABLE_DTYPE, DigestTable
+from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
+from iobench.subjects.samples.figures import samples_seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,6 @@ from tiny_pipeline import COSTS, tiny_pipeline
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
-from iobench.analysis.samples_seen import samples_seen
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
@@ -27,6 +25,8 @@ from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
 from iobench.recording.digests import DigestLog
 from iobench.recording.run_directory import RunDirectory
+from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
+from iobench.subjects.samples.figures import samples_seen
 from iobench.torch import DataLoader
 from iobench.torch.loader import TorchLoader
 

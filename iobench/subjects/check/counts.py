@@ -14,11 +14,11 @@ import numpy as np
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.sample_counts import samples_by_delivery
-from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import halves, stage_keys
+from iobench.subjects.samples.figures import samples_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import Blocks, Interval, block_ratio, paired_ratio
-from iobench.analysis.samples_compared import compare_seen
 from iobench.analysis.step_sums import (
     BUSY,
     EXPOSED,
@@ -30,12 +29,13 @@ from iobench.subjects.compare.comparable import (
     withheld,
 )
 from iobench.subjects.compare.measured import OF_MACHINE, MeasuredRun, measure_run, total_of
+from iobench.subjects.compare.samples_compared import compare_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.figures import Window
-    from iobench.analysis.samples_compared import SamplesComparison
+    from iobench.subjects.compare.samples_compared import SamplesComparison
 
 __all__ = [
     "BETWEEN",

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.run import Run
-from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
-from iobench.analysis.utilisation import mean_utilisation, utilisation
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.report.facts import RunFacts
 from iobench.report.units import seconds
-from iobench.report.utilisation_lines import utilisation_to_json
+from iobench.subjects.samples.figures import samples_seen
+from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from iobench.analysis.figures import Exposure, PartExposure, Window
-    from iobench.analysis.samples_seen import SamplesSeen
-    from iobench.analysis.utilisation import Utilisation
+    from iobench.subjects.samples.figures import SamplesSeen
+    from iobench.subjects.utilisation.figures import Utilisation
 
 __all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
 
@@ -90,7 +89,7 @@ class MeasuredRun:
     config: Mapping[str, Any] = field(metadata=HIDDEN)
     facts: RunFacts = field(metadata=HIDDEN)
     exposures: tuple[Exposure, ...] = field(metadata=HIDDEN)
-    utilisation: Utilisation | None = field(metadata=HIDDEN)
+    utilisation: Utilisation | None = field(metadata=key("mlperf_utilisation"))
     sums: Mapping[Window, StepSums | None] = field(metadata=HIDDEN)
     seen: SamplesSeen = field(metadata=HIDDEN)
     unclosed: tuple[str, ...] = field(metadata=HIDDEN)
@@ -116,11 +115,6 @@ class MeasuredRun:
     def whole(self) -> PartFigures | None:
         """All that was kept of the run."""
         return _part_figures(self.sums["whole"])
-
-    @figure
-    def mlperf_utilisation(self) -> dict[str, Any] | None:
-        """As the report of a run has it."""
-        return utilisation_to_json(self.utilisation)
 
     def parts(self, window: Window) -> tuple[PartExposure, ...]:
         """Return a part of the run of those ranks that have it."""
@@ -179,8 +173,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
                 n_cells.setdefault(window, len(part.stretches["steps"]))
             sums.append(part)
         exposures.append(measured.exposure.without_waits())
-        if measured.exposure.has_consumer and (one := utilisation(measured)) is not None:
-            used.append(one)
+        used.append(utilisation(measured))
         unclosed += [each.name for each in measured.processes if not each.closed]
         damaged += [each.name for each in measured.processes if each.damaged]
     facts = RunFacts.from_config(run.config)
@@ -191,7 +184,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         config=run.config,
         facts=facts,
         exposures=tuple(exposures),
-        utilisation=mean_utilisation(used) if used else None,
+        utilisation=mean_utilisation(used),
         sums={window: _joined(each) for window, each in parts.items()},
         seen=samples_seen(run),
         unclosed=tuple(unclosed),

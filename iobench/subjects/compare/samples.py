@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.samples_compared import SamplesVerdict
 from iobench.report import units
 from iobench.report.document import Sentence
-from iobench.report.utilisation_lines import digest_text
+from iobench.subjects.compare.samples_compared import SamplesVerdict
 
 if TYPE_CHECKING:
-    from iobench.analysis.samples_compared import FirstDifference, SamplesComparison
+    from iobench.subjects.compare.samples_compared import FirstDifference, SamplesComparison
 
 __all__ = ["samples_sentences"]
 
@@ -79,13 +78,8 @@ def _first(first: FirstDifference, a: str, b: str) -> str:
     sample = "of unknown number" if first.sample < 0 else units.count(first.sample)
     where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
     told = [
-        f"{digest_text(digest)} in batch {batch} of {name}"
-        if digest is not None
-        else f"not found in {name}"
-        for name, batch, digest in (
-            (a, first.batch_a, first.digest_a),
-            (b, first.batch_b, first.digest_b),
-        )
+        f"{digest} in batch {batch} of {name}" if digest is not None else f"not found in {name}"
+        for name, batch, digest in zip((a, b), first.batches, first.digests, strict=True)
     ]
     return f"First that differs: sample {sample}, {where}: {', '.join(told)}."
 

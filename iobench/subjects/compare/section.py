@@ -306,7 +306,7 @@ def _n_batches(run: ComparedRun) -> int:
 def _utilisation(run: ComparedRun) -> float | None:
     """Return the mean of the runs; None where one has none."""
     found = [member.utilisation for member in run.members]
-    known = [each.fraction for each in found if each is not None and each.n_counted]
+    known = [each.fraction for each in found if each is not None]
     told = [fraction for fraction in known if fraction is not None]
     return sum(told) / len(told) if len(told) == len(found) else None
 

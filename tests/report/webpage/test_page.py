@@ -67,6 +67,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "Bytes and rates",
         "Start-up, fill, steady state, end",
         "What storage did",
+        "MLPerf Storage",
         "Machine and configuration",
         "How far to trust these figures",
         "How to read this page",

@@ -1,13 +1,14 @@
-"""Which samples a run delivered, in which order, by their digests; and whether two runs agree."""
+"""Which samples a run delivered, in which order, by their digests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.json_keys import HIDDEN, figure
 from iobench.recording.digests import TABLE_DTYPE
 
 if TYPE_CHECKING:
@@ -17,12 +18,79 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["DIGEST_KEY", "EpochSamples", "SamplesSeen", "samples_seen"]
+__all__ = [
+    "DIGEST_KEY",
+    "EpochDigest",
+    "EpochSamples",
+    "SampleDigests",
+    "SamplesSeen",
+    "sample_digests",
+    "samples_seen",
+]
 
 Integers = NDArray[np.int64]
 DIGEST_KEY: Final = np.dtype([("high", "<u8"), ("low", "<u8")])
 """A digest as NumPy sorts it."""
 HALF: Final = 32
+DIGESTING: Final = {"verify:digest", "other:digest"}
+"""Where digests are made: in loading processes, or by the loop while the accelerator computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDigest:
+    """What one loader delivered in one epoch.
+
+    Parameters
+    ----------
+    loader : int or None
+        Its number; None for the one of ``iobench profile``.
+    epoch : int
+        The pass over the samples.
+    n_samples : int
+        With a digest.
+    is_complete : bool
+        Whether all of the pass was delivered and recorded.
+    digest : str or None
+        Of all its samples in any order, in 32 hexadecimal digits; None where one of them is not
+        known.
+    """
+
+    loader: int | None
+    epoch: int
+    n_samples: int
+    is_complete: bool
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleDigests:
+    """What a run delivered by its digests, which are equal where samples are.
+
+    Parameters
+    ----------
+    n_samples : int
+        Delivered, with a digest.
+    n_unknown_batches : int
+        Delivered, of which some sample has none.
+    n_damaged : int
+        Records of digests that cannot be read.
+    epochs : tuple of EpochDigest
+        By loader, then epoch.
+    spent_ns, wall_ns : int
+        What digests took of all processes, and how long the run was.
+    """
+
+    n_samples: int
+    n_unknown_batches: int
+    n_damaged: int
+    epochs: tuple[EpochDigest, ...]
+    spent_ns: int = field(metadata=HIDDEN)
+    wall_ns: int = field(metadata=HIDDEN)
+
+    @figure
+    def hash(self) -> str:
+        """The function that makes a digest of a sample."""
+        return "xxh3_128"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +179,33 @@ class SamplesSeen:
     def n_unknown_batches(self) -> int:
         """Batches delivered of which some sample has no digest."""
         return sum(each.n_unknown_batches for each in self.epochs)
+
+
+def sample_digests(run: RankRun) -> SampleDigests | None:
+    """Return what a training process delivered by digests; None where none were asked for."""
+    seen = samples_seen([run])
+    if not seen.recorded:
+        return None
+    whole = run.exposure.whole
+    spent = [(row.stage, row.busy_ns) for row in whole.stages]
+    spent += [(row.stage, row.busy_ns) for row in whole.compute_stages]
+    return SampleDigests(
+        n_samples=seen.n_samples,
+        n_unknown_batches=seen.n_unknown_batches,
+        n_damaged=seen.n_damaged,
+        epochs=tuple(
+            EpochDigest(
+                loader=None if each.loader < 0 else each.loader,
+                epoch=each.epoch,
+                n_samples=len(each),
+                is_complete=each.is_complete,
+                digest=None if each.digest is None else f"{each.digest:032x}",
+            )
+            for each in seen.epochs
+        ),
+        spent_ns=sum(busy_ns for stage, busy_ns in spent if stage in DIGESTING),
+        wall_ns=whole.wall_ns,
+    )
 
 
 def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.samples_seen import SamplesSeen, samples_seen
 from iobench.json_keys import HIDDEN, figure, key
+from iobench.subjects.samples.figures import SamplesSeen, samples_seen
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
-    from iobench.analysis.samples_seen import EpochSamples
+    from iobench.subjects.samples.figures import EpochSamples
 
 __all__ = [
     "FirstDifference",

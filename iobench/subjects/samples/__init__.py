@@ -1,0 +1,1 @@
+"""Which samples a run delivered, in which order, by their digests."""

@@ -1,0 +1,1 @@
+"""What share of the time accelerators computed, by the formula of MLPerf Storage."""
