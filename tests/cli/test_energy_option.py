@@ -120,10 +120,11 @@ def test_of_a_machines_launchers_the_first_one_reads(local_rank: str, reads: boo
 
 SIGNALLED = """
 import os, signal, sys
-signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 os.kill(os.getppid(), signal.SIGUSR1)
-signal.pause()
+sys.exit(7 if signal.sigtimedwait({signal.SIGUSR1}, 60) else 1)
 """
+"""Blocked until it is waited for: one that comes just before a `signal.pause` is never told."""
 
 
 def test_signals_to_the_launcher_still_reach_the_command() -> None:
