@@ -41,10 +41,12 @@ __all__ = [
     "Section",
     "Sentence",
     "Share",
+    "Sign",
     "SignedShare",
     "Style",
     "Table",
     "WattHours",
+    "properties",
     "sentences",
 ]
 
@@ -53,6 +55,8 @@ NOT_APPLICABLE: Final = "-"
 
 Style = Literal["", "strong", "caution", "good", "fair", "bad"]
 """How a sentence is meant; the last three are the colours of a verdict."""
+Sign = Literal["", "passed", "failed", "undecided"]
+"""What became of something that could fail: a sign before the words that say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class Sentence:
 
     text: str
     style: Style = ""
+    sign: Sign = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +331,8 @@ class Document:
         Whether only pages that show one part at a time show it: most ranks of a job.
     figures : callable, optional
         Makes the figures for machines, as ``--json`` writes them, for pages that carry them.
+    sign : str
+        What became of it, where it could fail.
     """
 
     title: str
@@ -334,6 +341,7 @@ class Document:
     key: str = ""
     is_spare: bool = False
     figures: Callable[[], Mapping[str, Any]] | None = None
+    sign: Sign = ""
 
 
 class Renderer(Protocol):
@@ -346,3 +354,12 @@ class Renderer(Protocol):
 def sentences(texts: Iterable[str], style: Style = "") -> tuple[Sentence, ...]:
     """Return a sentence for each text."""
     return tuple(Sentence(text, style) for text in texts)
+
+
+def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
+    """Return a table without headings: each row a name and what there is to say of it.
+
+    A row without a name goes on with what is said of the one above.
+    """
+    cells = tuple(rows)
+    return Table(title, (Column(""),) * max(map(len, cells), default=2), cells)

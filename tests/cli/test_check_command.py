@@ -174,7 +174,7 @@ def test_a_summary_goes_to_stdout_or_is_added_to_a_file(
 ) -> None:
     assert main(["check", "--markdown", *COMMANDS]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("## iobench check: passed\n\n**passed: time of two commands")
+    assert told.startswith("## ✅ iobench check: passed\n\n✅ **passed: time of two commands")
     assert "python a_b.py" in told  # no emphasis inside a word
     assert r"'\<old>.py'" in told
     summary = tmp_path / "summary.md"

@@ -336,6 +336,7 @@ def test_a_page_with_hostile_names(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {"svg", "rect", "table"} <= set(seen.tags)
     assert not {"link", "img", "iframe"} & set(seen.tags)
     assert set(seen.addresses) <= {"href"}
+    assert "uPlot" not in page.read_text()  # nothing is drawn by a script
     assert f"read:{HOSTILE}" in seen.words
     bars = re.findall(r'<svg class="bar".*?</svg>', page.read_text(), re.DOTALL)
     found_bars = [re.findall(r'<rect class="(\w+)" x="([\d.]+)"', bar) for bar in bars]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import ProfileError
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
-from iobench.report.renderers.quantities import said, spelled
+from iobench.report.renderers.quantities import said, signed, spelled
 from iobench.report.webpage import shell
 from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import plain
@@ -48,6 +48,7 @@ class HtmlRenderer:
             "number": _number,
             "rows": _rows,
             "said": _figure,
+            "signed": signed,
             "spelled": spelled,
             "tone": _tone,
         }
@@ -59,7 +60,8 @@ class HtmlRenderer:
             raise ProfileError("no run to report: expected at least one profile with spans")
         parts = document.parts or (document,)
         payloads = {_number(part): made for part in parts if (made := _timeline(part)) is not None}
-        styles, scripts = shell.styles(), shell.scripts()
+        drawn = any(_drawings(each) for each in (document, *document.parts))
+        styles, scripts = shell.styles(drawn=drawn), shell.scripts(drawn=drawn)
         return self._template.render(
             policy=shell.policy(styles, scripts),
             styles=styles,
@@ -78,13 +80,13 @@ def _number(part: Document) -> str:
     return part.key.rpartition("-")[2]
 
 
+def _drawings(part: Document) -> list[Drawing]:
+    blocks = (block for section in part.sections for block in section.blocks)
+    return [block for block in blocks if isinstance(block, Drawing)]
+
+
 def _timeline(part: Document) -> TimelinePayload | None:
-    for section in part.sections:
-        for block in section.blocks:
-            if isinstance(block, Drawing) and block.name == TIMELINE:
-                payload: TimelinePayload = block.data()
-                return payload
-    return None
+    return next((each.data() for each in _drawings(part) if each.name == TIMELINE), None)
 
 
 def _not_drawn(payload: TimelinePayload) -> Iterator[str]:

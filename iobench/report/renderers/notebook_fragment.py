@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from iobench.report.document import Command, HeatMap, KeyFigures, Lines, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shades, spelled
+from iobench.report.renderers.quantities import key_sentence, shades, signed, spelled
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class NotebookRenderer:
 
 def _document(document: Document) -> Iterator[str]:
     if document.title:
-        yield _div(document.title, "font-weight:600;font-size:14px;margin-top:.4em")
+        title = signed(document.title, document.sign)
+        yield _div(title, "font-weight:600;font-size:14px;margin-top:.4em")
     for section in document.sections:
         yield from _section(section)
     for number, part in enumerate(document.parts):
@@ -75,7 +76,7 @@ def _block(block: Block) -> Iterator[str]:
                 css = "margin:.3em 0;font-weight:600"
             if block.style in COLOURS:
                 css += f";border-left:4px solid {COLOURS[block.style]};padding-left:8px"
-            yield _div(block.text, css)
+            yield _div(signed(block.text, block.sign), css)
         case KeyFigures():
             yield from (_div(key_sentence(each), "margin:0") for each in block.figures)
         case Table():

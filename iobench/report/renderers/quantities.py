@@ -27,9 +27,9 @@ from iobench.report.document import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iobench.report.document import Cell, HeatMap, KeyFigure, Table
+    from iobench.report.document import Cell, HeatMap, KeyFigure, Sign, Table
 
-__all__ = ["SpelledTable", "key_sentence", "said", "shades", "spelled"]
+__all__ = ["SpelledTable", "key_sentence", "said", "shades", "signed", "spelled"]
 
 WORDS: Final[Mapping[type[Quantity], Callable[[Any], str]]] = {
     ByteRate: units.byte_rate,
@@ -47,6 +47,7 @@ WORDS: Final[Mapping[type[Quantity], Callable[[Any], str]]] = {
     WattHours: units.watt_hours,
 }
 SHADES: Final = " .:-=+*#%@"
+SIGNS: Final[Mapping[Sign, str]] = {"passed": "\u2705", "failed": "\u274c", "undecided": "\u2754"}
 
 
 def said(cell: Cell) -> str:
@@ -55,6 +56,16 @@ def said(cell: Cell) -> str:
         return cell
     text = units.UNKNOWN if cell.value is None else WORDS[type(cell)](cell.value)
     return cell.words.format(text)
+
+
+def signed(text: str, sign: Sign, encoding: str = "utf-8") -> str:
+    """Return a text behind its sign, where there is one that the encoding has."""
+    shown = SIGNS.get(sign, "")
+    try:
+        shown.encode(encoding)
+    except UnicodeEncodeError:
+        shown = ""
+    return f"{shown} {text}" if shown else text
 
 
 def key_sentence(key: KeyFigure) -> str:

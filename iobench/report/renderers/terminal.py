@@ -22,13 +22,13 @@ from iobench.report.document import (
     Sentence,
     Table,
 )
-from iobench.report.renderers.quantities import key_sentence, shades, spelled
+from iobench.report.renderers.quantities import key_sentence, shades, signed, spelled
 from iobench.report.wrapping import plain, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.report.document import Block, Document, Section
+    from iobench.report.document import Block, Document, Section, Sign
     from iobench.report.renderers.quantities import SpelledTable
 
 __all__ = ["TerminalRenderer", "page_width"]
@@ -86,7 +86,7 @@ class TerminalRenderer:
     def render(self, document: Document) -> str:
         """Return the whole document; sections of what to try next come last."""
         with self._console.capture() as capture:
-            self._sentence(document.title, "bold")
+            self._sentence(self._signed(document.title, document.sign), "bold")
             self._gap()
             self._sections(document, last=False)
             for part in document.parts:
@@ -116,7 +116,8 @@ class TerminalRenderer:
         """Draw what a terminal can; return whether anything was, so that a gap has to follow."""
         match block:
             case Sentence():
-                self._sentence(block.text, COLOURS.get(block.style, ""))
+                text = self._signed(block.text, block.sign)
+                self._sentence(text, COLOURS.get(block.style, ""))
             case KeyFigures():
                 for figure in block.figures:
                     self._sentence(key_sentence(figure))
@@ -133,6 +134,9 @@ class TerminalRenderer:
             case _:
                 return False
         return True
+
+    def _signed(self, text: str, sign: Sign) -> str:
+        return signed(text, sign, self._console.encoding)
 
     def _gap(self) -> None:
         self._console.print()
@@ -167,6 +171,9 @@ class TerminalRenderer:
         if table.title:
             self._sentence(table.title, "bold", indent=INDENT)
         text = spelled(table)
+        if not text.has_headings:
+            self._properties(text)
+            return
         every = tuple(range(len(table.columns)))
         needed = tuple(at for at in every if not table.columns[at].is_spare)
         looser = (_Look(gap=1), _Look(), _Look(n_lines=3))
@@ -180,6 +187,21 @@ class TerminalRenderer:
         if table.note:
             self._sentence(table.note, indent=INDENT)
             self._gap()
+
+    def _properties(self, text: SpelledTable) -> None:
+        """Draw names beside what is said of them, in lines that break between words alone."""
+        *named, last = range(len(text.names))
+        widths = [_cells_width(text, at) for at in named]
+        hanging = sum(widths) + 2 * len(widths)
+        for row in text.rows:
+            start = "".join(
+                f"{plain(row[at])}{'':{2 + width - cell_len(plain(row[at]))}}"
+                for at, width in zip(named, widths, strict=True)
+            )
+            lines = wrapped(row[last], self._console.width - INDENT - hanging) or [""]
+            for line, before in zip(lines, (start, *[" " * hanging] * len(lines)), strict=False):
+                self._line(f"{'':{INDENT}}{before}{line}".rstrip())
+        self._gap()
 
     def _fits(
         self, text: SpelledTable, columns: Sequence[int], look: _Look, *, least: int | None = None
@@ -209,7 +231,6 @@ class TerminalRenderer:
             padding=(0, look.gap, 0, 0),
             pad_edge=False,
             show_edge=False,
-            show_header=text.has_headings,
         )
         for at, lines in zip(columns, headings, strict=True):
             is_name = at == columns[0]

@@ -54,17 +54,23 @@ TIMELINE_SCRIPTS: Final = (
     "charts.js",
 )
 """Files of ``assets/`` in the order in which a page needs them."""
-STYLES: Final = ("page.css", "dark.css", *TIMELINE_STYLES)
-SCRIPTS: Final = (*TIMELINE_SCRIPTS, "page.js")
+STYLES: Final = ("page.css", "dark.css")
+SCRIPTS: Final = ("page.js",)
 LIGHT: Final = ":root"
 DARK: Final = ':root[data-theme="dark"]'
 UNSET: Final = ":root:not([data-theme])"
 KEPT_SPACE: Final = "\u00a0"
 
 
-def styles() -> tuple[str, ...]:
-    """Return the style sheets, in the order in which the page has them."""
-    texts = tuple(map(_with_kinds, _assets(STYLES)))
+def styles(*, drawn: bool) -> tuple[str, ...]:
+    """Return the style sheets, in the order in which the page has them.
+
+    Parameters
+    ----------
+    drawn : bool
+        Whether scripts draw anything on it, as a timeline; else their sheets are left out.
+    """
+    texts = tuple(map(_with_kinds, _assets((*STYLES, *(TIMELINE_STYLES if drawn else ())))))
     # Where no script runs to set the theme, the system's choice holds.
     unset = next(text for text in texts if text.startswith(DARK)).replace(DARK, UNSET, 1)
     return (*texts, f"@media (prefers-color-scheme: dark) {{\n{unset}\n}}")
@@ -85,9 +91,9 @@ def _with_kinds(text: str) -> str:
     return text
 
 
-def scripts() -> tuple[str, ...]:
-    """Return the scripts, in the order in which the page runs them."""
-    return _assets(SCRIPTS)
+def scripts(*, drawn: bool) -> tuple[str, ...]:
+    """Return the scripts, in the order in which the page runs them; ``drawn`` as of `styles`."""
+    return _assets((*(TIMELINE_SCRIPTS if drawn else ()), *SCRIPTS))
 
 
 def _assets(names: Sequence[str]) -> tuple[str, ...]:

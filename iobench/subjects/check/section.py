@@ -23,7 +23,7 @@ from iobench.subjects.check.gates import (
 )
 
 if TYPE_CHECKING:
-    from iobench.report.document import Style
+    from iobench.report.document import Sign, Style
     from iobench.subjects.check.count_differences import CountDifference, ExpectedCounts
     from iobench.subjects.check.exposed_share import ExposedShare
 
@@ -46,10 +46,10 @@ DOUBTS: Final = {
     Doubt.LOST: "spans were lost, so that waits may be missing",
     Doubt.UNKNOWN: "too much of it has no known cause",
 }
-STYLES: Final[dict[Outcome, Style]] = {
-    Outcome.PASSED: "good",
-    Outcome.REGRESSION: "bad",
-    Outcome.INCONCLUSIVE: "fair",
+SHOWN: Final[dict[Outcome, tuple[Style, Sign]]] = {
+    Outcome.PASSED: ("good", "passed"),
+    Outcome.REGRESSION: ("bad", "failed"),
+    Outcome.INCONCLUSIVE: ("fair", "undecided"),
 }
 MOST_LINES: Final = 40
 IF_MEANT: Final = "if that is meant: --update"
@@ -62,12 +62,13 @@ def check_document(found: Checked) -> Document:
         title=f"iobench check: {found.outcome}",
         sections=tuple(_gate_section(number, gate) for number, gate in enumerate(found.gates)),
         figures=lambda: to_plain(found),
+        sign=SHOWN[found.judged][1],
     )
 
 
 def _gate_section(number: int, gate: Gate) -> Section:
     outcome, doubt = gate.judged
-    told = [Sentence(f"{outcome.word}: {_title(gate)}", STYLES[outcome])]
+    told = [Sentence(f"{outcome.word}: {_title(gate)}", *SHOWN[outcome])]
     told += sentences(_lines(gate))
     if doubt is not None and not isinstance(gate, CountsGate):
         told.append(Sentence(DOUBTS[doubt]))

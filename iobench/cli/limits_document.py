@@ -1,0 +1,136 @@
+"""What ``iobench limits`` says of a probe of storage, as a title and what stands below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Block,
+    ByteRate,
+    Column,
+    Count,
+    Duration,
+    SampleRate,
+    Section,
+    Sentence,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.units import UNKNOWN, byte_rate, count, duration, moment, nbytes, sample_rate
+
+if TYPE_CHECKING:
+    from iobench.report.document import Cell
+    from iobench.storage.file_systems import FileSystem
+    from iobench.storage.limits.figures import ReadFigures, StorageLimits
+    from iobench.storage.striping import FileLayout, StripedPart
+
+__all__ = ["limits_told"]
+
+
+def limits_told(
+    limits: StorageLimits, file_system: FileSystem, layout: FileLayout | None, kept: str
+) -> tuple[str, tuple[Section, ...]]:
+    """Return the title, and what the storage can do.
+
+    Parameters
+    ----------
+    limits : StorageLimits
+    file_system : FileSystem
+        Under the folder that was probed.
+    layout : FileLayout or None
+        How its files are laid out, where that is known.
+    kept : str
+        Where the answer is kept, as a sentence without its full stop.
+    """
+    mount = f" at {limits.mount}" if limits.mount else ""
+    reach = "" if limits.reach == "unknown" else f", {limits.reach}"
+    title = f"{limits.path}: {limits.file_system}{mount}{reach}; host {limits.host}"
+    files = "1 file" if limits.n_files == 1 else f"{count(limits.n_files)} files"
+    like = f", as {limits.like}" if limits.like else ""
+    about: tuple[Block, ...] = (
+        *sentences([f"In doubt: {file_system.doubt}."] if file_system.doubt else [], "caution"),
+        *sentences([file_system.cold, *_layout(layout)]),
+        Sentence(
+            f"Reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
+            f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
+        ),
+    )
+    notes = f" Note: {'; '.join(limits.notes)}." if limits.notes else ""
+    took = (
+        f"Took {duration(limits.spent_ns)}, read {nbytes(limits.read_nbytes)}, "
+        f"wrote nothing.{notes}"
+    )
+    end = sentences([*_others(limits), took, f"{kept[:1].upper()}{kept[1:]}."])
+    return title, (Section("about", "", about), Section("reads", "", (_reads(limits), *end)))
+
+
+def _reads(limits: StorageLimits) -> Table:
+    times = (Column(name, "time") for name in ("median", "90 %", "99 %", "longest"))
+    return Table(
+        "",
+        (
+            *map(Column, ("reads", "threads", "served by", "bandwidth", "reads/s")),
+            *times,
+            Column("cached before"),
+            Column("from storage"),
+        ),
+        tuple(map(_row, limits.reads)),
+    )
+
+
+def _row(figures: ReadFigures) -> tuple[Cell, ...]:
+    named = (f"{figures.order}, {figures.way}", Count(figures.threads))
+    if figures.refused:
+        return (*named, *[NOT_APPLICABLE] * 9)
+    stored = figures.device_nbytes
+    return (
+        *named,
+        figures.served_by,
+        ByteRate(figures.bytes_per_s),
+        SampleRate(figures.reads_per_s),
+        *(map(Duration, figures.latency_ns) if figures.latency_ns else [NOT_APPLICABLE] * 4),
+        Share(figures.resident_fraction),
+        Share(None if stored is None or not figures.nbytes else stored / figures.nbytes),
+    )
+
+
+def _others(limits: StorageLimits) -> Iterator[str]:
+    """Yield what was refused, and what opens and copies take."""
+    for each in limits.reads:
+        if each.refused:
+            yield f"{each.order}, {each.way}, {_threads(each.threads)}: {each.refused}"
+    for opened in limits.opens:
+        if opened.latency_ns:
+            yield (
+                f"Opens: {sample_rate(opened.opens_per_s)}/s by {_threads(opened.threads)}, "
+                f"median {duration(opened.latency_ns[0])}, "
+                f"longest {duration(opened.latency_ns[-1])}; names looked up before"
+            )
+    copies = ", ".join(
+        f"{byte_rate(rate)} by {_threads(threads)}"
+        for threads, rate in limits.memcpy_bytes_per_s.items()
+    )
+    yield f"Copies within memory: {copies or UNKNOWN}"
+
+
+def _layout(layout: FileLayout | None) -> Iterator[str]:
+    if layout is not None:
+        parts = "; ".join(map(_part, layout.parts))
+        yield f"{'New files are laid out' if layout.default else 'Laid out'}: {parts}"
+
+
+def _part(part: StripedPart) -> str:
+    end = "the end" if part.end < 0 else nbytes(part.end)
+    where = "" if part.start == 0 and part.end < 0 else f" from {nbytes(part.start)} to {end}"
+    if part.pattern == "mdt":
+        return f"with the metadata{where}"
+    over = "all targets" if part.stripe_count < 0 else f"{part.stripe_count} targets"
+    over = "1 target" if part.stripe_count == 1 else over
+    return f"stripes of {nbytes(part.stripe_nbytes)} over {over}{where}"
+
+
+def _threads(n: int) -> str:
+    return "1 thread" if n == 1 else f"{n} threads"
