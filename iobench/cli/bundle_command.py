@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
+
 if TYPE_CHECKING:
-    from iobench.bundling.bundle import Bundle
+    from iobench.bundling.bundle import Replacement
 
 __all__ = ["bundle"]
 
@@ -40,6 +42,9 @@ def bundle(
     from iobench.cli.installation import installed_versions
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import IobenchError, OptionError, StorageError
+    from iobench.report.document import properties, sentences
+    from iobench.report.units import count, nbytes
+    from iobench.report.written import write_whole
 
     if show == (out is not None):
         raise OptionError("iobench bundle: expected either -o FILE or --show")
@@ -64,53 +69,33 @@ def bundle(
             f"({error.strerror or error}); set TMPDIR to a folder with room"
         ) from error
     if out is None:
-        _show(made, json=json)
+        print_answer(
+            f"{len(made.replacements)} names would be replaced",
+            properties(map(_row, made.replacements)),
+            *sentences(made.notes),
+            figures={"replacements": made.replacements, "notes": made.notes},
+            json=json,
+        )
         return
-    _write(made, out, json=json)
-    for note in made.notes:
-        screen.note(note)
-
-
-def _show(made: Bundle, *, json: bool) -> None:
-    if json:
-        import json as json_text
-        from dataclasses import asdict
-
-        rows = [asdict(each) for each in made.replacements]
-        typer.echo(json_text.dumps({"replacements": rows, "notes": made.notes}, indent=1))
-        return
-    from iobench.cli.screen import say
-
-    width = max((len(each.pseudonym) for each in made.replacements), default=0)
-    for each in made.replacements:
-        where = "" if each.everywhere else "  (in paths only: also a word of reports)"
-        typer.echo(f"{each.pseudonym:{width}}  {each.kind}: {ascii(each.name)[1:-1]}{where}")
-    for note in made.notes:
-        say(note)
-
-
-def _write(made: Bundle, out: Path, *, json: bool) -> None:
-    from iobench.report.units import count, nbytes
-    from iobench.report.written import write_whole
-
     data = made.packed()
     write_whole(out, data)
-    if json:
-        import json as json_text
-
-        answer = {
+    n_names = count(len(made.replacements))
+    print_answer(
+        f"{out}: {nbytes(len(data))}, {count(len(made.files))} files, {n_names} names replaced; "
+        "look at them with --show before you pass it on",
+        figures={
             "bundle": str(out),
             "nbytes": len(data),
             "files": list(made.files),
             "replaced": made.manifest["replaced"],
             "notes": made.manifest["notes"],
-        }
-        typer.echo(json_text.dumps(answer, indent=1))
-        return
-    from iobench.cli.screen import say
-
-    n_names = count(len(made.replacements))
-    say(
-        f"{out}: {nbytes(len(data))}, {count(len(made.files))} files, {n_names} names replaced; "
-        "look at them with --show before you pass it on"
+        },
+        json=json,
     )
+    for note in made.notes:
+        screen.note(note)
+
+
+def _row(each: Replacement) -> tuple[str, str]:
+    where = "" if each.everywhere else "  (in paths only: also a word of reports)"
+    return each.pseudonym, f"{each.kind}: {ascii(each.name)[1:-1]}{where}"

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
+
 __all__ = ["cache"]
 
 
@@ -26,6 +28,7 @@ def cache(
 ) -> None:
     """List the stand-ins, probes, stores and indexes that iobench made, or remove them."""
     from iobench.errors import MissingFileError
+    from iobench.report.document import Bytes, properties
     from iobench.report.units import nbytes
     from iobench.stores.places import list_items, list_places, remove_item
 
@@ -38,19 +41,25 @@ def cache(
                 raise MissingFileError(f"{path}: iobench made nothing there; see 'iobench cache'")
             remove_item(item)
         items = [item for item in items if item.path.exists()]
-    if json:
-        import json as json_text
-
-        rows = [
-            {"path": str(i.path), "kind": i.kind, "title": i.title, "nbytes": i.nbytes}
-            for i in items
-        ]
-        typer.echo(json_text.dumps({"items": rows}, indent=1))
-        return
-    from iobench.cli.screen import say
-
-    for item in items:
-        say(f"{nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
-        say(f"{'':12}{item.path}")
     total = nbytes(sum(item.nbytes for item in items))
-    typer.echo(f"{len(items)} items, {total}" if items else "nothing: iobench has made no files")
+    rows = [
+        row
+        for item in items
+        for row in ((Bytes(item.nbytes), item.kind, item.title), ("", "", str(item.path)))
+    ]
+    print_answer(
+        f"{len(items)} items, {total}" if items else "nothing: iobench has made no files",
+        *([properties(rows)] if rows else []),
+        figures={
+            "items": [
+                {
+                    "path": str(each.path),
+                    "kind": each.kind,
+                    "title": each.title,
+                    "nbytes": each.nbytes,
+                }
+                for each in items
+            ]
+        },
+        json=json,
+    )

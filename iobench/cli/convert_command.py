@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
 from iobench.cli.source_options import (
     DataDir,
     DatasetOptions,
@@ -134,7 +135,7 @@ def convert(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write samples into a standard container, verified and resumable, or say what it takes."""
-    from iobench.cli.conversion_text import forecast_lines, outcome_lines
+    from iobench.cli.conversion_text import forecast_told, outcome_told
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion.request import ConvertRequest, parse_patch
     from iobench.conversion.running import forecast, run
@@ -181,21 +182,10 @@ def convert(
     screen = TerminalScreen()
     if dry_run:
         prepared, planned = forecast(request, screen)
+        title, told = forecast_told(request, prepared, planned)
         facts = {"kind": "plan", "out": str(request.out), **planned.to_dict()}
-        _print(facts, forecast_lines(request, prepared, planned), json=json)
     else:
         outcome = run(request, screen)
+        title, told = outcome_told(outcome)
         facts = {"kind": "conversion", **outcome.to_dict()}
-        _print(facts, outcome_lines(outcome), json=json)
-
-
-def _print(facts: dict[str, object], lines: list[str], *, json: bool) -> None:
-    import json as json_text
-
-    if json:
-        typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
-        return
-    from iobench.cli.screen import say
-
-    for line in lines:
-        say(line)
+    print_answer(title, *told, figures=facts, json=json)

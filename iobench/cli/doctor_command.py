@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
+
 if TYPE_CHECKING:
     from iobench.cli.installation import Check
+    from iobench.report.document import Section
 
 __all__ = ["doctor"]
 
@@ -34,28 +37,34 @@ def doctor(
     with TerminalScreen().progress("importing"):
         checks = check_extras(extras or known)
         plugins = check_plugins() if not extras or "climetlab" in extras else []
-    if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps(described(checks, plugins), indent=1))
-        return
-    typer.echo(f"iobench {version('iobench')}, Python {platform.python_version()}")
-    typer.echo("extras")
-    _show(checks)
+    sections = [_section("extras", checks)]
     if plugins:
-        typer.echo("CliMetLab plugins of MAELSTROM")
-        _show(plugins)
+        sections.append(_section("CliMetLab plugins of MAELSTROM", plugins))
+    print_answer(
+        f"iobench {version('iobench')}, Python {platform.python_version()}",
+        *sections,
+        figures=described(checks, plugins),
+        json=json,
+    )
 
 
-def _show(checks: list[Check]) -> None:
-    width = max(len(check.name) for check in checks)
+def _section(title: str, checks: list[Check]) -> Section:
+    from iobench.report.document import Command, Section, properties
+
+    rows = []
     for check in checks:
-        typer.echo(f"  {check.name:{width}}  {check.status:7}  {_parts(check)}".rstrip())
-        for package in check.packages:
-            if package.reason and package.version:
-                typer.echo(f"  {'':{width}}           {package.name}: {package.reason}")
-        if check.install:
-            typer.echo(f"  {'':{width}}           {check.install}")
+        rows.append((check.name, check.status, _parts(check)))
+        rows += [
+            ("", "", f"{package.name}: {package.reason}")
+            for package in check.packages
+            if package.reason and package.version
+        ]
+    commands = (
+        Command(check.install, f"{check.name} is {check.status}")
+        for check in checks
+        if check.install
+    )
+    return Section(title, title, (properties(rows), *commands))
 
 
 def _parts(check: Check) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.report.document import Document
+    from iobench.report.document import Block, Document, Section
 
-__all__ = ["print_document", "write_document", "write_text"]
+__all__ = ["print_answer", "print_document", "write_document", "write_text"]
 
 
 def print_document(document: Document, renderer: str = "", *, file: TextIO | None = None) -> None:
@@ -33,6 +34,35 @@ def print_document(document: Document, renderer: str = "", *, file: TextIO | Non
 
     found = find_renderer(renderer) if renderer else TerminalRenderer(file)
     write_text(found.render(document), sys.stdout if file is None else file)
+
+
+def print_answer(
+    title: str,
+    *sections: Section | Block,
+    figures: Mapping[str, Any],
+    json: bool,
+) -> None:
+    """Print what a command found: a title with blocks and sections below, or its figures.
+
+    Parameters
+    ----------
+    title : str
+    *sections : Section or Block
+        Blocks stand in a section without a title.
+    figures : mapping
+        The same for machines.
+    json : bool
+        Whether the figures were asked for.
+    """
+    from iobench.report.document import Document, Section
+    from iobench.report.json_walk import to_plain
+
+    shown = tuple(
+        each if isinstance(each, Section) else Section(f"part-{place}", "", (each,))
+        for place, each in enumerate(sections)
+    )
+    document = Document(title, shown, figures=lambda: to_plain(figures))
+    print_document(document, "json" if json else "")
 
 
 def write_text(text: str, file: TextIO) -> None:

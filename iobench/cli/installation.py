@@ -104,10 +104,6 @@ class Check:
     packages: tuple[Package, ...]
     install: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        return asdict(self)
-
 
 def installed_versions() -> dict[str, Any]:
     """Return what is installed, as ``iobench doctor --json`` prints it."""
@@ -119,8 +115,8 @@ def described(checks: Sequence[Check], plugins: Sequence[Check]) -> dict[str, An
     return {
         "iobench": version("iobench"),
         "python": platform.python_version(),
-        "extras": [check.to_dict() for check in checks],
-        "climetlab_plugins": [check.to_dict() for check in plugins],
+        "extras": [asdict(check) for check in checks],
+        "climetlab_plugins": [asdict(check) for check in plugins],
     }
 
 

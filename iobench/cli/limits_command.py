@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
 from iobench.cli.source_options import split_names
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def limits(
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
     from iobench.cli import Interrupted
+    from iobench.cli.limits_document import limits_told
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.profiling.storage_limits import ANY, measured_limits
     from iobench.remote import is_url
-    from iobench.report.limit_lines import limits_lines
     from iobench.sizes import parse_nbytes
     from iobench.storage.file_systems import file_system_of
     from iobench.storage.striping import layout_of
@@ -71,20 +72,14 @@ def limits(
         raise
     file_system = file_system_of(folder)
     layout = layout_of(folder, file_system)
-    if json:
-        import json as json_text
-
-        answer = {
-            **found.to_dict(),
-            "cold": file_system.cold,
-            "layout": None if layout is None else layout.to_dict(),
-            "kept": done,
-        }
-        typer.echo(json_text.dumps(answer, indent=1))
-        return
-    from iobench.cli.screen import print_lines
-
-    print_lines([*limits_lines(found, file_system, layout), f"{done[:1].upper()}{done[1:]}."])
+    answer = {
+        **found.to_dict(),
+        "cold": file_system.cold,
+        "layout": layout,
+        "kept": done,
+    }
+    title, told = limits_told(found, file_system, layout, done)
+    print_answer(title, *told, figures=answer, json=json)
 
 
 def _threads(text: str) -> tuple[int, ...]:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
+
 __all__ = ["list_"]
 
 
@@ -14,19 +16,17 @@ def list_(
 ) -> None:
     """List the datasets and store formats by the names other commands take."""
     from iobench.registry import SOURCE, dataset_names, format_names
+    from iobench.report.document import Section, properties
 
     datasets = [{"name": name, "title": _title(name)} for name in dataset_names()]
     formats = [SOURCE, *format_names()]
-    if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps({"datasets": datasets, "formats": formats}, indent=1))
-        return
-    width = max((len(row["name"]) for row in datasets), default=0)
-    typer.echo("datasets")
-    for row in datasets:
-        typer.echo(f"  {row['name']:{width}}  {row['title']}")
-    typer.echo("formats\n  " + "\n  ".join(formats))
+    print_answer(
+        "Names that other commands take",
+        Section("datasets", "datasets", (properties((d["name"], d["title"]) for d in datasets),)),
+        Section("formats", "formats", (properties((name,) for name in formats),)),
+        figures={"datasets": datasets, "formats": formats},
+        json=json,
+    )
 
 
 def _title(name: str) -> str:

@@ -150,16 +150,9 @@ def report(
 def _list_runs(folder: Path, *, json: bool) -> None:
     """Print the runs in a folder, newest first, a line each."""
     from iobench.profiles.folders import find_runs
-    from iobench.report.listed_runs import listed_lines, listed_to_json
+    from iobench.report.listed_runs import listed_document
 
-    found = find_runs(folder)
-    if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps(listed_to_json(folder, found), indent=1))
-        return
-    for line in listed_lines(folder, found):
-        typer.echo(line)
+    print_document(listed_document(folder, find_runs(folder)), "json" if json else "")
 
 
 def _stretch(text: str) -> tuple[float, float]:

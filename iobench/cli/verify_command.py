@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.documents import print_answer
 from iobench.cli.source_options import (
     DataDir,
     FilesGlob,
@@ -48,8 +49,8 @@ def verify(
     """Read every byte of a store, compare all checksums, and the samples with their source."""
     import json as json_text
 
-    from iobench.cli.conversion_text import verification_lines
-    from iobench.cli.screen import TerminalScreen, say
+    from iobench.cli.conversion_text import verification_told
+    from iobench.cli.screen import TerminalScreen
     from iobench.conversion.checking import VerifyRequest
     from iobench.conversion.checking import verify as check
     from iobench.errors import StoreError
@@ -74,9 +75,6 @@ def verify(
             facts = {"kind": "verification", "as_written": False, "error": str(error)}
             typer.echo(json_text.dumps(facts, indent=1))
         raise
-    if json:
-        facts = {"kind": "verification", "as_written": True, **found.to_dict()}
-        typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
-        return
-    for line in verification_lines(found):
-        say(line)
+    title, told = verification_told(found)
+    facts = {"kind": "verification", "as_written": True, **found.to_dict()}
+    print_answer(title, *told, figures=facts, json=json)

@@ -1,4 +1,4 @@
-"""A folder of runs as a list: one line for each, and the command that reports one."""
+"""A folder of runs as a list: a row for each, and the command that reports one."""
 
 from __future__ import annotations
 
@@ -6,42 +6,37 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.report.wrapping import plain
+from iobench.report.document import Command, Document, Section, properties
+from iobench.report.units import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.profiles.folders import FoundRun
 
-__all__ = ["listed_lines", "listed_to_json"]
+__all__ = ["listed_document"]
 
 LONGEST: Final = 80
 
 
-def listed_lines(folder: Path, runs: Sequence[FoundRun]) -> Iterator[str]:
-    """Yield the runs: name, when, and what was measured; then how one of them is reported."""
-    yield plain(f"{len(runs)} runs in {folder}, newest first")
-    names = [plain(str(run.path.relative_to(folder))) for run in runs]
-    width = max(map(len, names))
-    for name, run in zip(names, runs, strict=True):
-        yield plain(f"  {name:{width}}  {_when(run) or 'unknown':16}  {_what(run)}")
-    yield plain(f"One of them: {_command(runs[0])}")
+def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
+    """Return the runs: name, when, and what was measured; then how one of them is reported."""
+    rows = ((str(run.path.relative_to(folder)), _when(run) or UNKNOWN, _what(run)) for run in runs)
+    found = (properties(rows), Command(_command(runs[0]), "One of them"))
+    return Document(
+        f"{len(runs)} runs in {folder}, newest first",
+        (Section("runs", "", found),),
+        figures=lambda: {"folder": str(folder), "listed": [_figures(run) for run in runs]},
+    )
 
 
-def listed_to_json(folder: Path, runs: Sequence[FoundRun]) -> dict[str, Any]:
-    """Return the same as values for JSON."""
+def _figures(run: FoundRun) -> dict[str, Any]:
     return {
-        "folder": str(folder),
-        "listed": [
-            {
-                "path": str(run.path),
-                "made": _when(run) or None,
-                "what": _what(run),
-                "command": _command(run),
-            }
-            for run in runs
-        ],
+        "path": str(run.path),
+        "made": _when(run) or None,
+        "what": _what(run),
+        "command": _command(run),
     }
 
 

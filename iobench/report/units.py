@@ -7,6 +7,7 @@ everything. Bytes are decimal, as storage is sold and bandwidth is quoted: 1 GB 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "epochs",
     "fraction",
     "joules",
+    "moment",
     "nanoseconds",
     "nbytes",
     "number",
@@ -69,6 +71,11 @@ def durations(values_ns: Sequence[int | None], *, unit: str | None = None) -> tu
 def seconds(ns: int) -> float:
     """Return nanoseconds as seconds, unrounded: what ``_s`` keys of JSON hold."""
     return ns / 1_000_000_000
+
+
+def moment(wall_ns: int) -> str:
+    """Return a time of day, nanoseconds since 1970, e.g. ``"2026-11-22 10:11 UTC"``."""
+    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def printed_seconds(value_s: float) -> str:

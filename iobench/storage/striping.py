@@ -11,8 +11,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +61,6 @@ class FileLayout:
 
     parts: tuple[StripedPart, ...]
     default: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
 
 
 def layout_of(path: Path, file_system: FileSystem) -> FileLayout | None:

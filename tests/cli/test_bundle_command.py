@@ -52,7 +52,7 @@ def test_what_would_be_replaced_is_shown(run: Path, capsys: pytest.CaptureFixtur
     assert main(["bundle", str(run), "--show"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (mine,) = (line for line in lines if line.endswith(f"user: {USER}"))
-    assert mine.startswith("user-")
+    assert mine.split()[0].startswith("user-")
     assert any(line.endswith("also a word of reports)") for line in lines)
     assert main(["bundle", str(run), "--show", "--json", "--keep", "magrathea"]) == 0
     rows = json.loads(capsys.readouterr().out)["replacements"]

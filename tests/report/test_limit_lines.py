@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 
-from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use, limits_lines
+from iobench.cli.limits_document import limits_told
+from iobench.report.document import Document
+from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use
+from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem
 from iobench.storage.limits.figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
@@ -131,13 +135,14 @@ def test_the_answer_of_a_probe_is_printed_as_it_was_told():
         default=True,
     )
     system = FileSystem(name="ext4", cold="Cold is cold.", doubt="statfs tells nfs")
-    lines = [*limits_lines(LIMITS, system, layout)]
-    assert lines[0] == "/data: ext4 at /data, local; host here"
-    assert lines[1:3] == ["In doubt: statfs tells nfs.", "Cold is cold."]
-    assert "  with the metadata from 0 to 1.05 MB" in lines
-    assert "  stripes of 4.19 MB over 4 targets from 1.05 MB to the end" in lines
-    text = "\n".join(lines)
+    title, blocks = limits_told(LIMITS, system, layout, "kept for /data")
+    assert title == "/data: ext4 at /data, local; host here"
+    text = " ".join(TerminalRenderer(StringIO()).render(Document(title, blocks)).split())
     for words in (
+        "In doubt: statfs tells nfs. Cold is cold.",
+        "New files are laid out: with the metadata from 0 to 1.05 MB; "
+        "stripes of 4.19 MB over 4 targets from 1.05 MB to the end",
+        "Kept for /data.",
         "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
         "random, direct, 8 threads: tmpfs refuses O_DIRECT",
         "16.0 GB/s",
