@@ -74,5 +74,5 @@ def info(
         )
     else:
         raise unknown_name("dataset", target, dataset_names())
-    title, blocks = info_title(facts)
-    print_answer(title, *blocks, figures=facts, json=json)
+    title, told = info_title(facts)
+    print_answer(title, *told, figures=facts, json=json)
