@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import IN_THREADS, SERIAL
-from iobench.analysis.ledger import Ledger, apportion
+from iobench.analysis.ledger import ChargedWork, Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
-from iobench.analysis.span_shares import ChargedWork
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.analysis.time_intervals import overlap_ns
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
@@ -42,8 +41,6 @@ class Attribution:
 
     Parameters
     ----------
-    stages : StageTable
-        The columns of the ledger.
     ledger : Ledger
         Its ``exposed_ns`` rows add up to the waits. Work on a delivery's path counts as its busy
         time, other work as that of the delivery of its own batch; work on batches never
@@ -60,7 +57,6 @@ class Attribution:
         Returns which delivery counts which part of which span as busy time.
     """
 
-    stages: StageTable
     ledger: Ledger
     compute_stage: Integers
     compute_ns: Integers
@@ -68,6 +64,11 @@ class Attribution:
     ready_ns: Integers
     worker_start: NDArray[np.bool_]
     work: Callable[[], ChargedWork]
+
+    @property
+    def stages(self) -> StageTable:
+        """The columns of the ledger."""
+        return self.ledger.stages
 
 
 def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
@@ -87,7 +88,7 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     own_stage, pool_stage, compute_stage = np.split(
         stages.of_span, np.cumsum((len(lanes.own), len(lanes.pool)))
     )
-    ledger = Ledger(len(deliveries), len(stages))
+    ledger = Ledger(len(deliveries), stages)
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
     pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
     own = _Own(lanes, own_stage, stages, deliveries, ledger)
@@ -97,14 +98,17 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     low_ns = np.where(made, np.maximum(asked_ns, ready_ns), asked_ns)
     own.charge(low_ns, _stages_of_rest(deliveries, made, stages, own))
     pool.count()
-    ledger.settle(stages)
+    ledger.settle()
     compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
+    compute_stage = compute_stage[compute.span]
+    compute_delivery = deliveries.at(compute.start_ns)
+    np.add.at(ledger.compute_ns, (compute_delivery, compute_stage), compute.duration_ns)
+    np.add.at(ledger.n_computed, (compute_delivery, compute_stage), 1)
     return Attribution(
-        stages=stages,
         ledger=ledger,
-        compute_stage=compute_stage[compute.span],
+        compute_stage=compute_stage,
         compute_ns=compute.duration_ns,
-        compute_delivery=deliveries.at(compute.start_ns),
+        compute_delivery=compute_delivery,
         ready_ns=ready_ns,
         worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
         work=lambda: ChargedWork.joined(own.work(), pool.work()),

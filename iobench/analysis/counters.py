@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,56 +20,84 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "CountersByDelivery",
-    "DecodesByDelivery",
-    "decode_counters",
-    "estimated_batches",
-    "io_counters",
-    "spans_written_ns",
-    "undecoded_nbytes",
-    "unit_costs_of",
-]
+__all__ = ["Counters", "counters_of", "io_counters"]
+
+COUNTED: Final = (
+    "n_looks", "read_nbytes", "read_unknown", "device_nbytes", "device_unknown", "undecoded_nbytes",
+    "n_decodes", "decoded_nbytes", "used_nbytes", "n_needed", "n_decoded",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class CountersByDelivery:
-    """Bytes read by any means and from the device, -1 in ``device`` where unknown."""
+class Counters:
+    """What was counted for each delivery, in a table; integers, exact.
 
-    delivery: NDArray[np.int64]
-    read: NDArray[np.int64]
-    device: NDArray[np.int64]
+    Parameters
+    ----------
+    table : ndarray, shape (n_deliveries + 1,)
+        With a column for each of `COUNTED`; the last row is of no delivery. Looks at the system's
+        counters, the bytes these say were read and came from the device, and how many do not
+        tell; what read stages handed on as it was stored, mappings too, which no counter of read
+        calls has; counts of chunks decoded, as `Flag.DECODED` has them.
+    estimated : ndarray of bool, shape (n_deliveries,)
+        Whether its batch's time was split as that of others.
+    written_ns : ndarray of float64, shape (n_deliveries,), or None
+        Time spent writing its spans; None where nobody knows what one costs.
+    """
+
+    table: NDArray[Any]
+    estimated: NDArray[np.bool_]
+    written_ns: NDArray[np.float64] | None
+
+    def sums(self, chosen: NDArray[np.bool_]) -> dict[str, int]:
+        """Return the sum of each column over marked deliveries."""
+        rows = self.table[:-1][chosen]
+        return {name: int(rows[name].sum()) for name in COUNTED}
 
 
-@dataclass(frozen=True, slots=True)
-class DecodesByDelivery:
-    """Pairs of counts, as `Flag.DECODED` says: of bytes, or of chunks."""
+def counters_of(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Counters:
+    """Return what was counted for each delivery of a training process."""
+    spans = loop.spans_of(profile)
+    table = np.zeros(len(deliveries) + 1, dtype=[(name, np.int64) for name in COUNTED])
+    place, read, device = io_counters(spans, deliveries)
+    np.add.at(table["n_looks"], place, 1)
+    for name, values in (("read", read), ("device", device)):
+        np.add.at(table[f"{name}_nbytes"], place, values)
+        np.add.at(table[f"{name}_unknown"], place, values < 0)
+    table["undecoded_nbytes"] = _undecoded_nbytes(profile, loop, deliveries)
+    looks = spans[(spans["flags"] & Flag.DECODED) != 0]
+    place, of_bytes = _delivery_of(looks["batch"], deliveries), looks["kind"] == Kind.DECODE
+    np.add.at(table["n_decodes"], place, of_bytes)
+    for name, column, chosen in (
+        ("decoded_nbytes", "nbytes", of_bytes),
+        ("used_nbytes", "cpu_ns", of_bytes),
+        ("n_needed", "nbytes", ~of_bytes),
+        ("n_decoded", "cpu_ns", ~of_bytes),
+    ):
+        np.add.at(table[name], place[chosen], looks[column][chosen])
+    estimated = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
+    return Counters(
+        table,
+        np.isin(deliveries.batch, estimated[estimated >= 0]),
+        _written_ns(spans, _unit_costs(profile, loop), deliveries),
+    )
 
-    delivery: NDArray[np.int64]
-    of_bytes: NDArray[np.bool_]
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
 
+def io_counters(
+    spans: NDArray[Any], deliveries: Deliveries
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the looks at the system's counters among spans.
 
-def io_counters(spans: NDArray[Any], deliveries: Deliveries) -> CountersByDelivery:
-    """Return what was read for each delivery, by the counters among the spans."""
+    Returns
+    -------
+    delivery : ndarray of int64, shape (n_looks,)
+        That each was made for, -1 for none.
+    read, device : ndarray of int64, shape (n_looks,)
+        Bytes read by any means, and from the device; -1 where unknown.
+    """
     spans = spans[io_looks(spans)]
-    return CountersByDelivery(
-        delivery=_delivery_of(spans["batch"], deliveries),
-        read=spans["nbytes"].astype(np.int64),
-        device=spans["cpu_ns"].astype(np.int64),
-    )
-
-
-def decode_counters(spans: NDArray[Any], deliveries: Deliveries) -> DecodesByDelivery:
-    """Return what was decoded for each delivery, by the counters among the spans."""
-    spans = spans[(spans["flags"] & Flag.DECODED) != 0]
-    return DecodesByDelivery(
-        delivery=_delivery_of(spans["batch"], deliveries),
-        of_bytes=spans["kind"] == Kind.DECODE,
-        first=spans["nbytes"].astype(np.int64),
-        second=spans["cpu_ns"].astype(np.int64),
-    )
+    delivery = _delivery_of(spans["batch"], deliveries)
+    return delivery, spans["nbytes"].astype(np.int64), spans["cpu_ns"].astype(np.int64)
 
 
 def _delivery_of(batches: NDArray[Any], deliveries: Deliveries) -> NDArray[np.int64]:
@@ -83,32 +111,23 @@ def _delivery_of(batches: NDArray[Any], deliveries: Deliveries) -> NDArray[np.in
     return np.where(found, delivery, -1)
 
 
-def undecoded_nbytes(
-    profile: Profile, mine: NDArray[np.bool_], deliveries: Deliveries
+def _undecoded_nbytes(
+    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
 ) -> NDArray[np.int64]:
     """Return what read stages handed on as it was stored, by delivery and, last, outside.
 
-    Reads through a mapping are in it, which no counter of read calls has. A span that does not
-    tell its bytes adds nothing, and so does a stage that decodes as well. ``mine`` tells which
-    processes work for the loop.
+    A span that does not tell its bytes adds nothing, and so does a stage that decodes as well.
     """
     reads = find_read_spans(profile)
     spans = profile.spans[reads.rows]
-    chosen = mine[spans["process"]] & ~reads.decoding
+    chosen = loop.mine[spans["process"]] & ~reads.decoding
     total = np.zeros(len(deliveries) + 1, dtype=np.int64)
     place = _delivery_of(spans["batch"][chosen], deliveries)
     np.add.at(total, place, np.maximum(reads.nbytes[chosen], 0))
     return total
 
 
-def estimated_batches(spans: NDArray[Any], deliveries: Deliveries) -> NDArray[np.bool_]:
-    """Return a mark for each delivery of a batch whose time was split as that of others."""
-    batches = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
-    marks: NDArray[np.bool_] = np.isin(deliveries.batch, batches[batches >= 0])
-    return marks
-
-
-def unit_costs_of(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
+def _unit_costs(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
     """Return what a span costs, as the run or its training process measured it."""
     costs = profile.config.get("unit_costs")
     if not isinstance(costs, dict) and loop.process >= 0:
@@ -117,10 +136,9 @@ def unit_costs_of(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | N
     return costs if isinstance(costs, dict) else None
 
 
-def spans_written_ns(
+def _written_ns(
     spans: NDArray[Any], costs: Mapping[str, Any] | None, deliveries: Deliveries
 ) -> NDArray[np.float64] | None:
-    """Return the time spent writing spans by delivery and, last, outside; None where unknown."""
     if costs is None:
         return None
     flags = spans["flags"]
@@ -137,4 +155,4 @@ def spans_written_ns(
         cost[kinds] = number[kinds] * float(costs[name])
     total = np.zeros(len(deliveries) + 1)
     np.add.at(total, deliveries.at(spans["start_ns"]), cost)
-    return total
+    return total[:-1]

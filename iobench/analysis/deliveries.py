@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import repeated_epochs
+from iobench.analysis.epoch_numbers import with_epochs
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY
 from iobench.analysis.rounds import find_rounds
@@ -66,6 +66,17 @@ class Deliveries:
         Whether it is of a script, whose waits tell who made their batches.
     repeated : ndarray of bool
         Whether it is of an epoch of a script as a long training has them: whole, after the first.
+    of_epoch : ndarray of int64
+        The number of its epoch, from 0 where its loader numbers from 0; of all loaders together,
+        while ``epoch`` is what the delivery itself says.
+    of_main : ndarray of bool
+        Whether it is of the loader that trains, made anew for each epoch or not.
+    n_samples : ndarray of int64
+        Samples of its batch; 0 without one, -1 where the batch size is unknown. The last batches
+        of a round may be short: they are counted by their bytes if all before them, of that
+        loader, have the same number of bytes.
+    complete_epochs : frozenset of int
+        Of which all batches were measured.
     main : int
         Number of the loader that trains, as far as that is known; of several that one with most
         batches.
@@ -93,6 +104,10 @@ class Deliveries:
     workers: Integers
     numbered: Marks
     repeated: Marks
+    of_epoch: Integers
+    of_main: Marks
+    n_samples: Integers
+    complete_epochs: frozenset[int]
     main: int
     process: int
     thread: int
@@ -163,16 +178,19 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         workers=workers[rounds.of_wait],
         numbered=numbered,
         repeated=np.zeros(len(batch), dtype=bool),
+        of_epoch=np.zeros(len(batch), dtype=np.int64),
+        of_main=np.zeros(len(batch), dtype=bool),
+        n_samples=np.zeros(len(batch), dtype=np.int64),
+        complete_epochs=frozenset(),
         main=min(loop.loaders, key=lambda number: (number == ONLY, number)),
         process=loop.process,
         thread=loop.thread,
         n_unfinished_rounds=int((~rounds.recorded).sum()),
     )
     numbers = by_importance(found, roles_of_loaders(profile, loop, found))
-    if numbers:
-        found = replace(found, main=numbers[0])
-    # The rounds of iobench profile are turns, not epochs: its workers live on.
-    return replace(found, repeated=repeated_epochs(loop, found)) if profile.is_script else found
+    main = numbers[0] if numbers else found.main
+    found = replace(found, main=main, n_samples=_n_samples(loop, found))
+    return with_epochs(profile, loop, found)
 
 
 def _positions(rounds: Rounds, *, counted: Marks) -> Integers:
@@ -210,3 +228,32 @@ def _phases(position: Integers, batch: Integers, starts: Marks, filled_after: In
     phase[batch < 0] = DRAIN
     phase[starts] = STARTUP
     return phase
+
+
+def _n_samples(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
+    with_batch = deliveries.batch >= 0
+    samples = np.where(with_batch, -1, 0).astype(np.int64)
+    for number in np.unique(deliveries.loader[with_batch]).tolist():
+        batch_size = loop.loaders.get(number, loop.loaders[ONLY]).batch_size
+        if not batch_size:
+            continue
+        rows = np.flatnonzero(with_batch & (deliveries.loader == number))
+        samples[rows] = batch_size
+        last = _last_of_rounds(deliveries.round[rows], max(int(deliveries.workers[rows[0]]), 1))
+        sizes = np.unique(deliveries.nbytes[rows[~last]])
+        if len(sizes) != 1 or sizes[0] <= 0:
+            continue
+        held = deliveries.nbytes[rows] * batch_size
+        short = last & (held > 0) & (held < sizes[0] * batch_size) & (held % sizes[0] == 0)
+        samples[rows[short]] = held[short] // sizes[0]
+    return samples
+
+
+def _last_of_rounds(rounds: Integers, n_last: int) -> Marks:
+    """Mark the last deliveries of each round: one for each process that may end with a rest."""
+    order = np.argsort(rounds, kind="stable")
+    _, first, counts = np.unique(rounds[order], return_index=True, return_counts=True)
+    from_end = np.repeat(first + counts, counts) - np.arange(len(rounds))
+    marks = np.zeros(len(rounds), dtype=bool)
+    marks[order] = from_end <= n_last
+    return marks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,31 +11,45 @@ from numpy.typing import NDArray
 from iobench.analysis.loop import ONLY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
+    from iobench.profiles.contents import Profile
 
-__all__ = [
-    "epoch_of_deliveries",
-    "of_main_loader",
-    "one_loader",
-    "repeated_epochs",
-]
+__all__ = ["with_epochs"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-def epoch_of_deliveries(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
-    """Return the number of each delivery's epoch, from 0 where its loader numbers from 0.
+def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Deliveries:
+    """Return deliveries that know their epochs, which of these are whole, and which come again.
 
-    The loader that trains says, of several that one with most batches; deliveries of others are of
-    the epoch before them in time. Passes that brought no batch, as Keras begins one more after each
-    epoch, are none. Where a script makes its loader anew for each epoch, its loaders are counted
-    instead, and where a loader does not number its epochs, its rounds.
+    The loader that trains says which epoch it is, of several that one with most batches;
+    deliveries of others are of the epoch before them in time. Passes that brought no batch, as
+    Keras begins one more after each epoch, are none. Where a script makes its loader anew for each
+    epoch, its loaders are counted instead, and where a loader does not number its epochs, its
+    rounds.
     """
+    renewed = _renewed(loop, deliveries)
+    found = replace(
+        deliveries,
+        of_main=np.isin(deliveries.loader, [*renewed, deliveries.main]),
+        of_epoch=_numbers(deliveries, renewed),
+    )
+    return replace(
+        found,
+        complete_epochs=_complete(found, profile.config),
+        # The rounds of iobench profile are turns, not epochs: its workers live on.
+        repeated=_repeated(found) if profile.is_script else deliveries.repeated,
+    )
+
+
+def _numbers(deliveries: Deliveries, renewed: Sequence[int]) -> Integers:
     brought = np.unique(deliveries.round[deliveries.batch >= 0])
     main = (deliveries.loader == deliveries.main) & np.isin(deliveries.round, brought)
-    renewed = _renewed(loop, deliveries)
     if len(renewed) > 1:
         main = np.isin(deliveries.loader, renewed)
         told = _in_order(deliveries.loader, main)
@@ -48,25 +63,13 @@ def epoch_of_deliveries(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
     return _filled(told, deliveries.round)
 
 
-def of_main_loader(loop: TrainingLoop, deliveries: Deliveries) -> Marks:
-    """Tell which deliveries are of the loader that trains, made anew or not."""
-    found: Marks = np.isin(deliveries.loader, [*_renewed(loop, deliveries), deliveries.main])
-    return found
-
-
-def one_loader(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
-    """Return each delivery's loader; one made anew for each epoch has one number."""
-    return np.where(of_main_loader(loop, deliveries), deliveries.main, deliveries.loader)
-
-
-def repeated_epochs(loop: TrainingLoop, deliveries: Deliveries) -> Marks:
+def _repeated(deliveries: Deliveries) -> Marks:
     """Tell which deliveries are of epochs as a long training has them: whole, after the first.
 
     An epoch is whole that was recorded from its first batch to its end, or that the training went
     on from to the next one; of under half the batches of the longest it is no epoch like others.
     """
-    of_main = of_main_loader(loop, deliveries)
-    number = epoch_of_deliveries(loop, deliveries)
+    number, of_main = deliveries.of_epoch, deliveries.of_main
     main = of_main & (deliveries.batch >= 0)
     found, counts = np.unique(number[main], return_counts=True)
     if len(found) < 2:
@@ -79,6 +82,37 @@ def repeated_epochs(loop: TrainingLoop, deliveries: Deliveries) -> Marks:
     whole[0] = False
     repeated: Marks = np.isin(number, found[whole])
     return repeated
+
+
+def _complete(deliveries: Deliveries, config: Mapping[str, Any]) -> frozenset[int]:
+    """Return the epochs of which all batches were measured.
+
+    Those with as many batches as the configuration has (none where a batch is more than all
+    samples, and so of several epochs); where it does not tell, those whose round was recorded from
+    its first batch to its end.
+    """
+    number, with_batch = deliveries.of_epoch, deliveries.batch >= 0
+    found, counts = np.unique(number[with_batch], return_counts=True)
+    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
+    if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
+        return frozenset(_full(found, counts, n_samples, batch_size))
+    begun = number[deliveries.of_main & with_batch & (deliveries.position == 0)]
+    ended = number[deliveries.of_main & deliveries.ends_round]
+    return frozenset(found.tolist()) & {*begun.tolist()} & {*ended.tolist()}
+
+
+def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) -> list[int]:
+    """Return the epochs that have all batches.
+
+    An epoch may have one more than fit into it: its last batch is short, or of the next one as
+    well. Whether the last epoch misses that one is told from the epochs before it.
+    """
+    if not len(numbers) or batch_size > n_samples:
+        return []
+    full = counts >= n_samples // batch_size
+    most = int(counts[:-1][full[:-1]].max(initial=0)) or -(-n_samples // batch_size)
+    full[-1] &= bool(counts[-1] >= most)
+    return numbers[full].tolist()  # type: ignore[no-any-return]
 
 
 def _in_order(values: Integers, chosen: Marks) -> Integers:

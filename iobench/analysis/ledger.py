@@ -1,8 +1,9 @@
-"""Busy and exposed time by delivery and stage: what the windows of a run are summed from."""
+"""The one table that every figure of a stage is a sum of: time by delivery and stage."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,43 +14,80 @@ if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
     from iobench.analysis.stages import StageTable
 
-__all__ = ["Ledger", "apportion"]
+__all__ = ["ChargedWork", "Ledger", "apportion"]
 
 Integers = NDArray[np.int64]
+TABLES: Final = (
+    "busy_ns", "exposed_ns", "n_spans", "nbytes", "nbytes_unknown", "cpu_ns", "cpu_unknown",
+    "compute_ns", "n_computed",
+)  # fmt: skip
 
 
 class Ledger:
-    """Tables of one row per delivery and one column per stage; integers, exact.
+    """Tables of one row per delivery (or per process) and one column per stage; exact integers.
 
     The last row takes what belongs to no delivery, so that -1 means "none".
 
     Attributes
     ----------
+    stages : StageTable
+        The columns.
     busy_ns, exposed_ns : ndarray of int64, shape (n_deliveries + 1, n_stages)
+        Work of loading, and what of it was waited for.
     n_spans, nbytes, cpu_ns : ndarray of int64, same shape
     nbytes_unknown, cpu_unknown : ndarray of int64, same shape
         How many spans do not tell.
+    compute_ns, n_computed : ndarray of int64, same shape
+        What the training loop did itself, in whose share of the wall time it began, and in how
+        many pieces.
     """
 
-    __slots__ = (
-        "busy_ns",
-        "cpu_ns",
-        "cpu_unknown",
-        "exposed_ns",
-        "n_spans",
-        "nbytes",
-        "nbytes_unknown",
-    )
+    __slots__ = ("stages", *TABLES)
 
-    def __init__(self, n_deliveries: int, n_stages: int) -> None:
-        shape = (n_deliveries + 1, n_stages)
-        self.busy_ns: Integers = np.zeros(shape, dtype=np.int64)
-        self.exposed_ns: Integers = np.zeros(shape, dtype=np.int64)
-        self.n_spans: Integers = np.zeros(shape, dtype=np.int64)
-        self.nbytes: Integers = np.zeros(shape, dtype=np.int64)
-        self.nbytes_unknown: Integers = np.zeros(shape, dtype=np.int64)
-        self.cpu_ns: Integers = np.zeros(shape, dtype=np.int64)
-        self.cpu_unknown: Integers = np.zeros(shape, dtype=np.int64)
+    busy_ns: Integers
+    exposed_ns: Integers
+    n_spans: Integers
+    nbytes: Integers
+    nbytes_unknown: Integers
+    cpu_ns: Integers
+    cpu_unknown: Integers
+    compute_ns: Integers
+    n_computed: Integers
+
+    def __init__(self, n_deliveries: int, stages: StageTable) -> None:
+        self.stages = stages
+        for name in TABLES:
+            setattr(self, name, np.zeros((n_deliveries + 1, len(stages)), dtype=np.int64))
+
+    def sum(self, by: NDArray[Any], of: str, n_groups: int | None = None) -> Integers:
+        """Sum a table over deliveries.
+
+        Parameters
+        ----------
+        by : ndarray of bool or int64, shape (n_deliveries,)
+            Marks of those to sum, or the group of each from 0; -1 for one that is in none.
+        of : str
+            Which table.
+        n_groups : int, optional
+            Of groups; by default as many as there are.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_stages,) or (n_groups, n_stages)
+            Of marks one sum for each stage, of groups one for each group and stage.
+        """
+        table: Integers = getattr(self, of)
+        if by.dtype == bool:
+            total: Integers = table[np.flatnonzero(by)].sum(axis=0)
+            return total
+        rows = np.flatnonzero(by >= 0)
+        rows = rows[np.argsort(by[rows], kind="stable")]
+        groups, first = np.unique(by[rows], return_index=True)
+        n_groups = int(by.max(initial=-1)) + 1 if n_groups is None else n_groups
+        found = np.zeros((n_groups, table.shape[1]), dtype=np.int64)
+        if len(rows):
+            found[groups] = np.add.reduceat(table[rows], first, axis=0)
+        return found
 
     def count(
         self, spans: NDArray[Any], pieces: Pieces, stage: Integers, delivery: Integers
@@ -75,9 +113,41 @@ class Ledger:
             np.add.at(values, place, np.maximum(known, 0))
             np.add.at(total, place, known < 0)
 
-    def settle(self, stages: StageTable) -> None:
+    def settle(self) -> None:
         """Give stages that are waiting themselves the busy time that was waited for."""
-        self.busy_ns[:, stages.waiting] = self.exposed_ns[:, stages.waiting]
+        waiting = self.stages.waiting
+        self.busy_ns[:, waiting] = self.exposed_ns[:, waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedWork:
+    """Parts of the spans that load, each in the delivery that counts it as busy time.
+
+    Parameters
+    ----------
+    row : ndarray of int64
+        Of the span, in ``Profile.spans``; a span may have several parts.
+    stage : ndarray of int64
+    delivery : ndarray of int64
+        -1 where no delivery counts it.
+    length_ns : ndarray of int64
+        The parts of a span add up to its own time.
+    """
+
+    row: Integers
+    stage: Integers
+    delivery: Integers
+    length_ns: Integers
+
+    @classmethod
+    def joined(cls, *parts: ChargedWork) -> ChargedWork:
+        """Return all parts as one."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("row", "stage", "delivery", "length_ns")
+            )
+        )
 
 
 def apportion(amount: int, weights: list[int]) -> list[int]:

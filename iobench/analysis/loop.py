@@ -102,6 +102,11 @@ class TrainingLoop:
         """Whether its process told of a loader."""
         return any(number != ONLY for number in self.loaders)
 
+    def spans_of(self, profile: Profile) -> NDArray[Any]:
+        """Return the spans of its process, and of those that load for it."""
+        spans = profile.spans
+        return spans if self.mine.all() else spans[self.mine[spans["process"]]]
+
 
 def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
     """Return the training loop of a rank: of a script, the thread that waited most often.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
-from iobench.recording.kinds import Kind, stage_name
+from iobench.analysis.stages import StageTable
+from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, stage_keys
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.profiles.contents import Profile
 
 __all__ = ["ProcessWork", "StageWork", "process_work"]
@@ -73,43 +73,30 @@ def process_work(profile: Profile, *, rank: int | None = None) -> tuple[ProcessW
     in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0
     rounds = (spans["kind"] == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     spans = spans[in_sums & ~rounds]
-    return tuple(
-        ProcessWork(
-            process=who.name,
-            pid=who.pid,
-            host=who.host,
-            rank=who.rank,
-            wall_ns=int(own["end_ns"].max() - own["start_ns"].min()) if len(own) else 0,
-            stages=_stages(profile, own),
-        )
-        for index, who in enumerate(profile.processes)
-        if rank is None or who.rank == rank
-        for own in [spans[spans["process"] == index]]
-    )
-
-
-def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[StageWork, ...]:
-    pieces = leaf_pieces(spans, spans["thread"].astype(np.int64))
-    key = stage_keys(spans)
+    ledger = Ledger(len(profile.processes), StageTable(spans, profile.strings))
+    pieces = leaf_pieces(spans, lane_keys(spans))
+    process, stage = spans["process"][pieces.span], ledger.stages.of_span[pieces.span]
+    ledger.count(spans, pieces, stage, process)
+    np.add.at(ledger.busy_ns, (process, stage), pieces.duration_ns)
     found = []
-    for value in np.unique(key).tolist():
-        kind, label = halves(value)
-        own = key[pieces.span] == value
-        first = own & pieces.first
-        of_first = spans[pieces.span[first]]
-        cpu_ns = pieces.cpu_ns[first]
-        summed = (of_first["flags"] & Flag.SUMMED) != 0
-        found.append(
-            StageWork(
-                stage=stage_name(Kind(kind), profile.strings[label]),
-                busy_ns=int(pieces.duration_ns[own].sum()),
-                n_spans=int(np.where(summed, of_first["pieces"], 1).sum()),
-                nbytes=_known_sum(of_first["nbytes"]),
-                cpu_ns=_known_sum(cpu_ns),
-            )
+    for index, who in enumerate(profile.processes):
+        own = spans[spans["process"] == index]
+        wall_ns = int(own["end_ns"].max() - own["start_ns"].min()) if len(own) else 0
+        if rank is None or who.rank == rank:
+            stages = _stages(ledger, index)
+            found.append(ProcessWork(who.name, who.pid, who.host, who.rank, wall_ns, stages))
+    return tuple(found)
+
+
+def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
+    found = [
+        StageWork(
+            stage=ledger.stages.names[at],
+            busy_ns=int(ledger.busy_ns[row, at]),
+            n_spans=int(ledger.n_spans[row, at]),
+            nbytes=None if ledger.nbytes_unknown[row, at] else int(ledger.nbytes[row, at]),
+            cpu_ns=None if ledger.cpu_unknown[row, at] else int(ledger.cpu_ns[row, at]),
         )
+        for at in np.flatnonzero(ledger.n_spans[row]).tolist()
+    ]
     return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
-
-
-def _known_sum(values: NDArray[Any]) -> int | None:
-    return int(values.sum()) if len(values) and (values >= 0).all() else None

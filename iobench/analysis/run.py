@@ -9,11 +9,10 @@ import numpy as np
 
 from iobench.analysis.attribution import attribute
 from iobench.analysis.deliveries import find_deliveries
-from iobench.analysis.loop import find_loop
+from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
+from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.rank_steps import rank_steps
-from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
-from iobench.analysis.windows import exposure_of, refuse_what_has_no_sum
 from iobench.errors import ProfileError
 from iobench.profiles.folders import run_paths
 from iobench.profiles.reading import RankProfiles
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.figures import Exposure
+    from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rank_steps import RankSteps
     from iobench.profiles.contents import Process, Profile
@@ -106,20 +106,40 @@ class RankRun:
         """Of each delivery the busy and exposed time by stage: the ledger."""
         return attribute(self.profile, self.loop, self.deliveries)
 
+    @property
+    def ledger(self) -> Ledger:
+        """Its time by delivery and stage: what figures are sums of."""
+        return self.attribution.ledger
+
     @cached_property
     def exposure(self) -> Exposure:
         """Who was waited for, of the whole run and its parts."""
-        return exposure_of(self.profile, self.loop, self.deliveries, self.attribution)
+        return exposure_of(self)
+
+    def samples_in(self, chosen: NDArray[np.bool_]) -> int | None:
+        """Return the samples of some batches: by their bytes, else by the batch size.
+
+        ``chosen`` marks deliveries that brought a batch. None where neither is known.
+        """
+        nbytes = self.deliveries.nbytes[chosen]
+        sample_nbytes = self.profile.config.get("sample_nbytes")
+        if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
+            return int(nbytes.sum()) // int(sample_nbytes)
+        samples = self.deliveries.n_samples[chosen]
+        if (samples < 0).any() or not (len(samples) or self.loop.loaders[ONLY].batch_size):
+            return None
+        return int(samples.sum())
 
     @cached_property
     def steps(self) -> RankSteps:
         """What a comparison with other ranks needs."""
         return rank_steps(self.profile, self.loop, self.deliveries)
 
-    @cached_property
+    @property
     def share(self) -> NDArray[np.float64]:
         """What share of each span's own time was waited for, by row of ``profile.spans``."""
-        return share_of_spans(self.profile, self.attribution)
+        _ = self.attribution  # which says why it is not known, where it is not
+        return self.sums.share
 
     @property
     def parts(self) -> Iterator[RankRun]:
@@ -139,7 +159,7 @@ class RankRun:
         """What of each span is counted where, by row of ``profile.spans``; unknown if unsound."""
         if not self.is_sound:
             return unknown_sums(len(self.profile.spans))
-        return sums_of_spans(self.profile, self.deliveries, self.attribution, self.share)
+        return sums_of_spans(self.profile, self.deliveries, self.attribution)
 
 
 class Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.ledger import ChargedWork, Ledger
     from iobench.profiles.contents import Profile
 
 __all__ = ["SpanSums", "sums_of_spans", "unknown_sums"]
@@ -37,7 +38,7 @@ class SpanSums:
         The part of that the training loop waited for. Of a wait of the training loop, all of it;
         waits of other threads are in no figure, and unknown.
     share : ndarray of float64
-        Exposed share of the own time, as `share_of_spans`; also of samples' spans whose
+        Exposed share of the own time, exposed time spread evenly; also of samples' spans whose
         time a summed span counts.
     """
 
@@ -53,39 +54,23 @@ def unknown_sums(n_spans: int) -> SpanSums:
     return SpanSums(unknown[0], unknown[1], unknown[2], np.full(n_spans, np.nan))
 
 
-def sums_of_spans(
-    profile: Profile,
-    deliveries: Deliveries,
-    attribution: Attribution,
-    share: NDArray[np.float64],
-) -> SpanSums:
+def sums_of_spans(profile: Profile, deliveries: Deliveries, attribution: Attribution) -> SpanSums:
     """Return what of each span of one training process is counted where.
 
     The sum of ``busy_ns`` and of ``exposed_ns`` over a stage of work is that stage's of its
     `Exposure.whole`, and the sum of ``exposed_ns`` over its waits is ``wait_ns``. What no span
     covers, as hand-over and gaps of workers, is the difference between the two.
-
-    Parameters
-    ----------
-    profile : Profile
-        Of this training process alone.
-    deliveries : Deliveries
-    attribution : Attribution
-    share : ndarray of float64, shape (n_spans,)
-        Of `share_of_spans`.
     """
-    found = replace(unknown_sums(len(profile.spans)), share=share)
-    ledger, work = attribution.ledger, attribution.work()
-    waiting = attribution.stages.waiting[work.stage]
-    of_work = work.row[~waiting]
-    counted = ~waiting & (work.delivery >= 0)
+    spans, ledger, work = profile.spans, attribution.ledger, attribution.work()
+    found = replace(unknown_sums(len(spans)), share=_shares(spans, ledger, work))
+    loads = ~ledger.stages.waiting[work.stage]
+    of_work, counted = work.row[loads], loads & (work.delivery >= 0)
     of_counted = work.row[counted]
     exposed = _parts(
-        work.delivery[counted] * len(attribution.stages) + work.stage[counted],
+        work.delivery[counted] * len(ledger.stages) + work.stage[counted],
         work.length_ns[counted],
         ledger.exposed_ns[work.delivery[counted], work.stage[counted]],
     )
-    spans = profile.spans
     in_loop = spans["process"] == deliveries.process
     in_loop &= (spans["thread"] == deliveries.thread) & ((spans["flags"] & NOT_SUMMED) == 0)
     # Of the loop's own spans, those that took no time are not among the parts.
@@ -93,7 +78,7 @@ def sums_of_spans(
     for values in (found.self_ns, found.busy_ns, found.exposed_ns):
         values[of_work] = 0
         values[loading] = 0
-    np.add.at(found.self_ns, of_work, work.length_ns[~waiting])
+    np.add.at(found.self_ns, of_work, work.length_ns[loads])
     np.add.at(found.busy_ns, of_counted, work.length_ns[counted])
     np.add.at(found.exposed_ns, of_counted, exposed)
     at = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
@@ -130,3 +115,47 @@ def _scaled(amount: Integers, times: Integers, over: Integers) -> Integers:
     exact = amount.astype(object) * times.astype(object) // over.astype(object)
     found: Integers = exact.astype(np.int64)
     return found
+
+
+def _shares(spans: NDArray[Any], ledger: Ledger, work: ChargedWork) -> NDArray[np.float64]:
+    """Return the exposed share of each span, NaN where it is not known.
+
+    A stage's exposed time in a delivery is spread over its busy time there evenly. Spans without
+    time of their own, those of kinds that are waiting themselves, and what the training loop
+    computes have no share; a sample's span beside a summed one has that one's.
+    """
+    busy_ns = ledger.busy_ns[work.delivery, work.stage]
+    exposed_ns = ledger.exposed_ns[work.delivery, work.stage]
+    waited_for = np.where(
+        work.delivery >= 0, work.length_ns * exposed_ns / np.maximum(busy_ns, 1), 0
+    )
+    loads, n_spans = ~ledger.stages.waiting[work.stage], len(spans)
+    own_ns: NDArray[Any] = np.bincount(work.row[loads], work.length_ns[loads], n_spans)
+    waited_for_ns: NDArray[Any] = np.bincount(work.row[loads], waited_for[loads], n_spans)
+    share = np.full(n_spans, np.nan)
+    np.divide(waited_for_ns, own_ns, out=share, where=own_ns > 0)
+    _share_of_samples(spans, own_ns, waited_for_ns, share)
+    return share
+
+
+def _share_of_samples(
+    spans: NDArray[Any],
+    own_ns: NDArray[Any],
+    waited_for_ns: NDArray[Any],
+    share: NDArray[np.float64],
+) -> None:
+    """Give samples' spans the share of the summed ones of their batch, thread and stage."""
+    flags = spans["flags"]
+    details = np.flatnonzero((flags & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL)
+    sums = np.flatnonzero(((flags & Flag.SUMMED) != 0) & (own_ns > 0))
+    if not len(details) or not len(sums):
+        return
+    names = ["process", "thread", "batch", "kind", "label"]
+    keys = spans[names][np.concatenate((sums, details))]
+    distinct, number = np.unique(keys, return_inverse=True)
+    number = number.reshape(-1)
+    of_sum, of_detail = number[: len(sums)], number[len(sums) :]
+    own = np.bincount(of_sum, own_ns[sums], len(distinct))
+    waited_for = np.bincount(of_sum, waited_for_ns[sums], len(distinct))
+    found = own[of_detail] > 0
+    share[details[found]] = waited_for[of_detail[found]] / own[of_detail[found]]

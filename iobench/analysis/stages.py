@@ -46,15 +46,15 @@ class StageTable:
 
     Attributes
     ----------
-    kinds, labels : tuple
-        Of each stage.
+    kinds, labels, names : tuple
+        Of each stage; its name is ``kind`` or ``kind:label``, as everywhere.
     of_span : ndarray of int64
         The stage of each span given to the constructor.
     waiting : ndarray of bool
         Whether the stage is waiting itself.
     """
 
-    __slots__ = ("_number", "kinds", "labels", "of_span", "waiting")
+    __slots__ = ("_number", "kinds", "labels", "names", "of_span", "waiting")
 
     def __init__(self, spans: NDArray[Any], strings: tuple[str, ...]) -> None:
         keys, number = stages_of(spans, strings)
@@ -64,6 +64,7 @@ class StageTable:
         self._number = {key: number for number, key in enumerate(distinct)}
         self.kinds = tuple(kind for kind, _ in distinct)
         self.labels = tuple(label for _, label in distinct)
+        self.names = tuple(stage_name(*key) for key in distinct)
         numbers = np.array([self._number[key] for key in keys], dtype=np.int64)
         self.of_span = numbers[number] if len(keys) else np.zeros(0, dtype=np.int64)
         self.waiting = np.array([kind in WAITING_KINDS for kind in self.kinds])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.deliveries import STEADY
-from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.analysis.intervals import (
     Blocks,
     Interval,
@@ -17,7 +16,6 @@ from iobench.analysis.intervals import (
     block_ratio,
     paired_ratio,
 )
-from iobench.recording.kinds import stage_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,16 +150,15 @@ def step_sums(measured: RankRun, window: Window, n_cells: int | None = None) -> 
         told = part.nbytes is not None and part.nbytes > 0
         share = nbytes / nbytes.sum() if told else with_batch / with_batch.sum()
         columns["samples"] = part.n_samples * share
-    columns |= _stage_columns(measured, rows)
     epochs = None
     if window == "recurring":
-        epochs = epoch_of_deliveries(measured.loop, deliveries)[rows]
+        epochs = deliveries.of_epoch[rows]
     cell, n_cells = block_of_each(len(rows), epochs, n_cells)
     in_round = deliveries.round[rows]
     n_rounds = int(deliveries.round.max()) + 1
     return StepSums(
-        _summed(columns, cell, n_cells),
-        _summed(columns, in_round, n_rounds),
+        _summed(measured, columns, rows, cell, n_cells),
+        _summed(measured, columns, rows, in_round, n_rounds),
         _times(measured, n_rounds),
         step_memory(columns["wall"]),
     )
@@ -177,23 +174,32 @@ def step_memory(wall: NDArray[np.float64]) -> float:
     return (1 + r) / (1 - r)
 
 
-def _summed(columns: Sums, cell: NDArray[np.int64], n_cells: int) -> Sums:
+def _summed(
+    measured: RankRun,
+    columns: Sums,
+    rows: NDArray[np.int64],
+    cell: NDArray[np.int64],
+    n_cells: int,
+) -> Sums:
+    """Return the sums of columns, and of the ledger's stages, over cells of some deliveries."""
+    found = _in_cells(columns, cell, n_cells)
+    group = np.full(len(measured.deliveries), -1, dtype=np.int64)
+    group[rows] = cell
+    busy, exposed = (measured.ledger.sum(group, of, n_cells) for of in ("busy_ns", "exposed_ns"))
+    for index in np.flatnonzero((busy + exposed).any(axis=0)).tolist():
+        name = measured.ledger.stages.names[index]
+        found[f"{BUSY}{name}"] = busy[:, index].astype(np.float64)
+        found[f"{EXPOSED}{name}"] = exposed[:, index].astype(np.float64)
+    return found
+
+
+def _in_cells(
+    columns: Sums, cell: NDArray[np.int64], n_cells: int
+) -> dict[str, NDArray[np.float64]]:
     return {
         name: np.bincount(cell, values, n_cells).astype(np.float64)
         for name, values in columns.items()
     }
-
-
-def _stage_columns(measured: RankRun, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    attribution = measured.attribution
-    ledger, stages = attribution.ledger, attribution.stages
-    busy, exposed = ledger.busy_ns[rows], ledger.exposed_ns[rows]
-    found = {}
-    for index in np.flatnonzero((busy != 0).any(axis=0) | (exposed != 0).any(axis=0)).tolist():
-        name = stage_name(stages.kinds[index], stages.labels[index])
-        found[f"{BUSY}{name}"] = busy[:, index].astype(np.float64)
-        found[f"{EXPOSED}{name}"] = exposed[:, index].astype(np.float64)
-    return found
 
 
 def _times(measured: RankRun, n_rounds: int) -> RoundTimes:
@@ -239,7 +245,7 @@ def of_turns(sums: StepSums, turns: NDArray[np.int64]) -> StepSums:
     n_cells = len(turns) if len(turns) < MANY_TURNS else MANY_TURNS // 2
     cell = np.arange(len(turns)) * n_cells // len(turns)
     cells = {name: values[turns] for name, values in sums.rounds.items()}
-    return StepSums(_summed(cells, cell, n_cells), {}, None)
+    return StepSums(_in_cells(cells, cell, n_cells), {}, None)
 
 
 def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> Interval:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.diagnosis import Diagnosis
-    from iobench.analysis.epoch_statistics import BatchStatistics, EpochFigures
+    from iobench.analysis.epochs import BatchStatistics, EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure, StageExposure, WaitStatistics
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport

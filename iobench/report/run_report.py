@@ -21,7 +21,7 @@ from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
-    from iobench.analysis.epoch_statistics import EpochFigures
+    from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps

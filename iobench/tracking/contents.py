@@ -18,7 +18,7 @@ from iobench.tracking.names import PREFIX, cut, legal_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis.epoch_statistics import BatchStatistics, EpochFigures
+    from iobench.analysis.epochs import BatchStatistics, EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import LOOP, Script
 
-from iobench.analysis.epoch_statistics import batch_statistics
-from iobench.analysis.epochs import epoch_figures, step_times
+from iobench.analysis.epochs import batch_statistics, epoch_figures, step_times
 from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY
-from iobench.analysis.epoch_numbers import one_loader
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY
@@ -52,7 +51,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
         has `LoaderRule.OPAQUE` and says why in ``reason``.
     """
     profile, loop, seen = run.profile, run.loop, run.deliveries
-    deliveries = replace(seen, loader=one_loader(loop, seen))
+    deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
     numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))
     if not numbers:
         return ()
@@ -193,10 +192,7 @@ class _Parts:
         self.profile, self.loop, self.deliveries = profile, loop, deliveries
         self.numbers = numbers
         self.lanes: Lanes = find_lanes(profile, loop)
-        of_loop = profile.spans
-        if not loop.mine.all():
-            of_loop = of_loop[loop.mine[of_loop["process"]]]
-        self.counters = io_counters(of_loop, deliveries)
+        self.looked_at, self.looked_nbytes, _ = io_counters(loop.spans_of(profile), deliveries)
 
     def run(self, loader: int, frame: _Frame, *, several: bool) -> RecordedRun:
         """Return what one loader did."""
@@ -318,7 +314,7 @@ class _Parts:
     def _read_nbytes(self, rows: Integers, making: Making) -> Integers:
         """Return the bytes read for each batch: as its reads tell, else as the system counted."""
         counted = np.full(len(self.deliveries) + 1, -1, dtype=np.int64)
-        counted[self.counters.delivery] = self.counters.read
+        counted[self.looked_at] = self.looked_nbytes
         return np.where(making.read_nbytes >= 0, making.read_nbytes, counted[rows])
 
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
-from iobench.analysis.epochs import complete_epochs
 from iobench.analysis.storage.access_patterns import access_figures
 from iobench.analysis.storage.byte_ledger import byte_rows
 from iobench.analysis.storage.named_files import NamedFiles
@@ -122,11 +120,8 @@ def _sanity(measured: RankRun, reading: ReadSpans) -> SanityLine | None:
     other loaders, or before the loop, is in none.
     """
     deliveries, spans = measured.deliveries, measured.profile.spans
-    number, main = (
-        epoch_of_deliveries(measured.loop, measured.deliveries),
-        of_main_loader(measured.loop, measured.deliveries),
-    )
-    complete = sorted(complete_epochs(measured, number))
+    number, main = deliveries.of_epoch, deliveries.of_main
+    complete = sorted(deliveries.complete_epochs)
     rows = np.flatnonzero(main & np.isin(number, complete))
     batches = deliveries.batch[rows]
     epoch = np.full(int(deliveries.batch.max(initial=-1)) + 2, -1, dtype=np.int64)

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.recording.kinds import Kind, Trait
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.model import timeline_of
@@ -208,7 +207,7 @@ def _steps(run: Run | RankRun) -> list[dict[str, Any]]:
         with_batch = one.deliveries.batch >= 0 if one.is_sound else np.zeros(0, dtype=bool)
         if not with_batch.any():
             continue
-        epoch = epoch_of_deliveries(one.loop, one.deliveries)[with_batch]
+        epoch = one.deliveries.of_epoch[with_batch]
         numbers, first = np.unique(epoch, return_index=True)
         order = np.argsort(first)
         begins = np.stack((numbers, first), axis=1)[order].tolist()

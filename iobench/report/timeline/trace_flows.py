@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES
-from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.trace_writer import TextPart, as_us, microseconds, texts_of_rows
@@ -153,7 +152,7 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter)
 def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[str]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
     rows = np.flatnonzero(run.deliveries.batch >= 0)
-    epoch = epoch_of_deliveries(run.loop, run.deliveries)[rows]
+    epoch = run.deliveries.of_epoch[rows]
     numbers, first = np.unique(epoch, return_index=True)
     begins = run.deliveries.asked_ns[rows[first]] + moved_ns
     for number, when in zip(numbers.tolist(), begins.tolist(), strict=True):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.loop import ONLY
-from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.errors import ProfileError
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
@@ -156,7 +155,7 @@ class _Tally:
         profile, loop, deliveries = run.profile, run.loop, run.deliveries
         got = deliveries.batch >= 0
         self.batches += int(got.sum())
-        samples = samples_by_delivery(loop, deliveries)[got]
+        samples = deliveries.n_samples[got]
         self._sum("samples", samples, "the batch size is not known")
         self._sum("used_nbytes", deliveries.nbytes[got], "a batch does not tell its bytes")
         spans = profile.spans[loop.mine[profile.spans["process"]]]

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.analysis.epochs import complete_epochs
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag
 from iobench.report.facts import RunFacts
@@ -269,12 +267,11 @@ def _epochs(
     deliveries = run.deliveries
     if not len(deliveries) or not energies:
         return ()
-    number = epoch_of_deliveries(run.loop, run.deliveries)
-    complete = complete_epochs(run, number)
+    number = deliveries.of_epoch
     return tuple(
         EpochEnergy(
             epoch=epoch,
-            complete=epoch in complete,
+            complete=epoch in deliveries.complete_epochs,
             n_batches=int((deliveries.batch[number == epoch] >= 0).sum()),
             kinds=tuple(
                 EpochKind(

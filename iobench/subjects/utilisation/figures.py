@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
 from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind, Trait, stage_name
 
@@ -201,17 +200,16 @@ def _mean(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 def _stretches(run: RankRun) -> Iterator[StepStretch]:
     """Yield the stretches of a run: rounds of the loader that trains, cut where it saved."""
     deliveries, attribution = run.deliveries, run.attribution
-    stages = attribution.stages
-    names = [*map(stage_name, stages.kinds, stages.labels)]
+    names = attribution.stages.names
     saves = np.array([_saves(name) for name in names], dtype=bool)
     besides = _besides(run)
     exposed, others = attribution.ledger.exposed_ns, np.where(saves, 0, besides)
     compute_ns = deliveries.until_ns - deliveries.delivered_ns - besides.sum(axis=1)
     saved = attribution.compute_delivery[saves[attribution.compute_stage]]
-    main = of_main_loader(run.loop, deliveries)
+    main = deliveries.of_main
     is_step = main & (deliveries.batch >= 0)
     is_over = main & (deliveries.ends_round | deliveries.failed)
-    number = epoch_of_deliveries(run.loop, deliveries)
+    number = deliveries.of_epoch
     for one in np.unique(deliveries.round[main]).tolist():
         own = np.flatnonzero(deliveries.round == one)
         in_round = np.arange(own[0], own[-1] + 1)

@@ -1,24 +1,14 @@
-"""The whole run and its steady state: what was attributed delivery by delivery, summed."""
+"""Who was waited for in a run and its parts: sums of the ledger, and what else is told of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.counters import (
-    CountersByDelivery,
-    DecodesByDelivery,
-    decode_counters,
-    estimated_batches,
-    io_counters,
-    spans_written_ns,
-    undecoded_nbytes,
-    unit_costs_of,
-)
+from iobench.analysis.counters import Counters, counters_of
 from iobench.analysis.deliveries import PHASES, STEADY
 from iobench.analysis.figures import (
     ComputeStage,
@@ -31,18 +21,15 @@ from iobench.analysis.figures import (
 )
 from iobench.analysis.loader_roles import roles_of_loaders
 from iobench.analysis.loop import ONLY
-from iobench.analysis.sample_counts import count_samples
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.profiles.contents import TRAINING_PROCESS
-from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import RECORD_NBYTES, Flag
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
-    from iobench.analysis.attribution import Attribution
-    from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.loop import TrainingLoop
+    from iobench.analysis.ledger import Ledger
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
 __all__ = ["exposure_of", "refuse_what_has_no_sum"]
@@ -53,57 +40,6 @@ UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
 MINUTE_NS: Final = 60 * 10**9
 HARDLY_ANY_NBYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Everything a window is a part of."""
-
-    profile: Profile
-    loop: TrainingLoop
-    deliveries: Deliveries
-    attribution: Attribution
-    io: CountersByDelivery
-    undecoded: NDArray[np.int64]
-    decoded: DecodesByDelivery
-    estimated: Marks
-    written_ns: NDArray[np.float64] | None
-    n_lanes: int
-
-
-def exposure_of(
-    profile: Profile, loop: TrainingLoop, deliveries: Deliveries, attribution: Attribution
-) -> Exposure:
-    """Return who a training process waited for, for how long, and what stayed hidden.
-
-    Parameters
-    ----------
-    profile : Profile
-        Of this training process and its loading processes.
-    loop : TrainingLoop
-        Of this profile.
-    deliveries : Deliveries
-        Of this loop.
-    attribution : Attribution
-        Of these deliveries.
-    """
-    of_loop = profile.spans
-    if not loop.mine.all():
-        of_loop = of_loop[loop.mine[of_loop["process"]]]
-    return _figures(
-        _Run(
-            profile=profile,
-            loop=loop,
-            deliveries=deliveries,
-            attribution=attribution,
-            io=io_counters(of_loop, deliveries),
-            undecoded=undecoded_nbytes(profile, loop.mine, deliveries),
-            decoded=decode_counters(of_loop, deliveries),
-            estimated=estimated_batches(of_loop, deliveries),
-            written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
-            n_lanes=_n_lanes(of_loop),
-        )
-    )
 
 
 def refuse_what_has_no_sum(profile: Profile) -> None:
@@ -124,50 +60,46 @@ def refuse_what_has_no_sum(profile: Profile) -> None:
         )
 
 
-def _n_lanes(spans: NDArray[Any]) -> int:
-    """Return how many threads have spans; a device's are written by one of them."""
-    spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
-    return len(np.unique(lane_keys(spans)))
-
-
-def _figures(run: _Run) -> Exposure:
-    profile, loop, deliveries, attribution = run.profile, run.loop, run.deliveries, run.attribution
-    steady = deliveries.phase == STEADY
-    roles = roles_of_loaders(profile, loop, deliveries)
+def exposure_of(run: RankRun) -> Exposure:
+    """Return who a training process waited for, for how long, and what stayed hidden."""
+    profile, loop, deliveries = run.profile, run.loop, run.deliveries
+    counters = counters_of(profile, loop, deliveries)
+    steady, repeated = deliveries.phase == STEADY, deliveries.repeated
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
-    repeated = deliveries.repeated
     return Exposure(
-        whole=_window(run, np.ones(len(deliveries), dtype=bool)),
-        steady=_window(run, steady) if steady.any() else None,
-        recurring=_window(run, repeated) if repeated.any() else None,
+        whole=_part(run, counters, np.ones(len(deliveries), dtype=bool)),
+        steady=_part(run, counters, steady) if steady.any() else None,
+        recurring=_part(run, counters, repeated) if repeated.any() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
-        phases=_phases(deliveries),
+        phases=_phases(run),
         long_waits=find_long_waits(
             profile,
             deliveries,
             workers=main.workers,
             main=deliveries.loader == main.number,
-            ready_ns=attribution.ready_ns,
-            worker_start=attribution.worker_start,
+            ready_ns=run.attribution.ready_ns,
+            worker_start=run.attribution.worker_start,
         ),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=main.workers,
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
-        overhead_once_ns=_once_ns(run),
+        overhead_once_ns=max(
+            (who.once_ns for who in profile.processes if who.once_ns is not None), default=None
+        ),
         day_nbytes=_day_nbytes(profile),
         spans_nbytes=len(profile.spans) * RECORD_NBYTES,
         keep_nbytes=profile.config.get("keep_nbytes"),
         folded=profile.folded,
         missing_workers=profile.missing_workers,
-        loaders=_loaders(loop, deliveries, roles),
+        loaders=_loaders(run),
         other_loops=loop.others,
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
         stopped=_stopped(profile),
         is_script=profile.is_script,
-        job_ns=_job_ns(profile, loop),
+        job_ns=_job_ns(run),
         has_consumer=bool(
             len(deliveries)
             or loop.has_loaders
@@ -194,11 +126,12 @@ def _stopped(profile: Profile) -> str:
     return f"{', '.join(reasons)} in {folder}" if reasons else ""
 
 
-def _job_ns(profile: Profile, loop: TrainingLoop) -> int | None:
+def _job_ns(run: RankRun) -> int | None:
     """Return how long a script's training process ran, as far as it was recorded.
 
     None where its start is not known, or a part of its steps alone was to be recorded.
     """
+    profile, loop = run.profile, run.loop
     told = profile.facts_of(loop.process) if profile.is_script and loop.process >= 0 else None
     if told is None or told.started_ns is None or profile.config.get("steps") is not None:
         return None
@@ -208,10 +141,10 @@ def _job_ns(profile: Profile, loop: TrainingLoop) -> int | None:
     return end_ns - told.started_ns
 
 
-def _loaders(
-    loop: TrainingLoop, deliveries: Deliveries, roles: Mapping[int, str]
-) -> tuple[LoaderExposure, ...]:
+def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
     """Return every loader, and what was waited for it; loaders never asked have nothing."""
+    loop, deliveries = run.loop, run.deliveries
+    roles = roles_of_loaders(run.profile, loop, deliveries)
     numbers = {number for number in loop.loaders if number != ONLY}
     numbers.update(deliveries.loader.tolist())
     found = []
@@ -238,7 +171,7 @@ def _loaders(
     return tuple(found)
 
 
-def _window(run: _Run, chosen: Marks) -> PartExposure:
+def _part(run: RankRun, counters: Counters, chosen: Marks) -> PartExposure:
     """Sum the chosen deliveries, a mark per delivery."""
     deliveries = run.deliveries
     with_batch = chosen & (deliveries.batch >= 0)
@@ -246,66 +179,68 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
     wait_ns = int(deliveries.wait_ns[chosen].sum())
     waits_ns = tuple(deliveries.wait_ns[with_batch].tolist())
     nbytes = deliveries.nbytes[with_batch]
+    counted = counters.sums(chosen)
+    looked_at = counters.table["n_looks"][:-1][with_batch] > 0
     return PartExposure(
         wall_ns=wall_ns,
         wait_ns=wait_ns,
         compute_ns=wall_ns - wait_ns,
         n_batches=len(waits_ns),
-        n_samples=count_samples(run.profile, run.loop, deliveries, with_batch),
+        n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=_stages(run.attribution, chosen, wait_ns),
-        compute_stages=_compute_stages(run.attribution, chosen),
+        stages=_stages(run.ledger, chosen, wait_ns),
+        compute_stages=_compute_stages(run.ledger, chosen),
         waits_ns=waits_ns,
         wait=wait_statistics(waits_ns),
-        read_nbytes=_read_nbytes(run, chosen),
-        cold_fraction=_cold_fraction(run, chosen),
-        overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
-        decoded=_decoded(run, chosen),
-        estimated_fraction=int(run.estimated[with_batch].sum()) / max(len(waits_ns), 1),
+        read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
+        if len(looked_at) and looked_at.all() and not counted["read_unknown"]
+        else None,
+        cold_fraction=_cold_fraction(run.profile, counted),
+        overhead_fraction=_overhead_fraction(run, counters, chosen, wall_ns),
+        decoded=_decoded(run.profile, counted),
+        estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
     )
 
 
-def _stages(attribution: Attribution, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
-    ledger, stages = attribution.ledger, attribution.stages
-    rows = np.flatnonzero(chosen)
-    busy, exposed = ledger.busy_ns[rows].sum(axis=0), ledger.exposed_ns[rows].sum(axis=0)
-    n_spans = ledger.n_spans[rows].sum(axis=0)
-    nbytes, cpu = ledger.nbytes[rows].sum(axis=0), ledger.cpu_ns[rows].sum(axis=0)
-    untold = ledger.nbytes_unknown[rows].sum(axis=0), ledger.cpu_unknown[rows].sum(axis=0)
+def _stages(ledger: Ledger, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
+    busy, exposed, n_spans, nbytes, nbytes_unknown, cpu, cpu_unknown = (
+        ledger.sum(chosen, name).tolist()
+        for name in (
+            "busy_ns", "exposed_ns", "n_spans", "nbytes", "nbytes_unknown", "cpu_ns", "cpu_unknown",
+        )
+    )  # fmt: skip
     found = [
         StageExposure(
-            stage=stage_name(stages.kinds[index], stages.labels[index]),
-            kind=stages.kinds[index],
-            label=stages.labels[index],
-            busy_ns=int(busy[index]),
-            hidden_ns=int(busy[index] - exposed[index]),
-            exposed_ns=int(exposed[index]),
-            nbytes=int(nbytes[index]) if n_spans[index] and not untold[0][index] else None,
-            n_spans=int(n_spans[index]),
-            cpu_ns=int(cpu[index]) if n_spans[index] and not untold[1][index] else None,
+            stage=name,
+            kind=ledger.stages.kinds[at],
+            label=ledger.stages.labels[at],
+            busy_ns=busy[at],
+            hidden_ns=busy[at] - exposed[at],
+            exposed_ns=exposed[at],
+            nbytes=nbytes[at] if n_spans[at] and not nbytes_unknown[at] else None,
+            n_spans=n_spans[at],
+            cpu_ns=cpu[at] if n_spans[at] and not cpu_unknown[at] else None,
             part_of_ns=wait_ns,
         )
-        for index in np.flatnonzero((busy > 0) | (exposed > 0) | (n_spans > 0)).tolist()
+        for at, name in enumerate(ledger.stages.names)
+        if busy[at] > 0 or exposed[at] > 0 or n_spans[at] > 0
     ]
     return tuple(sorted(found, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
 
 
-def _compute_stages(attribution: Attribution, chosen: Marks) -> tuple[ComputeStage, ...]:
-    stages = attribution.stages
-    inside = np.append(chosen, False)[attribution.compute_delivery]
-    stage, length = attribution.compute_stage[inside], attribution.compute_ns[inside]
-    found = [
-        ComputeStage(
-            stage=stage_name(stages.kinds[index], stages.labels[index]),
-            busy_ns=int(length[stage == index].sum()),
-            n_spans=int((stage == index).sum()),
-        )
-        for index in np.unique(stage).tolist()
-    ]
+def _compute_stages(ledger: Ledger, chosen: Marks) -> tuple[ComputeStage, ...]:
+    rows = zip(
+        ledger.stages.names,
+        ledger.sum(chosen, "compute_ns").tolist(),
+        ledger.sum(chosen, "n_computed").tolist(),
+        strict=True,
+    )
+    found = [ComputeStage(*row) for row in rows if row[2]]
     return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
 
 
-def _phases(deliveries: Deliveries) -> tuple[Phase, ...]:
+def _phases(run: RankRun) -> tuple[Phase, ...]:
+    deliveries = run.deliveries
     members = [deliveries.phase == number for number in range(len(PHASES))]
     return tuple(
         Phase(
@@ -318,45 +253,27 @@ def _phases(deliveries: Deliveries) -> tuple[Phase, ...]:
     )
 
 
-def _read_nbytes(run: _Run, chosen: Marks) -> int | None:
-    """Return the bytes read for these deliveries; None where one of them was not counted."""
-    counted = np.zeros(len(chosen) + 1, dtype=bool)
-    counted[run.io.delivery] = True
-    read = run.io.read[np.append(chosen, False)[run.io.delivery]]
-    with_batch = chosen & (run.deliveries.batch >= 0)
-    if not with_batch.any() or not counted[:-1][with_batch].all() or (read < 0).any():
-        return None
-    return max(int(read.sum()), int(run.undecoded[:-1][chosen].sum()))
-
-
-def _decoded(run: _Run, chosen: Marks) -> DecodedChunkFigures | None:
-    """Return what was decoded of chunks for these deliveries; None where it is not known."""
-    if run.profile.lost_spans or run.profile.missing_workers:
-        return None
-    counts = run.decoded
-    inside = np.append(chosen, False)[counts.delivery]
-    of_bytes, of_chunks = inside & counts.of_bytes, inside & ~counts.of_bytes
-    if not of_bytes.any():
+def _decoded(profile: Profile, counted: Mapping[str, int]) -> DecodedChunkFigures | None:
+    """Return what was decoded of chunks for some deliveries; None where it is not known."""
+    if profile.lost_spans or profile.missing_workers or not counted["n_decodes"]:
         return None
     return DecodedChunkFigures(
-        nbytes=int(counts.first[of_bytes].sum()),
-        used_nbytes=int(counts.second[of_bytes].sum()),
-        n_needed=int(counts.first[of_chunks].sum()),
-        n_decoded=int(counts.second[of_chunks].sum()),
+        nbytes=counted["decoded_nbytes"],
+        used_nbytes=counted["used_nbytes"],
+        n_needed=counted["n_needed"],
+        n_decoded=counted["n_decoded"],
     )
 
 
-def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
+def _cold_fraction(profile: Profile, counted: Mapping[str, int]) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not tell."""
-    inside = np.append(chosen, False)[run.io.delivery]
-    read, device = run.io.read[inside], run.io.device[inside]
-    known = run.profile.config.get("cold_known", True) and (read >= 0).all() and (device >= 0).all()
-    if not known:
+    n_device = counted["device_nbytes"]
+    known = profile.config.get("cold_known", True)
+    if not known or counted["read_unknown"] or counted["device_unknown"]:
         return None
-    if "cold_known" not in run.profile.config and not device.sum():
+    if "cold_known" not in profile.config and not n_device:
         return None  # all cached, or a file system that does not count: nobody knows which files
-    n_read, n_device = int(read.sum()), int(device.sum())
-    n_read = max(n_read, int(run.undecoded[:-1][chosen].sum()))
+    n_read = max(counted["read_nbytes"], counted["undecoded_nbytes"])
     if not n_read:
         return None
     if n_device > UNCOUNTED * n_read and n_device > HARDLY_ANY_NBYTES:
@@ -374,13 +291,9 @@ def _day_nbytes(profile: Profile) -> int | None:
     return len(spans) * RECORD_NBYTES * (24 * 60 * MINUTE_NS) // lasted_ns
 
 
-def _once_ns(run: _Run) -> int | None:
-    """Return the most that recording took once in a process; None where none measured it."""
-    own = [who.once_ns for who in run.profile.processes if who.once_ns is not None]
-    return max(own, default=None)
-
-
-def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:
+def _overhead_fraction(
+    run: RankRun, counters: Counters, chosen: Marks, wall_ns: int
+) -> float | None:
     """Return what recording took, over the time: of the loop or of its workers, the larger share.
 
     As the processes measured it themselves, else by what a span costs alone.
@@ -401,6 +314,9 @@ def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:
             working += run.profile.folded.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
         return float(own_ns * share / wall_ns)
-    if run.written_ns is None or not wall_ns:
+    if counters.written_ns is None or not wall_ns:
         return None
-    return float(run.written_ns[:-1][chosen].sum() / (wall_ns * run.n_lanes))
+    # A device's spans are written by a thread that has others.
+    spans = run.loop.spans_of(run.profile)
+    n_lanes = len(np.unique(lane_keys(spans[(spans["flags"] & Flag.DEVICE) == 0])))
+    return float(counters.written_ns[chosen].sum() / (wall_ns * n_lanes))
