@@ -154,7 +154,8 @@ def make_bundle(
     if with_logs:
         files |= _with_logs(files, logs, many=len(runs) > 1)
     with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
-        reports, why = _reports(Path(stage), files)
+        # What a report calls its run is the name of the folder: the same each time.
+        reports, why = _reports(Path(stage) / FOLDER, files)
     files |= reports
     files["versions.json"] = _json(told)
     notes = tuple(_notes(runs, len(found), with_logs=with_logs))
