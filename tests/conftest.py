@@ -35,6 +35,17 @@ settings.load_profile("quick")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=gc.freeze)
 
+
+def pytest_collection_finish() -> None:
+    """Leave what collecting imported (TensorFlow, torch: a million objects) to no collection more.
+
+    Tests that wait for what is forgotten collect garbage themselves: a second each, through all of
+    that.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 
 
