@@ -23,6 +23,7 @@ AWAITED: Final = FORWARDED | {signal.SIGCHLD}
 # Python ignores these for itself; what it starts must not find them ignored.
 RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 FROM_KERNEL: Final = 0x80
+LOOK_AGAIN_S: Final = 1.0
 
 
 def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -59,8 +60,9 @@ def _wait(pid: int) -> int:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        told = signal.sigwaitinfo(AWAITED)
-        if told.si_signo in FORWARDED and not _reached_all(told):
+        # A thread that somebody else started in this process may take SIGCHLD away: look again.
+        told = signal.sigtimedwait(AWAITED, LOOK_AGAIN_S)
+        if told is not None and told.si_signo in FORWARDED and not _reached_all(told):
             os.kill(pid, told.si_signo)
 
 
