@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.storage.read_spans import find_read_spans
+from iobench.analysis.read_spans import find_read_spans
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag, io_looks
 

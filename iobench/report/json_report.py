@@ -9,7 +9,6 @@ from iobench.analysis.diagnosis import diagnose
 from iobench.json_keys import INLINE, figure
 from iobench.report.job_report import make_job
 from iobench.report.json_walk import to_plain
-from iobench.report.limit_lines import limit_to_json
 from iobench.report.next_steps import next_steps
 from iobench.report.operator_shares import operator_rows
 from iobench.report.replay_lines import replay_to_json
@@ -18,6 +17,7 @@ from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
 from iobench.report.storage_json import storage_to_json
 from iobench.report.subject_sections import job_figures
+from iobench.subjects.limits.section import limit_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,8 +9,8 @@ from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.facts import OWN
-from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
+from iobench.subjects.limits.section import limit_lines
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion

@@ -24,10 +24,10 @@ from iobench.report.loading_sections import (
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
 from iobench.report.script_sections import job_section, loaders_section, processes_section
-from iobench.report.storage_tables import storage_section
 from iobench.report.subject_sections import job_sections, run_sections
 from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
+from iobench.subjects.storage.section import storage_section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

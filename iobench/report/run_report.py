@@ -13,20 +13,20 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.payoffs import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.storage.view import storage_figures
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
+from iobench.subjects.storage.figures import storage_figures
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.placement.placed_calls import StorageFigures
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
     from iobench.analysis.run import RankRun, Run
-    from iobench.analysis.storage.storage_figures import StorageFigures
     from iobench.profiles.contents import Process
     from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace

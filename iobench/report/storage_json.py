@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage.storage_figures import (
+    from iobench.analysis.placement.placed_calls import (
         AccessFigures,
         ByteRow,
         Placement,

@@ -9,7 +9,7 @@ from iobench.report import units
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.storage.storage_figures import (
+    from iobench.analysis.placement.placed_calls import (
         AccessFigures,
         ByteRow,
         Placement,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.placement.placing import place_segments
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor

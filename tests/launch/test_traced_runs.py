@@ -140,7 +140,7 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     runtime = find_runtime(os.environ)
     if runtime is None:
         pytest.skip("no runtime of Darshan here; DARSHAN_LIB may name one")
-    from iobench.analysis.storage.placing import place_segments
+    from iobench.analysis.placement.placing import place_segments
     from iobench.storage.traces.reading import read_traces
 
     data = tmp_path / "data"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
+from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.run import Run
-from iobench.analysis.storage.placing import place_segments
 from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
 from iobench.report.timeline.lanes_picture import (

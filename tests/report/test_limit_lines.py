@@ -10,11 +10,11 @@ import pytest
 
 from iobench.cli.limits_document import limits_told
 from iobench.report.document import Document
-from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem
 from iobench.storage.limits.figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
+from iobench.subjects.limits.section import limit_lines, limit_to_json, limit_use
 
 SECOND = 10**9
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.analysis.storage.storage_figures import (
+from iobench.analysis.placement.placed_calls import (
     PLACED_DTYPE,
     AccessFigures,
     ByteGap,
@@ -28,8 +28,8 @@ from iobench.recording.span_reader import Anchor
 from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
-from iobench.report.storage_tables import short_path, storage_section
 from iobench.storage.traces.contents import ModuleState, ProcessTrace, StorageTrace
+from iobench.subjects.storage.section import short_path, storage_section
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.storage.placing import place_segments
-from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.analysis.placement.placing import place_segments
+from iobench.analysis.placement.wall_clock import monotonic_of_wall
 from iobench.errors import OptionError
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report import units
-from iobench.report.storage_tables import short_path
 from iobench.report.written import write_whole
+from iobench.subjects.storage.section import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.analysis.run import Run
-    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 

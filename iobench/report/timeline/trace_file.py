@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
-from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.placement.placing import place_segments
 from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
 from iobench.report import units
 from iobench.report.timeline.model import timeline_of

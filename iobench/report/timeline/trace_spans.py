@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage.storage_figures import ProcessPlacement
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.report.timeline.model import Timeline
     from iobench.report.timeline.trace_writer import TraceWriter

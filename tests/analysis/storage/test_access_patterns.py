@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
+from iobench.analysis.placement.placed_calls import SanityLine
 from iobench.analysis.run import Run
-from iobench.analysis.storage.access_patterns import distinct_nbytes
-from iobench.analysis.storage.read_costs import dearest_half
-from iobench.analysis.storage.single_reads import READ_DTYPE, SingleReads
-from iobench.analysis.storage.storage_figures import SanityLine
-from iobench.analysis.storage.view import storage_figures
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.subjects.storage.access_patterns import distinct_nbytes
+from iobench.subjects.storage.figures import storage_figures
+from iobench.subjects.storage.read_costs import dearest_half
+from iobench.subjects.storage.single_reads import READ_DTYPE, SingleReads
 
 KIB = 1 << 10
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage.view import storage_figures
 from iobench.recording.kinds import Kind
 from iobench.storage.traces.contents import ModuleState, StorageTrace
+from iobench.subjects.storage.figures import storage_figures
 
 BIG = 1_000_000
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from iobench.analysis.storage import clock_offsets
-from iobench.analysis.storage.clock_offsets import find_offset
-from iobench.analysis.storage.stage_groups import Groups, Reach, innermost
+from iobench.analysis.placement import clock_offsets
+from iobench.analysis.placement.clock_offsets import find_offset
+from iobench.analysis.placement.stage_groups import Groups, Reach, innermost
 
 Integers = NDArray[np.int64]
 MS = 1_000_000

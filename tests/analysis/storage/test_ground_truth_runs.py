@@ -14,7 +14,7 @@ from ground_truth_profiles import profile_of_ground_truth, span_file
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.placement.placing import place_segments
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
@@ -22,7 +22,7 @@ from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
+    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace
 

@@ -6,11 +6,11 @@ import pytest
 from ground_truth_profiles import span_file
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage.view import storage_figures
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.storage_lines import access_lines, gap_lines
+from iobench.subjects.storage.figures import storage_figures
 
 MS = 1_000_000
 MB = 1_000_000

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage.stage_storage import verdict_of
-from iobench.analysis.storage.view import storage_figures
 from iobench.analysis.time_intervals import covered as covered_length
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.traces.contents import ModuleState, StorageTrace
+from iobench.subjects.storage.figures import storage_figures
+from iobench.subjects.storage.stage_storage import verdict_of
 
 FILE = "/data/a.bin"
 

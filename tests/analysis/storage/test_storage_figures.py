@@ -7,7 +7,7 @@ import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage.view import storage_figures
+from iobench.subjects.storage.figures import storage_figures
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ground_truth_profiles import span_file
 
+from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.run import Run
-from iobench.analysis.storage.placing import place_segments
-from iobench.analysis.storage.view import figures_of_placement
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -23,11 +22,12 @@ from iobench.storage.traces.contents import (
     ProcessTrace,
     StorageTrace,
 )
+from iobench.subjects.storage.figures import figures_of_placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.storage.storage_figures import ProcessPlacement, StorageFigures
+    from iobench.analysis.placement.placed_calls import ProcessPlacement, StorageFigures
     from iobench.profiles.contents import Profile
 
 WALL_NS = 10**18

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.storage.read_spans import names_interpreter
+from iobench.analysis.read_spans import names_interpreter
 from iobench.recording.kinds import Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:

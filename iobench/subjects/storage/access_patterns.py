@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.storage.read_costs import dearest_half
-from iobench.analysis.storage.storage_figures import AccessFigures
+from iobench.analysis.placement.placed_calls import AccessFigures
 from iobench.analysis.time_intervals import covered
+from iobench.subjects.storage.read_costs import dearest_half
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage.single_reads import SingleReads
     from iobench.profiles.contents import Profile
+    from iobench.subjects.storage.single_reads import SingleReads
 
 __all__ = ["access_figures", "distinct_nbytes"]
 

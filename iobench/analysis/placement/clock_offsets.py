@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.storage.stage_groups import Groups, Reach, contained, reaches
+from iobench.analysis.placement.stage_groups import Groups, Reach, contained, reaches
 
 __all__ = ["PAIRS", "FoundOffset", "find_offset"]
 

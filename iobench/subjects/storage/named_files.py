@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis.storage.read_spans import NOT_SUMMED
-from iobench.analysis.storage.traced_stages import file_of, match_names
+from iobench.analysis.placement.traced_stages import file_of, match_names
+from iobench.analysis.read_spans import NOT_SUMMED
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.storage.read_spans import NOT_SUMMED
-from iobench.analysis.storage.traced_bytes import modules_of
-from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.analysis.placement.wall_clock import monotonic_of_wall
+from iobench.analysis.read_spans import NOT_SUMMED
 from iobench.analysis.time_intervals import covered
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.recording.span_keys import stage_keys
+from iobench.subjects.storage.traced_bytes import modules_of
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage.named_files import NamedFiles
-    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
+    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["StorageTimes"]
 

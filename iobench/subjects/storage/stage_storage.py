@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.storage.read_spans import NOT_SUMMED, names_interpreter
-from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
-from iobench.analysis.storage.storage_times import StorageTimes
+from iobench.analysis.placement.placed_calls import ProcessStorage, StageStorage
+from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.recording.kinds import (
     WORKER_KINDS,
     Kind,
@@ -20,17 +19,18 @@ from iobench.recording.kinds import (
 )
 from iobench.recording.span_file import io_looks
 from iobench.recording.span_keys import batch_keys, halves, lane_keys, stage_keys
+from iobench.subjects.storage.storage_times import StorageTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage.named_files import NamedFiles
-    from iobench.analysis.storage.read_spans import CountedBytes
-    from iobench.analysis.storage.storage_figures import Placement
+    from iobench.analysis.placement.placed_calls import Placement
+    from iobench.analysis.read_spans import CountedBytes
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
+    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["FROM_CACHE", "FROM_DEVICE", "MIXED", "UNKNOWN", "stage_storage", "verdict_of"]
 

@@ -22,7 +22,7 @@ from iobench.report.document import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.storage.storage_figures import (
+    from iobench.analysis.placement.placed_calls import (
         AccessFigures,
         ByteRow,
         ReadCost,

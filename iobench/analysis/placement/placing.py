@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.storage.clock_offsets import FoundOffset, find_offset
-from iobench.analysis.storage.coverage import coverage_of, n_files_read
-from iobench.analysis.storage.joining import join_logs, reading_processes
-from iobench.analysis.storage.stage_groups import innermost
-from iobench.analysis.storage.storage_figures import (
+from iobench.analysis.placement.clock_offsets import FoundOffset, find_offset
+from iobench.analysis.placement.coverage import coverage_of, n_files_read
+from iobench.analysis.placement.joining import join_logs, reading_processes
+from iobench.analysis.placement.placed_calls import (
     PLACED_DTYPE,
     Placement,
     ProcessPlacement,
     asks_for_page,
 )
-from iobench.analysis.storage.traced_stages import (
+from iobench.analysis.placement.stage_groups import innermost
+from iobench.analysis.placement.traced_stages import (
     TracedStages,
     file_of,
     rows_by_process,
     traced_stages,
 )
-from iobench.analysis.storage.wall_clock import clock_was_set, monotonic_of_wall
+from iobench.analysis.placement.wall_clock import clock_was_set, monotonic_of_wall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis.storage.joining import JoinedLogs
+    from iobench.analysis.placement.joining import JoinedLogs
     from iobench.profiles.contents import Process, Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 

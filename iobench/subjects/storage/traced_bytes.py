@@ -10,9 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage.named_files import NamedFiles
-    from iobench.analysis.storage.storage_figures import ProcessPlacement
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.storage.traces.contents import ProcessTrace
+    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["SMALL_NBYTES", "TracedFile", "TracerModules", "modules_of", "traced_files"]
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.storage.gaps import (
+from iobench.analysis.placement.placed_calls import UNSEEN, ByteGap, ByteRow
+from iobench.analysis.read_spans import (
+    NOT_SUMMED,
+    OWN_READ_LIMIT,
+)
+from iobench.recording.kinds import Kind
+from iobench.subjects.storage.gaps import (
     COLUMNS,
     HARDLY_ANY,
     Known,
@@ -16,22 +22,16 @@ from iobench.analysis.storage.gaps import (
     name_gaps,
     shared_reads,
 )
-from iobench.analysis.storage.read_spans import (
-    NOT_SUMMED,
-    OWN_READ_LIMIT,
-)
-from iobench.analysis.storage.storage_figures import UNSEEN, ByteGap, ByteRow
-from iobench.analysis.storage.traced_bytes import TracedFile, modules_of, traced_files
-from iobench.recording.kinds import Kind
+from iobench.subjects.storage.traced_bytes import TracedFile, modules_of, traced_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from iobench.analysis.storage.named_files import NamedFiles
-    from iobench.analysis.storage.read_spans import CountedBytes, ReadSpans
-    from iobench.analysis.storage.storage_figures import Placement
+    from iobench.analysis.placement.placed_calls import Placement
+    from iobench.analysis.read_spans import CountedBytes, ReadSpans
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
+    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["byte_rows"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.storage.stage_groups import Groups
+from iobench.analysis.placement.stage_groups import Groups
 from iobench.recording.kinds import (
     MIXED_KINDS,
     READING_KINDS,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from iobench.analysis.storage.read_spans import OWN_READ_LIMIT
-from iobench.analysis.storage.storage_figures import ByteGap, ByteRow
+from iobench.analysis.placement.placed_calls import ByteGap, ByteRow
+from iobench.analysis.read_spans import OWN_READ_LIMIT
 
 __all__ = ["COLUMNS", "HARDLY_ANY", "Known", "merged", "name_gaps", "shared_reads"]
 

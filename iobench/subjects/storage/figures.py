@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis.storage.access_patterns import access_figures
-from iobench.analysis.storage.byte_ledger import byte_rows
-from iobench.analysis.storage.named_files import NamedFiles
-from iobench.analysis.storage.placing import place_segments
-from iobench.analysis.storage.read_costs import costliest_reads
-from iobench.analysis.storage.read_spans import counted_bytes, find_read_spans
-from iobench.analysis.storage.single_reads import find_single_reads
-from iobench.analysis.storage.stage_storage import stage_storage
-from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
+from iobench.analysis.placement.placed_calls import UNSEEN, ByteRow, SanityLine, StorageFigures
+from iobench.analysis.placement.placing import place_segments
+from iobench.analysis.read_spans import counted_bytes, find_read_spans
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
+from iobench.subjects.storage.access_patterns import access_figures
+from iobench.subjects.storage.byte_ledger import byte_rows
+from iobench.subjects.storage.named_files import NamedFiles
+from iobench.subjects.storage.read_costs import costliest_reads
+from iobench.subjects.storage.single_reads import find_single_reads
+from iobench.subjects.storage.stage_storage import stage_storage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.placement.placed_calls import Placement
+    from iobench.analysis.read_spans import ReadSpans
     from iobench.analysis.run import RankRun
-    from iobench.analysis.storage.read_spans import ReadSpans
-    from iobench.analysis.storage.storage_figures import Placement
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["figures_of_placement", "storage_figures"]

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.storage.traced_bytes import modules_of
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
+from iobench.subjects.storage.traced_bytes import modules_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage.named_files import NamedFiles
-    from iobench.analysis.storage.read_spans import ReadSpans
-    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
+    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
+    from iobench.analysis.read_spans import ReadSpans
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
 

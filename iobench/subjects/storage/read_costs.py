@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.storage.storage_figures import ReadCost
+from iobench.analysis.placement.placed_calls import ReadCost
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage.single_reads import SingleReads
     from iobench.profiles.contents import Profile
+    from iobench.subjects.storage.single_reads import SingleReads
 
 __all__ = ["costliest_reads", "dearest_half"]
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis.storage.joining import process_label
-from iobench.analysis.storage.storage_figures import TraceCoverage
+from iobench.analysis.placement.joining import process_label
+from iobench.analysis.placement.placed_calls import TraceCoverage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.storage.joining import JoinedLogs
-    from iobench.analysis.storage.storage_figures import ProcessPlacement
+    from iobench.analysis.placement.joining import JoinedLogs
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
