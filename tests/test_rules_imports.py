@@ -40,7 +40,9 @@ ROOMS = {
     "profiles": {"json_files", "recording"},
     "analysis": {"profiles", "recording", "storage"},
     "report": {"analysis", "json_files", "profiles", "recording", "registry", "storage"},
-    "subjects": {"analysis", "json_files", "json_keys", "profiles", "recording", "report"},
+    "subjects": {
+        "analysis", "json_files", "json_keys", "profiles", "recording", "report", "storage",
+    },
     "storage": {"json_files", "recording", "remote"},
     "stores": {"json_files", "recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from iobench.profiles.folders import run_paths
 from iobench.profiles.reading import RankProfiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RankRun", "Run", "exposure", "open_runs"]
 
+T = TypeVar("T")
+
+FEW_RANKS: Final = 16
+"""Up to so many training processes each is reported with all there is to say of it."""
 KEPT_SPANS: Final = 1 << 21
 """Spans of the training processes of one run that are kept once analysed, but for a single one."""
 
@@ -72,6 +76,17 @@ class RankRun:
         self.rank = rank
         self.whole = profile if whole is None else whole
         self.trace = trace
+        self._made: dict[Any, Any] = {}
+
+    def once(self, make: Callable[[RankRun], T]) -> T:
+        """Return what a function makes of it, made on first use and kept.
+
+        So figures of one question can be read by another one.
+        """
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: T = self._made[make]
+        return found
 
     @property
     def facts(self) -> tuple[ProcessFacts, ...]:
@@ -89,6 +104,11 @@ class RankRun:
     def is_alone(self) -> bool:
         """Whether no other training process left spans."""
         return self.whole.rank is None and len(self.whole.ranks) < 2
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether there are so many training processes that little is said of each."""
+        return len(self.whole.ranks) > FEW_RANKS
 
     @cached_property
     def loop(self) -> TrainingLoop:

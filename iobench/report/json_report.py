@@ -15,9 +15,7 @@ from iobench.report.replay_lines import replay_to_json
 from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
-from iobench.report.storage_json import storage_to_json
 from iobench.report.subject_sections import job_figures
-from iobench.subjects.limits.section import limit_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,10 +123,6 @@ def _run(report: RunReport) -> dict[str, Any]:
         document["processes"] = None
     document |= {
         "replay": replay_to_json(report.diagnosis.replay),
-        "storage": storage_to_json(
-            report.storage, tuple(process.name for process in report.who), report.trace
-        ),
-        "storage_limit": limit_to_json(report),
     }
     return _completed(document, report.exposure)
 

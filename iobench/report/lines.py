@@ -10,7 +10,6 @@ from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.facts import OWN
 from iobench.report.script_lines import script_lines
-from iobench.subjects.limits.section import limit_lines
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
@@ -239,7 +238,6 @@ def measurement_lines(report: RunReport) -> list[str]:
     overhead = _overhead(exposure)
     lines = [
         _cache(report),
-        *limit_lines(report),
         f"iobench's own overhead: {overhead}. "
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",

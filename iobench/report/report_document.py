@@ -27,7 +27,6 @@ from iobench.report.script_sections import job_section, loaders_section, process
 from iobench.report.subject_sections import job_sections, run_sections
 from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
-from iobench.subjects.storage.section import storage_section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +157,6 @@ def _run_sections(
         found.append(loaders_section(exposure))
     found += [
         processes_section(report.processes),
-        storage_section(report),
         *run_sections(report, in_job=job is not None),
         configuration_section(report),
         trust_section(report),

@@ -17,25 +17,20 @@ from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
-from iobench.subjects.storage.figures import storage_figures
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
-    from iobench.analysis.placement.placed_calls import StorageFigures
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process
     from iobench.recording.facts import ProcessFacts
-    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
 
 SOURCE: Final = "source"
-FEW_RANKS: Final = 16
-"""Up to so many training processes the wait of every step is kept of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +62,6 @@ class RunReport:
         What the processes of all ranks told of themselves.
     config : mapping
         Of the run.
-    who : tuple of Process
-        Those of this rank, in the order that ``storage`` names them by.
-    storage : StorageFigures or None
-        What storage did; None for one of many ranks.
-    trace : StorageTrace or None
-        What a tracer saw of it.
     epochs : tuple of EpochFigures
         Epoch by epoch; empty for one of many ranks.
     way : MeasuredWay or None
@@ -95,9 +84,6 @@ class RunReport:
     steps: RankSteps | None = field(default=None, metadata=HIDDEN)
     job: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
     config: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
-    who: tuple[Process, ...] = field(default=(), metadata=HIDDEN)
-    storage: StorageFigures | None = field(default=None, metadata=HIDDEN)
-    trace: StorageTrace | None = field(default=None, metadata=HIDDEN)
     way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
     epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
@@ -145,9 +131,8 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
 def _reports(runs: Iterable[Run]) -> Iterator[RunReport]:
     for run in runs:
         for each in run:
-            slim = len(each.whole.ranks) > FEW_RANKS
-            report = _report(each, slim=slim)
-            yield _slim(report) if slim else report
+            report = _report(each, slim=each.is_one_of_many)
+            yield _slim(report) if each.is_one_of_many else report
 
 
 def _slim(report: RunReport) -> RunReport:
@@ -177,11 +162,8 @@ def _report(found: RankRun, *, slim: bool) -> RunReport:
         steps=found.steps if facts.is_script else None,
         job=profile.facts,
         config=profile.config,
-        who=found.profile.processes,
-        storage=None if slim else storage_figures(found),
-        trace=found.trace,
         way=measured_way(found, runs),
-        figures={each.name: each.figures(found) for each in installed_subjects()},
+        figures={each.name: found.once(each.figures) for each in installed_subjects()},
         epochs=() if slim else tuple(epoch_figures(found)),
     )
 

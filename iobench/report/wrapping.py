@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Final
 
-__all__ = ["fitted", "plain", "wrapped"]
+from iobench.masking import printable
+
+__all__ = ["fitted", "plain", "short_path", "wrapped"]
 
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
@@ -15,6 +18,8 @@ QUANTITY: Final = re.compile(
     r"|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"
+LONGEST_NAME: Final = 26
+CUT: Final = ".../"
 # Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
 # pair of surrogates, as in a file name that is not UTF-8.
 UNSHOWN: Final = re.compile(
@@ -74,3 +79,17 @@ def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
         indent = len(line) - len(line.lstrip())
         hanging = 2 if indent or inner.startswith("- ") else 0
         yield from wrapped(inner, width, indent=indent, hanging=hanging)
+
+
+def short_path(path: str, longest: int = LONGEST_NAME) -> str:
+    """Return the end of a path, in whole names where they fit, in one line."""
+    path = printable(path)
+    if len(path) <= longest:
+        return path
+    parts = PurePath(path).parts
+    short = parts[-1]
+    for part in reversed(parts[:-1]):
+        if len(CUT) + len(part) + 1 + len(short) > longest:
+            break
+        short = f"{part}/{short}"
+    return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"

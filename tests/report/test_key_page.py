@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 KNOWN = {each.path.replace("[]", ""): each.text for each in explained_keys()}
-NOT_YET = {"replay", "storage", "storage_limit", "device"}
+NOT_YET = {"replay", "device"}
 
 
 def profiled(folder: Path) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pytest
 
 from iobench.cli.limits_document import limits_told
 from iobench.report.document import Document
+from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem
 from iobench.storage.limits.figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
-from iobench.subjects.limits.section import limit_lines, limit_to_json, limit_use
+from iobench.subjects.limits.figures import limit_of, limit_use
 
 SECOND = 10**9
 
@@ -79,7 +80,7 @@ def test_the_limit_is_that_of_reads_served_alike(bound, cold, readers, limit, se
     use = limit_use(window, LIMITS, readers=readers, cold_fraction=cold)
     assert use.limit_bytes_per_s == pytest.approx(limit)
     assert use.used_bytes_per_s == pytest.approx(window.read_nbytes / window.wall_ns * 1e9)
-    assert [each.served_by for each in use.of] == served_by
+    assert list(use.served_by) == served_by
 
 
 @pytest.mark.parametrize(
@@ -96,19 +97,29 @@ def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
     assert limit_use(unknown.exposure.whole, limits, readers=1, cold_fraction=1.0) is None
 
 
-def test_a_report_names_what_was_used_and_of_what(make, show):
-    (line,) = limit_lines(make(storage_limits=[LIMITS.to_dict()]))
-    assert line.startswith("storage: ")
-    assert " of 8.00 GB/s (random reads of 23.9 MB from the page cache, 1 thread" in line
-    assert line in " ".join(show(make(storage_limits=[LIMITS.to_dict()])).split())
-    told = limit_to_json(make(storage_limits=[LIMITS.to_dict()]))
+def held(exposure, *limits, files=(), mounts=None):
+    """Return how a run with this exposure and configuration is held against its limits."""
+    config = {"storage_limits": list(limits)} | ({} if mounts is None else {"mounts": mounts})
+    rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
+    run = SimpleNamespace(
+        whole=SimpleNamespace(config=config),
+        exposure=exposure,
+        once=lambda make: SimpleNamespace(rows=rows),
+    )
+    return limit_of(run)
+
+
+def test_a_report_names_what_was_used_and_of_what(bound, show):
+    use = held(bound.exposure, LIMITS.to_dict())
+    text = " ".join(show(replace(bound, figures={"storage_limit": use})).split())
+    assert "What storage can do Used " in text
+    assert " of 8.00 GB/s (random reads of 23.9 MB from the page cache, 1 thread" in text
+    told = to_plain(use)
     assert told["limit_bytes_per_s"] == pytest.approx(8e9)
     assert (told["served_by"], told["threads"]) == (["page cache"], [1])
-    assert limit_lines(make()) == []
-    assert limit_to_json(make()) is None
-    two = [LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()]
-    assert limit_lines(make(storage_limits=two)) == []
-    assert limit_lines(make(storage_limits=[{"version": 0}])) == []
+    assert held(bound.exposure) is None
+    assert held(bound.exposure, LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()) is None
+    assert held(bound.exposure, {"version": 0}) is None
 
 
 @pytest.mark.parametrize(
@@ -122,11 +133,10 @@ def test_a_report_names_what_was_used_and_of_what(make, show):
         ([], False),
     ],
 )
-def test_a_script_is_held_against_the_mount_its_files_lie_on(make, files, told):
-    report = make(storage_limits=[LIMITS.to_dict()], mounts=["/", "/data", "/data/nested"])
-    rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
-    report = replace(report, storage=SimpleNamespace(rows=rows))
-    assert bool(limit_lines(report)) == told
+def test_a_script_is_held_against_the_mount_its_files_lie_on(bound, files, told):
+    mounts = ["/", "/data", "/data/nested"]
+    use = held(bound.exposure, LIMITS.to_dict(), files=files, mounts=mounts)
+    assert (use is not None) == told
 
 
 def test_the_answer_of_a_probe_is_printed_as_it_was_told():

@@ -5,65 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
-from iobench.analysis.placement.placed_calls import (
-    PLACED_DTYPE,
-    AccessFigures,
-    ByteGap,
-    ByteRow,
-    Placement,
-    ProcessPlacement,
-    ReadCost,
-    StageStorage,
-    StorageFigures,
-    TraceCoverage,
-)
-from iobench.profiles.contents import Process
-from iobench.recording.span_reader import Anchor
+from iobench.analysis.placement.placed_calls import TraceCoverage
 from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
-from iobench.storage.traces.contents import ModuleState, ProcessTrace, StorageTrace
-from iobench.subjects.storage.section import short_path, storage_section
+from iobench.report.wrapping import short_path
+from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
+from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage
+from iobench.subjects.storage.gaps import ByteGap, ByteRow
+from iobench.subjects.storage.section import storage_section
+from iobench.subjects.storage.stage_storage import StageStorage
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
 
 Show = Callable[..., str]
-TRACE = StorageTrace(
-    processes=(
-        ProcessTrace(
-            "Darshan",
-            Path("logs/0_python_id7-8_1.darshan"),
-            pid=8,
-            modules=(ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 1)),
-            files=("/data/a.npy",),
-        ),
-    ),
-    refused=("notes.txt: is no Darshan log",),
+CLOCK = LogClock(
+    process="worker-0",
+    log="logs/0_python_id7-8_1.darshan",
+    offset_ns=-1_283_000,
+    low_ns=-1_285_000,
+    high_ns=-1_281_000,
+    matched=True,
+    known=True,
+    reason="",
+    has_segments=True,
 )
-
-
-def process(role: str, worker: int, pid: int) -> Process:
-    return Process(role, worker, 0, pid, "host", "boot", (Anchor(0, 0),), 0, True, 0, ("main",))
-
-
-WHO = (process("consumer", -1, 7), process("worker", 0, 8), process("worker", 1, 9))
-
-
-def placed(process: int, *, trace: int = 0, matched: bool = True) -> ProcessPlacement:
-    segments = np.zeros(2, PLACED_DTYPE)
-    segments["span"] = 0
-    return ProcessPlacement(
-        process, trace, "", -1_283_000, -1_285_000, -1_281_000, matched, ("/data/a.npy",), segments
-    )
-
-
+REFUSED = "notes.txt: is no Darshan log"
 COVERAGE = TraceCoverage(
     n_expected=2,
     n_found=2,
@@ -75,7 +47,6 @@ COVERAGE = TraceCoverage(
     n_placed=80,
     n_stray=0,
     stray_nbytes=0,
-    n_extra_logs=0,
     problems=(),
 )
 ACCESS = AccessFigures(
@@ -91,12 +62,13 @@ ACCESS = AccessFigures(
     small_read_fraction=0.5,
     reread_factor=1.0,
     read_per_used=1.00006,
-    bandwidths=(("worker-0", 2.2e9),),
+    bytes_per_s={"worker-0": 2.2e9},
     top_fraction=0.03,
     top_exposed_fraction=0.61,
 )
+TRACED = TracedStorage(COVERAGE, ("Darshan",), (REFUSED,), (), (CLOCK,))
 FIGURES = StorageFigures(
-    placement=Placement((placed(1), placed(2, trace=-1)), COVERAGE),
+    traced=TRACED,
     rows=(
         ByteRow(
             "run",
@@ -115,23 +87,27 @@ FIGURES = StorageFigures(
         ByteRow("file", "/data/a.npy", 2_048_000, None, None, None, None, None, ()),
     ),
     stages=(
-        StageStorage("read", 56_900_000, 26_900_000, 30_000_000, False, None, 81_920_000, "mixed"),
-        StageStorage("fused", 9_000_000, 3_000_000, 6_000_000, True, 4_000_000, None, "unknown"),
+        StageStorage("read", 56_900_000, 26_900_000, False, None, 81_920_000, "mixed"),
+        StageStorage("fused", 9_000_000, 3_000_000, True, 4_000_000, None, "unknown"),
     ),
     costliest=(ReadCost("worker-0", "/data/a.npy", 128, 2_048_000, 5, 1_000_000, 900_000),),
     access=ACCESS,
 )
 
 
+def with_storage(report: RunReport, figures: StorageFigures | None) -> RunReport:
+    return replace(report, figures={"storage": figures})
+
+
 @pytest.fixture
 def traced(bound: RunReport) -> RunReport:
     """A run whose storage a tracer saw."""
-    return replace(bound, who=WHO, storage=FIGURES, trace=TRACE)
+    return with_storage(bound, FIGURES)
 
 
-def tables_of(report: RunReport, figures: StorageFigures) -> list[tuple[Table, SpelledTable]]:
+def tables_of(figures: StorageFigures) -> list[tuple[Table, SpelledTable]]:
     """Return the tables of bytes and of stages, as values and as text."""
-    section = storage_section(replace(report, storage=figures))
+    section = storage_section(figures)
     assert section is not None
     return [(each, spelled(each)) for each in section.blocks if isinstance(each, Table)]
 
@@ -165,15 +141,15 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
         partial=("worker-0 (process 8): POSIX, DXT_POSIX",),
         n_stray=16,
         stray_nbytes=182,
-        n_extra_logs=1,
-        problems=("DXT_POSIX of version 2: install a newer PyDarshan", *TRACE.refused),
+        problems=("DXT_POSIX of version 2: install a newer PyDarshan", REFUSED),
+        extra=("0_python_id7-9_1.darshan: of process 9 of job 7, which the run did not have",),
     )
     unmatched = replace(
-        placed(1, matched=False), reason="no read matches", low_ns=-50_000_000, high_ns=0
+        CLOCK, matched=False, known=False, reason="no read matches", low_ns=-50_000_000, high_ns=0
     )
     assert not coverage.complete
-    figures = replace(FIGURES, placement=Placement((unmatched,), coverage))
-    text = unwrapped(storage_part(show(replace(traced, storage=figures))))
+    told = replace(TRACED, coverage=coverage, clocks=(unmatched,))
+    text = unwrapped(storage_part(show(with_storage(traced, replace(FIGURES, traced=told)))))
     for words in (
         "logs of 1 of 2 processes",
         "What these logs count is not all that was read.",
@@ -189,14 +165,12 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
 
 
 def test_logs_of_which_no_figures_are_made_are_not_passed_over(
-    traced: RunReport, show: Show
+    bound: RunReport, show: Show
 ) -> None:
-    for storage, why in ((None, "so many"), (StorageFigures(None, (), (), (), None), "no bytes")):
-        text = unwrapped(show(replace(traced, storage=storage)))
-        assert "What storage did Logs of 1 processes, not evaluated: " in text
-        assert why in text
-        assert "notes.txt: is no Darshan log" in text
-    assert "What storage did" not in show(replace(traced, storage=None, trace=None))
+    untold = StorageFigures(untold=("Logs of 1 processes, not evaluated: so many.", REFUSED))
+    text = unwrapped(show(with_storage(bound, untold)))
+    assert f"What storage did {' '.join(untold.untold)}" in text
+    assert "What storage did" not in show(with_storage(bound, None))
 
 
 def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -> None:
@@ -205,14 +179,14 @@ def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -
     assert "14.9 kB fewer in POSIX than in any read call: nothing explains it." in text
     assert "1 unexplained" in text
     assert not FIGURES.rows[0].settled
-    assert tables_of(traced, FIGURES)[0][1].rows[1][-1] == "unseen"
+    assert tables_of(FIGURES)[0][1].rows[1][-1] == "unseen"
 
 
 def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns(bound: RunReport) -> None:
-    _, text = tables_of(bound, FIGURES)[0]
+    _, text = tables_of(FIGURES)[0]
     assert len(text.names) == 8
     assert text.rows[1][2:7] == ("unknown",) * 5
-    _, text = tables_of(bound, replace(FIGURES, placement=None))[0]
+    _, text = tables_of(replace(FIGURES, traced=None))[0]
     assert text.names == ("", "asked by stages", "any read call", "from the device", "gaps")
 
 
@@ -226,19 +200,19 @@ def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
 
 
 def test_without_a_tracer_nobody_says_what_of_a_stage_was_storage(bound: RunReport) -> None:
-    untold = tuple(replace(row, storage_ns=None, rest_ns=None) for row in FIGURES.stages)
-    _, text = tables_of(bound, replace(FIGURES, stages=untold))[1]
+    untold = tuple(replace(row, storage_ns=None) for row in FIGURES.stages)
+    _, text = tables_of(replace(FIGURES, stages=untold))[1]
     assert text.names == ("stage", "busy", "off the CPU", "handed on", "bytes are")
-    assert len(tables_of(bound, FIGURES)[1][1].names) == 7
+    assert len(tables_of(FIGURES)[1][1].names) == 7
 
 
 def test_many_processes_and_files_are_cut_and_said_to_be(bound: RunReport) -> None:
     rows = [replace(FIGURES.rows[1], name=f"/data/{number}.npy") for number in range(100)]
-    table, text = tables_of(bound, replace(FIGURES, rows=(FIGURES.rows[0], *rows)))[0]
+    table, text = tables_of(replace(FIGURES, rows=(FIGURES.rows[0], *rows)))[0]
     assert len(text.rows) == 9
     assert table.title == "Bytes read, by who counted them: 8 of 100 files"
     unsettled = replace(rows[50], gaps=(ByteGap("", 7, ("asked", "POSIX")),))
-    _, text = tables_of(bound, replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))[0]
+    _, text = tables_of(replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))[0]
     assert text.rows[-1][0] == "/data/50.npy"
 
 
@@ -270,7 +244,3 @@ def test_json_holds_every_figure(traced: RunReport) -> None:
     assert document["stages"][0]["storage_s"] == 0.0269
     assert document["costliest_reads"][0]["exposed_s"] == 0.0009
     assert document["access"]["bytes_per_s"] == {"worker-0": 2.2e9}
-
-
-def test_json_of_a_run_without_storage_has_null(bound: RunReport) -> None:
-    assert reports_to_json([bound])["runs"][0]["storage"] is None

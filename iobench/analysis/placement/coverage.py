@@ -72,7 +72,6 @@ def coverage_of(
         n_placed=sum(each.n_placed for each in placed),
         n_stray=sum(each.n_stray for each in placed),
         stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
-        n_extra_logs=len(joined.extra),
         problems=tuple(problems),
         extra=joined.extra,
     )

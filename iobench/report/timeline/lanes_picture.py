@@ -15,8 +15,8 @@ from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report import units
+from iobench.report.wrapping import short_path
 from iobench.report.written import write_whole
-from iobench.subjects.storage.section import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,26 +1,118 @@
-"""How a run read: sizes and order of its reads, and what it read for what it used."""
+"""How a run read: sizes and order of its reads, what it read for what it used, what they cost."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.placement.placed_calls import AccessFigures
 from iobench.analysis.time_intervals import covered
-from iobench.subjects.storage.read_costs import dearest_half
+from iobench.json_keys import key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from iobench.profiles.contents import Profile
     from iobench.subjects.storage.single_reads import SingleReads
 
-__all__ = ["access_figures", "distinct_nbytes"]
+__all__ = [
+    "AccessFigures",
+    "ReadCost",
+    "access_figures",
+    "costliest_reads",
+    "dearest_half",
+    "distinct_nbytes",
+]
 
 SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
 """1 KiB to 64 MiB, each four times the last."""
 SMALL_READ: Final = 64 << 10
+SHOWN: Final = 20
+NEARLY_ALL: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """One read, and what it cost the training loop.
+
+    Parameters
+    ----------
+    process : str
+        Who read.
+    file : str
+        Null where nobody told.
+    offset, nbytes : int or None
+        Where in it, and how much; None where unknown.
+    start_ns : int
+        On the run's clock.
+    duration_ns : int
+        How long it took.
+    exposed_ns : int
+        How much of that the training loop waited for.
+    """
+
+    process: str
+    file: str
+    offset: int | None
+    nbytes: int | None
+    start_ns: int = field(metadata=key("start_ns"))
+    duration_ns: int
+    exposed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFigures:
+    """How the run read: sizes, order, and what it read for what it used.
+
+    Calls that returned nothing, as at the end of every file, are left out.
+
+    Parameters
+    ----------
+    n_reads : int
+        Single reads.
+    of_segments : bool
+        Whether these are a tracer's segments; else they are what stages read at once.
+    size_edges : tuple of int
+        Upper edges in bytes of the histogram's bins, the last one open; a size on an edge is in
+        the bin above it.
+    size_counts, size_nbytes : tuple of int
+        Reads and bytes of each bin, one more than edges.
+    consecutive_fraction, sequential_fraction, random_fraction : float or None
+        Of the reads after the first of each file and process: where the last one ended; further
+        on; elsewhere.
+    stride : int or None
+        Bytes from read to read, where more than half of the reads have it and it is not their size.
+    small_read_fraction : float or None
+        Reads of less than 64 KiB.
+    reread_factor : float or None
+        Bytes read over distinct bytes read.
+    read_per_used : float or None
+        Bytes read over bytes of the samples that were delivered.
+    bytes_per_s : mapping of str to float
+        Of each process, bytes read over the time of its reads.
+    top_fraction, top_exposed_fraction : float or None
+        "3 % of the reads cost 61 % of the wait": the fewest reads, dearest first, that cost more
+        than half of the time that all reads were waited for.
+    """
+
+    n_reads: int = field(metadata=key("reads"))
+    of_segments: bool
+    size_edges: tuple[int, ...]
+    size_counts: tuple[int, ...]
+    size_nbytes: tuple[int, ...]
+    consecutive_fraction: float | None
+    sequential_fraction: float | None
+    random_fraction: float | None
+    stride: int | None
+    small_read_fraction: float | None
+    reread_factor: float | None
+    read_per_used: float | None
+    bytes_per_s: Mapping[str, float]
+    top_fraction: float | None
+    top_exposed_fraction: float | None
 
 
 def access_figures(
@@ -62,7 +154,7 @@ def access_figures(
         small_read_fraction=float((sized["nbytes"] < SMALL_READ).mean()) if len(sized) else None,
         reread_factor=_reread_factor(placed) if len(placed) == len(reads) else None,
         read_per_used=read_nbytes / used_nbytes if read_nbytes and used_nbytes else None,
-        bandwidths=_bandwidths(profile, reads),
+        bytes_per_s=_rates(profile, reads),
         top_fraction=dearest[0] if dearest else None,
         top_exposed_fraction=dearest[1] if dearest else None,
     )
@@ -123,7 +215,7 @@ def _reread_factor(reads: NDArray[Any]) -> float | None:
     return float(reads["nbytes"].sum() / distinct) if distinct else None
 
 
-def _bandwidths(profile: Profile, reads: NDArray[Any]) -> tuple[tuple[str, float], ...]:
+def _rates(profile: Profile, reads: NDArray[Any]) -> Mapping[str, float]:
     """Return the rate of each process while it read, in bytes/s."""
     total: dict[str, tuple[int, int]] = {}
     for index in np.unique(reads["process"]).tolist():
@@ -134,4 +226,46 @@ def _bandwidths(profile: Profile, reads: NDArray[Any]) -> tuple[tuple[str, float
             name = profile.processes[index].name
             nbytes, before_ns = total.get(name, (0, 0))
             total[name] = nbytes + int(own["nbytes"].sum()), before_ns + length_ns
-    return tuple((name, nbytes / ns * 1e9) for name, (nbytes, ns) in total.items())
+    return {name: nbytes / ns * 1e9 for name, (nbytes, ns) in total.items()}
+
+
+def _known(value: int) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def costliest_reads(profile: Profile, found: SingleReads) -> tuple[ReadCost, ...]:
+    """Return the reads that were waited for longest; none where that is known of none."""
+    reads = found.reads
+    length = reads["end_ns"] - reads["start_ns"]
+    order = np.lexsort((reads["start_ns"], -length, -reads["exposed_ns"]))[:SHOWN]
+    return tuple(
+        ReadCost(
+            process=profile.processes[read["process"]].name,
+            file=found.files[read["file"]],
+            offset=_known(read["offset"]),
+            nbytes=_known(read["nbytes"]),
+            start_ns=int(read["start_ns"]),
+            duration_ns=int(read["end_ns"] - read["start_ns"]),
+            exposed_ns=int(read["exposed_ns"]),
+        )
+        for read in reads[order]
+        if read["exposed_ns"] > 0
+    )
+
+
+def dearest_half(found: SingleReads) -> tuple[float, float] | None:
+    """Return the fewest reads that cost more than half of what all cost, and what they cost.
+
+    Returns
+    -------
+    (float, float) or None
+        Their share of the reads, and of the exposed time of all; None where reads were not waited
+        for, or that is not known of nearly all of them.
+    """
+    exposed_ns = found.reads["exposed_ns"]
+    known = exposed_ns[exposed_ns >= 0]
+    if not known.sum() or len(known) < NEARLY_ALL * len(exposed_ns):
+        return None
+    cost = np.cumsum(np.sort(np.maximum(exposed_ns, 0))[::-1])
+    place = int(np.searchsorted(2 * cost, cost[-1], side="right"))
+    return (place + 1) / len(cost), float(cost[place] / cost[-1])

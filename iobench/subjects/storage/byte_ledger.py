@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.placement.placed_calls import UNSEEN, ByteGap, ByteRow
 from iobench.analysis.read_spans import (
     NOT_SUMMED,
     OWN_READ_LIMIT,
@@ -17,6 +16,9 @@ from iobench.recording.kinds import Kind
 from iobench.subjects.storage.gaps import (
     COLUMNS,
     HARDLY_ANY,
+    UNSEEN,
+    ByteGap,
+    ByteRow,
     Known,
     merged,
     name_gaps,

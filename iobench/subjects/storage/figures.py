@@ -1,96 +1,255 @@
-"""What storage did in a run: the figures of a profile and of what a tracer saw of it."""
+"""What storage did in a run: its figures, from a profile and what a tracer saw of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.placement.placed_calls import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.read_spans import counted_bytes, find_read_spans
+from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
-from iobench.subjects.storage.access_patterns import access_figures
+from iobench.subjects.storage.access_patterns import (
+    AccessFigures,
+    ReadCost,
+    access_figures,
+    costliest_reads,
+)
 from iobench.subjects.storage.byte_ledger import byte_rows
+from iobench.subjects.storage.gaps import UNSEEN, ByteRow
 from iobench.subjects.storage.named_files import NamedFiles
-from iobench.subjects.storage.read_costs import costliest_reads
 from iobench.subjects.storage.single_reads import find_single_reads
-from iobench.subjects.storage.stage_storage import stage_storage
+from iobench.subjects.storage.stage_storage import StageStorage, stage_storage
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from iobench.analysis.placement.placed_calls import Placement
+    from iobench.analysis.placement.placed_calls import Placement, TraceCoverage
     from iobench.analysis.read_spans import ReadSpans
     from iobench.analysis.run import RankRun
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["figures_of_placement", "storage_figures"]
+__all__ = [
+    "LogClock",
+    "SanityLine",
+    "StorageFigures",
+    "TracedStorage",
+    "figures_of_placement",
+    "storage_of",
+]
 
 
-def storage_figures(measured: RankRun) -> StorageFigures:
-    """Return what storage did in one training process of a run.
+@dataclass(frozen=True, slots=True)
+class LogClock:
+    """How the clock of one log was set by that of its process.
+
+    Parameters
+    ----------
+    process : str
+        Its name.
+    log : str
+        The file.
+    offset_ns : int
+        By how much the log's times were moved.
+    low_ns, high_ns : int
+        The offsets that fit as well; of a log that could not be matched what is known of its zero.
+    matched : bool
+        Whether the offset was found by the stages that hold the log's calls.
+    known : bool
+        Whether its times are good: by matching, or since the tracer itself tells them well.
+    reason : str
+        Why not, or what else is wrong with the log.
+    has_segments : bool
+        Whether it has single calls at all.
+    """
+
+    process: str
+    log: str
+    offset_ns: int = field(metadata=key("offset_ns"))
+    low_ns: int = field(metadata=key("low_ns"))
+    high_ns: int = field(metadata=key("high_ns"))
+    matched: bool
+    known: bool
+    reason: str
+    has_segments: bool = field(metadata=HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStorage:
+    """What a tracer of storage saw of a run.
+
+    Parameters
+    ----------
+    coverage : TraceCoverage
+    tracers : tuple of str
+        Their names.
+    refused : tuple of str
+        What was no log, or could not be read, a line each.
+    notes : tuple of str
+        What else there is to know of the logs.
+    clocks : tuple of LogClock
+        Of the logs that are of the run.
+    """
+
+    coverage: TraceCoverage = field(metadata=INLINE)
+    tracers: tuple[str, ...] = field(metadata=HIDDEN)
+    refused: tuple[str, ...]
+    notes: tuple[str, ...]
+    clocks: tuple[LogClock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SanityLine:
+    """MLPerf HPC's check: what reading an epoch should take, against what the epoch took.
+
+    Parameters
+    ----------
+    nbytes : int
+        Read in an epoch by all processes, for the batches of the training's loader.
+    n_processes : int
+        Processes and threads that read in an epoch; those made anew for the next one count once.
+    bytes_per_s : float
+        Of one of them while it reads.
+    epoch_s, wait_s : float
+        What an epoch took, and how much of it the training loop waited.
+    """
+
+    nbytes: int = field(metadata=key("epoch_nbytes"))
+    n_processes: int = field(metadata=key("processes"))
+    bytes_per_s: float
+    epoch_s: float
+    wait_s: float = field(metadata=key("epoch_wait_s"))
+
+    @figure.named("reading_s")
+    def estimated_s(self) -> float:
+        """Seconds of reading in an epoch: bytes / processes / bandwidth."""
+        return self.nbytes / self.n_processes / self.bytes_per_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether the rest of the training is long enough to hide the reading."""
+        return self.estimated_s <= self.epoch_s - self.wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFigures:
+    """What storage did in a run of one training process.
+
+    Parameters
+    ----------
+    traced : TracedStorage or None
+        None without a tracer's logs.
+    rows : tuple of ByteRow
+        Bytes by who counted them: the run first, then processes, then files, largest first.
+    stages : tuple of StageStorage
+        The longest first.
+    costliest : tuple of ReadCost
+        Reads by exposed time, the dearest first; at most 20.
+    access : AccessFigures or None
+        None where single reads are not known.
+    sanity : SanityLine or None
+        None where bytes, bandwidths or epochs are not known.
+    untold : tuple of str
+        Of logs that no figures are made of: how many there are and why, a line each.
+    """
+
+    traced: TracedStorage | None = None
+    rows: tuple[ByteRow, ...] = field(default=(), metadata=key("bytes"))
+    stages: tuple[StageStorage, ...] = ()
+    costliest: tuple[ReadCost, ...] = field(default=(), metadata=key("costliest_reads"))
+    access: AccessFigures | None = None
+    sanity: SanityLine | None = None
+    untold: tuple[str, ...] = field(default=(), metadata=key("not_evaluated"))
+
+
+UNCOUNTED: Final = "the run counted no bytes that they could be held against"
+TOO_MANY: Final = "jobs of so many training processes are reported without; --lanes draws the first"
+
+
+def storage_of(run: RankRun) -> StorageFigures | None:
+    """Return what storage did in one training process of a run; None of one of many.
 
     Of what a tracer saw where it has a trace, else what ``/proc`` and the spans themselves tell.
-    Indices in what is returned are those of ``measured.profile``.
     """
-    trace = measured.trace
-    share, placement = measured.share, None
-    if trace is not None:
-        placement = place_segments(measured.profile, trace, share)
-    return figures_of_placement(measured, trace, placement, share)
+    trace = run.trace
+    if run.is_one_of_many:
+        return None if trace is None else StorageFigures(untold=_untold(trace, TOO_MANY))
+    placement = None if trace is None else place_segments(run.profile, trace, run.share)
+    return figures_of_placement(run, placement)
 
 
-def figures_of_placement(
-    measured: RankRun,
-    trace: StorageTrace | None,
-    placement: Placement | None,
-    share: NDArray[np.float64],
-) -> StorageFigures:
-    """Return `storage_figures` with the trace's segments placed already.
-
-    ``share`` is the exposed share of each span.
-    """
-    profile, exposure = measured.profile, measured.exposure
+def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFigures:
+    """Return `storage_of` of a run whose trace's segments are placed already."""
+    profile, trace = run.profile, run.trace
     names, reading = NamedFiles(profile, trace), find_read_spans(profile)
     counted = counted_bytes(profile, reading)
     rows = byte_rows(profile, trace, placement, names, reading, counted)
-    reads = find_single_reads(profile, reading, share, names, trace, placement)
+    reads = find_single_reads(profile, reading, run.share, names, trace, placement)
     timed = reads
     if placement is not None and not all(each.is_clock_known for each in placement.processes):
-        timed = find_single_reads(profile, reading, share, names, trace, placement, timed=True)
+        timed = find_single_reads(profile, reading, run.share, names, trace, placement, timed=True)
     access = None
     if reads is not None:
         access = access_figures(
             profile,
             reads,
             timed,
-            read_nbytes=_read_in_loop(measured, reading, rows),
-            used_nbytes=exposure.whole.nbytes,
+            read_nbytes=_read_in_loop(run, reading, rows),
+            used_nbytes=run.exposure.whole.nbytes,
         )
     return StorageFigures(
-        placement=placement,
+        traced=None if trace is None or placement is None else _traced(run, trace, placement),
         rows=rows,
         stages=stage_storage(profile, trace, placement, names, counted),
         costliest=costliest_reads(profile, timed) if timed else (),
         access=access,
-        sanity=_sanity(measured, reading),
+        sanity=_sanity(run, reading),
+        untold=() if trace is None or rows else _untold(trace, UNCOUNTED),
     )
 
 
-def _read_in_loop(measured: RankRun, reading: ReadSpans, rows: tuple[ByteRow, ...]) -> int | None:
+def _untold(trace: StorageTrace, why: str) -> tuple[str, ...]:
+    found = f"Logs of {len(trace.processes):,} processes, not evaluated: {why}."
+    return found, *trace.refused, *trace.notes
+
+
+def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedStorage:
+    return TracedStorage(
+        coverage=placement.coverage,
+        tracers=tuple(dict.fromkeys(each.tracer for each in trace.processes)),
+        refused=trace.refused,
+        notes=trace.notes,
+        clocks=tuple(
+            LogClock(
+                process=run.profile.processes[each.process].name,
+                log=str(trace.processes[each.trace].path),
+                offset_ns=each.offset_ns,
+                low_ns=each.low_ns,
+                high_ns=each.high_ns,
+                matched=each.matched,
+                known=each.is_clock_known,
+                reason=each.reason,
+                has_segments=bool(len(each.segments)),
+            )
+            for each in placement.processes
+            if each.trace >= 0
+        ),
+    )
+
+
+def _read_in_loop(run: RankRun, reading: ReadSpans, rows: tuple[ByteRow, ...]) -> int | None:
     """Return the bytes read for the batches delivered: by the kernel's count, else as seen.
 
     What a script reads before its loop is in none of its batches.
     """
-    counted = measured.exposure.whole.read_nbytes
+    counted = run.exposure.whole.read_nbytes
     if counted is not None:
         return counted
-    batches = measured.deliveries.batch
+    batches = run.deliveries.batch
     inside = (
-        np.isin(measured.profile.spans["batch"][reading.rows], batches[batches >= 0])
-        & measured.loop.mine[measured.profile.spans["process"][reading.rows]]
+        np.isin(run.profile.spans["batch"][reading.rows], batches[batches >= 0])
+        & run.loop.mine[run.profile.spans["process"][reading.rows]]
     )
     if inside.all():
         return _read_nbytes(rows)
@@ -113,13 +272,13 @@ def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
     return run.rchar if run.rchar is not None else run.asked
 
 
-def _sanity(measured: RankRun, reading: ReadSpans) -> SanityLine | None:
-    """Check a whole epoch as MLPerf HPC does; None where none was measured, or not what it read.
+def _sanity(run: RankRun, reading: ReadSpans) -> SanityLine | None:
+    """Check a whole epoch as MLPerf HPC does; None where none was run, or not what it read.
 
     An epoch is one of the training's own loader, all its batches delivered; what is read for
     other loaders, or before the loop, is in none.
     """
-    deliveries, spans = measured.deliveries, measured.profile.spans
+    deliveries, spans = run.deliveries, run.profile.spans
     number, main = deliveries.of_epoch, deliveries.of_main
     complete = sorted(deliveries.complete_epochs)
     rows = np.flatnonzero(main & np.isin(number, complete))
@@ -128,7 +287,7 @@ def _sanity(measured: RankRun, reading: ReadSpans) -> SanityLine | None:
     epoch[batches[batches >= 0]] = number[rows][batches >= 0]  # the last one is of no batch
     inside = np.zeros(len(spans), dtype=bool)
     inside[reading.rows] = True
-    inside &= measured.loop.mine[spans["process"]] & (spans["batch"] < len(epoch) - 1)
+    inside &= run.loop.mine[spans["process"]] & (spans["batch"] < len(epoch) - 1)
     of_read = epoch[np.where(inside, spans["batch"], -1)[reading.rows]]
     read, nbytes = spans[reading.rows][of_read >= 0], reading.nbytes[of_read >= 0]
     guessed = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
@@ -143,7 +302,7 @@ def _sanity(measured: RankRun, reading: ReadSpans) -> SanityLine | None:
     return SanityLine(
         nbytes=int(nbytes.sum()) // len(complete),
         n_processes=int(np.unique(reads_of, return_counts=True)[1].max()),
-        bandwidth=float(nbytes.sum() / busy_ns * 1e9),
+        bytes_per_s=float(nbytes.sum() / busy_ns * 1e9),
         epoch_s=float(deliveries.wall_ns[rows].sum() / len(complete) / 1e9),
         wait_s=float(deliveries.wait_ns[rows].sum() / len(complete) / 1e9),
     )

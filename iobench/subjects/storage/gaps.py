@@ -7,13 +7,23 @@ many bytes as that evidence carries; what is left has no name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from iobench.analysis.placement.placed_calls import ByteGap, ByteRow
 from iobench.analysis.read_spans import OWN_READ_LIMIT
+from iobench.json_keys import figure, key
 
-__all__ = ["COLUMNS", "HARDLY_ANY", "Known", "merged", "name_gaps", "shared_reads"]
+__all__ = [
+    "COLUMNS",
+    "HARDLY_ANY",
+    "UNSEEN",
+    "ByteGap",
+    "ByteRow",
+    "Known",
+    "merged",
+    "name_gaps",
+    "shared_reads",
+]
 
 COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
 """Of a ledger: the fields of `Known` and of a row that count bytes."""
@@ -28,6 +38,74 @@ READ_BUFFER: Final = 8 << 10
 larger blocks."""
 NPY_ALIGNMENT: Final = 16
 """Headers of ``.npy`` files are a multiple of it long."""
+
+
+UNSEEN: Final = frozenset({"no log", "partial log"})
+"""Gaps as large as the difference they explain, whatever else was missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteGap:
+    """Bytes by which two columns of a row differ, with the name of the reason.
+
+    Parameters
+    ----------
+    name : str
+        ``"header read twice"``, ``"compression"``, ``"metadata"``, ``"format sniffing"``,
+        ``"mapping"``, ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``,
+        ``"outside stages"``, ``"other stages"``, ``"own reads"``, ``"start-up"``,
+        ``"samples not timed"``, ``"headers and buffers"``, ``"page cache"``,
+        ``"read for other processes"``; null is a gap that nothing explains.
+    nbytes : int
+        Positive: the first column has more.
+    between : tuple of str
+        Names of the two columns.
+    """
+
+    name: str
+    nbytes: int
+    between: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRow:
+    """Bytes read by one process, of one file, or by the run; None is unknown.
+
+    Parameters
+    ----------
+    scope : str
+        ``"run"``, ``"process"`` or ``"file"``.
+    name : str
+        Of the process or the file.
+    asked : int or None
+        What the read stages handed on.
+    posix, stdio, segments : int or None
+        What the tracer counted, by sort of call.
+    rchar, device : int or None
+        What ``/proc`` counted: by any read call, and from the device.
+    gaps : tuple of ByteGap
+        Why these differ.
+    """
+
+    scope: str
+    name: str
+    asked: int | None = field(metadata=key("asked_nbytes"))
+    posix: int | None = field(metadata=key("posix_nbytes"))
+    stdio: int | None = field(metadata=key("stdio_nbytes"))
+    segments: int | None = field(metadata=key("segments_nbytes"))
+    rchar: int | None = field(metadata=key("rchar_nbytes"))
+    device: int | None = field(metadata=key("device_nbytes"))
+    gaps: tuple[ByteGap, ...]
+
+    @figure
+    def settled(self) -> bool:
+        """Whether somebody counted what the stages handed on, and every gap has a name.
+
+        Never where part of it was unseen: anything could hide in such a gap.
+        """
+        counted = any(each is not None for each in (self.posix, self.segments, self.rchar))
+        named = all(gap.name and gap.name not in UNSEEN for gap in self.gaps)
+        return self.asked is not None and counted and named
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,11 @@
-"""The tables of what storage did: bytes by who counted them, storage inside stages, dear reads."""
+"""What storage did: bytes by who counted them, storage inside stages, dear reads."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from iobench.masking import printable
-from iobench.report import storage_lines, units
+from iobench.report import units
 from iobench.report.document import (
     Bytes,
     Column,
@@ -18,29 +16,26 @@ from iobench.report.document import (
     Table,
     sentences,
 )
+from iobench.report.wrapping import short_path
+from iobench.subjects.contract import Subject
+from iobench.subjects.storage.figures import StorageFigures, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.placement.placed_calls import (
-        AccessFigures,
-        ByteRow,
-        ReadCost,
-        SanityLine,
-        StageStorage,
-        StorageFigures,
-    )
+    from iobench.analysis.placement.placed_calls import TraceCoverage
     from iobench.report.document import Block, Cell
-    from iobench.report.run_report import RunReport
+    from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
+    from iobench.subjects.storage.figures import LogClock, SanityLine, TracedStorage
+    from iobench.subjects.storage.gaps import ByteRow
+    from iobench.subjects.storage.stage_storage import StageStorage
 
-__all__ = ["short_path", "storage_section"]
+__all__ = ["SUBJECT", "storage_section"]
 
 MOST: Final = {"run": 1, "process": 8, "file": 8}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10
-LONGEST_NAME: Final = 26
 NARROW_NAME: Final = 20
-CUT: Final = ".../"
 TITLE: Final = "What storage did"
 TRACED: Final = ("posix", "stdio", "segments")
 COUNTED: Final = {
@@ -51,25 +46,25 @@ COUNTED: Final = {
     "rchar": "any read call",
     "device": "from the device",
 }
+PUBLISHED_RATES: Final = (1.46e9, 8.08e9)
+PUBLISHED_IN: Final = "MLPerf HPC's table 9 (CosmoFlow and DeepCAM on five machines)"
+"""Farrell et al., MLPerf HPC: A Holistic Benchmark Suite, 2021: bandwidth of one worker."""
 
 
-def storage_section(report: RunReport) -> Section | None:
+def storage_section(figures: StorageFigures) -> Section | None:
     """Return what storage did: how much of it is known, then bytes, stages and single reads."""
-    figures, trace = report.storage, report.trace
-    if figures is None or not figures.rows:
-        if trace is None:
-            return None
+    if not figures.rows:
         # Logs that are there, or were named, are not passed over in silence.
-        told = storage_lines.untold_lines(trace, many=figures is None)
-        return Section("storage", TITLE, sentences(told), is_folded=True)
-    costs = storage_lines.wait_line(figures)
+        untold = sentences(figures.untold)
+        return Section("storage", TITLE, untold, is_folded=True) if untold else None
+    costs = _wait_line(figures.access)
     return Section(
         "storage",
         TITLE,
         (
-            *sentences(_covered(report, figures)),
+            *(() if figures.traced is None else sentences(_covered(figures.traced))),
             _byte_table(figures),
-            *sentences(storage_lines.gap_lines(figures.rows)),
+            *sentences(_gap_lines(figures.rows)),
             *((_stage_table(figures.stages),) if figures.stages else ()),
             *((Sentence(costs, "strong"),) if costs is not None else ()),
             *((_cost_table(figures.costliest),) if figures.costliest else ()),
@@ -79,25 +74,86 @@ def storage_section(report: RunReport) -> Section | None:
     )
 
 
-def _covered(report: RunReport, figures: StorageFigures) -> list[str]:
-    placement, trace = figures.placement, report.trace
-    if trace is None:
-        return []
-    if placement is None:
-        return [*trace.refused, *trace.notes]
-    return storage_lines.coverage_lines(placement, trace) + storage_lines.clock_lines(
-        placement, report.who
+def _covered(traced: TracedStorage) -> Iterator[str]:
+    """Yield how much of the run a tracer saw, what is missing, and what to do about it."""
+    seen = traced.coverage
+    yield (
+        f"{' and '.join(traced.tracers) or 'Darshan'}: logs of {units.count(seen.n_found)} of "
+        f"{units.count(seen.n_expected)} processes; {_files(seen)}; "
+        f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
+    )
+    if not seen.complete:
+        yield "What these logs count is not all that was read."
+    if seen.missing:
+        yield f"No log of: {', '.join(seen.missing)}."
+    if seen.partial:
+        yield (
+            f"Incomplete, the tracer ran out of room: {'; '.join(seen.partial)}. "
+            "Raise MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
+        )
+    if seen.n_stray:
+        yield (
+            f"{units.count(seen.n_stray)} stray segments of {units.nbytes(seen.stray_nbytes)} in "
+            "all, credited to the wrong file, count nowhere."
+        )
+    if seen.n_extra_logs:
+        yield f"Logs of other processes: {units.count(seen.n_extra_logs)}."
+    yield from dict.fromkeys((*seen.problems, *traced.refused, *traced.notes))
+    yield from _clock_lines([each for each in traced.clocks if each.has_segments])
+
+
+def _files(seen: TraceCoverage) -> str:
+    of = "" if seen.n_files_read is None else f" of {units.count(seen.n_files_read)}"
+    return f"{units.count(seen.n_files_seen)}{of} files seen"
+
+
+def _clock_lines(clocks: Sequence[LogClock]) -> Iterator[str]:
+    """Yield by how much the tracer's clocks were moved, and how well that is known."""
+    matched, rest = [], []
+    for each in clocks:
+        width = units.duration(each.high_ns - each.low_ns)
+        if each.matched:
+            matched.append(f"{each.process} {units.duration(each.offset_ns)} (window {width})")
+        elif each.reason and not each.known:
+            rest.append(f"{each.process} ({each.reason}; within {width})")
+    if matched:
+        yield f"Clocks moved so that reads lie in their stages: {', '.join(matched)}."
+    if rest:
+        yield f"Clocks that could not be matched: {', '.join(rest)}."
+
+
+def _gap_lines(rows: Sequence[ByteRow]) -> Iterator[str]:
+    """Yield why the columns of the run's row differ."""
+    for gap in (gap for row in rows if row.scope == "run" for gap in row.gaps):
+        first, second = gap.between
+        yield (
+            f"{units.nbytes(abs(gap.nbytes))} {'more' if gap.nbytes >= 0 else 'fewer'} in "
+            f"{first} than in {second}: {gap.name or 'nothing explains it'}."
+        )
+
+
+def _gaps_word(row: ByteRow) -> str:
+    """Return what a table says of a row's gaps: of those without a name first."""
+    unnamed = _n_unnamed(row)
+    if unnamed:
+        return f"{units.count(unnamed)} unexplained"
+    return "unseen" if not row.settled else "explained" if row.gaps else "none"
+
+
+def _wait_line(access: AccessFigures | None) -> str | None:
+    """Return which share of the reads cost which share of the wait for reading."""
+    if access is None or access.top_fraction is None or access.top_exposed_fraction is None:
+        return None
+    return (
+        f"{units.fraction(access.top_fraction)} of the reads cost "
+        f"{units.fraction(access.top_exposed_fraction)} of the wait for reads."
     )
 
 
 def _byte_table(figures: StorageFigures) -> Table:
     """Return bytes read by the run, its processes and files, one column for each who counted."""
-    columns = ["asked", *(TRACED if figures.placement is not None else ()), "rchar", "device"]
-    shown = [
-        *_scope(figures.rows, "run"),
-        *_scope(figures.rows, "process"),
-        *_scope(figures.rows, "file"),
-    ]
+    columns = ["asked", *(TRACED if figures.traced is not None else ()), "rchar", "device"]
+    shown = [row for scope in MOST for row in _scope(figures.rows, scope)]
     processes = Counter(row.name.partition(" (")[0] for row in figures.rows)
     return Table(
         f"Bytes read, by who counted them{_left_out(figures.rows)}",
@@ -106,7 +162,7 @@ def _byte_table(figures: StorageFigures) -> Table:
             (
                 _row_name(row, processes),
                 *(Bytes(getattr(row, name)) for name in columns),
-                storage_lines.gaps_word([gap.name for gap in row.gaps], settled=row.settled),
+                _gaps_word(row),
             )
             for row in shown
         ),
@@ -138,20 +194,6 @@ def _row_name(row: ByteRow, processes: Counter[str]) -> str:
 
 def _n_unnamed(row: ByteRow) -> int:
     return sum(not gap.name for gap in row.gaps)
-
-
-def short_path(path: str, longest: int = LONGEST_NAME) -> str:
-    """Return the end of a path, in whole names where they fit, in one line."""
-    path = printable(path)
-    if len(path) <= longest:
-        return path
-    parts = PurePath(path).parts
-    short = parts[-1]
-    for part in reversed(parts[:-1]):
-        if len(CUT) + len(part) + 1 + len(short) > longest:
-            break
-        short = f"{part}/{short}"
-    return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"
 
 
 def _stage_table(stages: Sequence[StageStorage]) -> Table:
@@ -197,18 +239,14 @@ def _cost_table(reads: Sequence[ReadCost]) -> Table:
             (
                 short_path(read.file) or units.UNKNOWN,
                 read.process,
-                Count(_known(read.offset)),
-                Bytes(_known(read.nbytes)),
+                Count(read.offset),
+                Bytes(read.nbytes),
                 Duration(read.duration_ns),
                 Duration(read.exposed_ns),
             )
             for read in reads[:MOST_READS]
         ),
     )
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None
 
 
 def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
@@ -232,4 +270,61 @@ def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
     if rows:
         columns = (Column("size"), Column("reads"), Column("bytes"))
         yield Table("Reads by size", columns, rows)
-    yield from sentences(storage_lines.access_lines(access, sanity))
+    yield from sentences(_access_lines(access, sanity))
+
+
+def _order(access: AccessFigures) -> str:
+    """Return where reads of a file lie after the one before; nothing where each has but one."""
+    if access.consecutive_fraction is None:
+        return ""
+    order = ", ".join(
+        f"{units.fraction(share)} {name}"
+        for share, name in (
+            (access.consecutive_fraction, "where the last one ended"),
+            (access.sequential_fraction, "further on"),
+            (access.random_fraction, "elsewhere"),
+        )
+    )
+    return f"; after the first of each file: {order}"
+
+
+def _sanity(sanity: SanityLine) -> str:
+    """Return MLPerf HPC's check: what reading an epoch takes, against what there is beside it."""
+    takes, took, rest = (
+        units.duration(units.nanoseconds(value))
+        for value in (sanity.estimated_s, sanity.epoch_s, sanity.epoch_s - sanity.wait_s)
+    )
+    says = "room to hide it" if sanity.fits else "no room to hide it"
+    number = sanity.n_processes
+    by = f"{units.count(number)} processes or threads" if number > 1 else "one process or thread"
+    each = " each" if number > 1 else ""
+    return (
+        f"{units.nbytes(sanity.nbytes)} an epoch, read by {by} at "
+        f"{units.byte_rate(sanity.bytes_per_s)}{each}, is {takes} of reading; an epoch took "
+        f"{took}, {rest} of it without waiting: {says}."
+    )
+
+
+def _access_lines(access: AccessFigures, sanity: SanityLine | None) -> list[str]:
+    """Return in what order and sizes was read, and how much for each byte used."""
+    what = "segments" if access.of_segments else "reads of stages"
+    lines = [f"{units.count(access.n_reads)} {what}{_order(access)}."]
+    if access.stride is not None:
+        lines.append(f"Most reads lie {units.nbytes(access.stride)} after the last one: strided.")
+    lines.append(
+        f"Reads below 64 KiB: {units.fraction(access.small_read_fraction)}. "
+        f"Bytes read for each distinct one: {units.ratio(access.reread_factor)}, "
+        f"for each byte of the samples: {units.ratio(access.read_per_used)}."
+    )
+    if access.bytes_per_s:
+        known = list(access.bytes_per_s.items())[:8]
+        rates = ", ".join(f"{name} {units.byte_rate(rate)}" for name, rate in known)
+        low, high = map(units.byte_rate, PUBLISHED_RATES)
+        lines.append(f"While reading: {rates}; in {PUBLISHED_IN} {low} to {high} a process.")
+    if sanity is not None:
+        lines.append(_sanity(sanity))
+    return lines
+
+
+SUBJECT: Final = Subject(name="storage", order=100, figures=storage_of, section=storage_section)
+"""Storage, as the entry point names it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.placement.placed_calls import ProcessStorage, StageStorage
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
+from iobench.json_keys import figure
 from iobench.recording.kinds import (
     WORKER_KINDS,
     Kind,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.storage.traces.contents import StorageTrace
     from iobench.subjects.storage.named_files import NamedFiles
 
-__all__ = ["FROM_CACHE", "FROM_DEVICE", "MIXED", "UNKNOWN", "stage_storage", "verdict_of"]
+__all__ = ["ProcessStorage", "StageStorage", "stage_storage", "verdict_of"]
 
 FROM_CACHE: Final = "from cache"
 FROM_DEVICE: Final = "from device"
@@ -41,6 +42,66 @@ UNKNOWN: Final = "unknown"
 
 FEW: Final = 0.05
 """Up to this share from the device is the cache's, and from one less this share the device's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStorage:
+    """One stage in one process; as `StageStorage`, which sums it.
+
+    Parameters
+    ----------
+    process : str
+        Its name.
+    busy_ns : int
+        Own time of the stage in it.
+    storage_ns : int or None
+        Of which storage; None where the tracer did not see it.
+    """
+
+    process: str
+    busy_ns: int
+    storage_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStorage:
+    """One stage that read: how much of it was storage.
+
+    Parameters
+    ----------
+    stage : str
+        ``kind`` or ``kind:label``.
+    busy_ns : int
+        Own time of the stage in all processes.
+    storage_ns : int or None
+        Union of the segments inside its spans, thread by thread, and what the tracer counted of
+        ``fread``, which has no segments; None where the tracer did not see all its processes.
+    rest_is_bound : bool
+        Whether the stage also decodes, so that ``rest_s`` bounds the time of decoding; or reads
+        in ways whose time nobody saw, so that part of it was storage.
+    off_cpu_ns : int or None
+        Time its threads were not on a CPU, where spans carry CPU time.
+    nbytes : int or None
+        What it handed on.
+    verdict : str
+        ``"from cache"``, ``"from device"``, ``"mixed"`` or ``"unknown"``.
+    processes : tuple of ProcessStorage
+        The processes that have it.
+    """
+
+    stage: str
+    busy_ns: int
+    storage_ns: int | None
+    rest_is_bound: bool
+    off_cpu_ns: int | None
+    nbytes: int | None
+    verdict: str
+    processes: tuple[ProcessStorage, ...] = ()
+
+    @figure
+    def rest_ns(self) -> int | None:
+        """What is left: decoding, Python, waiting for a lock or CPU."""
+        return None if self.storage_ns is None else self.busy_ns - self.storage_ns
 
 
 def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
@@ -91,13 +152,11 @@ def stage_storage(
             for index in np.unique(mine["process"]).tolist()
         )
         busy_ns = int(busy.sum())
-        storage_ns = _total(part.storage_ns for part in parts)
         found.append(
             StageStorage(
                 stage=stage_name(kind, label),
                 busy_ns=busy_ns,
-                storage_ns=storage_ns,
-                rest_ns=None if storage_ns is None else busy_ns - storage_ns,
+                storage_ns=_total(part.storage_ns for part in parts),
                 rest_is_bound=decodes_too(kind, label) or value in times.unplaced,
                 off_cpu_ns=_off_cpu_ns(busy_ns, pieces.cpu_ns[own & pieces.first]),
                 nbytes=_total(each if each >= 0 else None for each in mine["nbytes"].tolist()),

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
-from iobench.analysis.placement.placed_calls import SanityLine
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.storage.access_patterns import distinct_nbytes
-from iobench.subjects.storage.figures import storage_figures
-from iobench.subjects.storage.read_costs import dearest_half
+from iobench.subjects.storage.access_patterns import dearest_half, distinct_nbytes
+from iobench.subjects.storage.figures import SanityLine, storage_of
 from iobench.subjects.storage.single_reads import READ_DTYPE, SingleReads
 
 KIB = 1 << 10
@@ -98,7 +96,7 @@ def test_bytes_read_for_bytes_used():
 
 def test_rates_and_the_sanity_line():
     found = reading(("/d/a", 0, 4_000_000), nbytes=10)
-    assert found.access.bandwidths == (("worker-0", pytest.approx(2e9)),)
+    assert found.access.bytes_per_s == {"worker-0": pytest.approx(2e9)}
     assert found.sanity.nbytes == 4_000_000
     assert found.sanity.estimated_s == pytest.approx(0.004)  # of the stage, not of its calls
     assert found.sanity.epoch_s == pytest.approx(0.005)
@@ -171,8 +169,8 @@ def test_one_slow_read_costs_the_wait():
     assert len(found.costliest) == 20
     assert (found.access.top_fraction, found.access.of_segments) == (1 / 100, True)
     assert found.access.top_exposed_fraction > 0.5
-    without = storage_figures(Run(run.profile()).of_rank())
-    assert without.costliest[0].offset == -1
+    without = storage_of(Run(run.profile()).of_rank())
+    assert without.costliest[0].offset is None
     assert without.costliest[0].file == "/d/a"
     assert without.costliest[0].exposed_ns == first.exposed_ns
 
@@ -182,7 +180,7 @@ def test_sums_over_a_batch_are_no_single_reads():
     worker = run.worker()
     worker.span(Kind.READ, 0, 10, batch=0, nbytes=40, flags=Flag.SUMMED, pieces=4)
     run.wait(0, 0, 10)
-    found = storage_figures(Run(run.profile()).of_rank())
+    found = storage_of(Run(run.profile()).of_rank())
     assert found.access is None
     assert found.costliest == ()
     assert found.rows[0].asked == 40

@@ -11,7 +11,7 @@ from traced_runs import TracedRun
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.storage.traces.contents import ModuleState, StorageTrace
-from iobench.subjects.storage.figures import storage_figures
+from iobench.subjects.storage.figures import storage_of
 
 BIG = 1_000_000
 
@@ -33,9 +33,7 @@ def raw_run(n_workers=2, n_files=3, named=True):
 
 
 def rows(run, trace=None):
-    found = storage_figures(
-        Run(run.profile(), run.trace() if trace is None else trace).of_rank()
-    ).rows
+    found = storage_of(Run(run.profile(), run.trace() if trace is None else trace).of_rank()).rows
     return {each.name: each for each in found}
 
 
@@ -165,7 +163,7 @@ def test_mapped_files_without_a_tracer():
     worker.span(Kind.READ, 0, 8, batch=0, nbytes=BIG)
     worker.look(9, 0, 110, BIG + 3968)
     run.wait(0, 0, 9)
-    found = storage_figures(Run(run.profile()).of_rank())
+    found = storage_of(Run(run.profile()).of_rank())
     assert found.rows[0].settled
     assert [(gap.name, gap.nbytes) for gap in found.rows[0].gaps] == [
         ("mapping", 110 - BIG), ("mapping", BIG - 110), ("read-ahead", 3968),
@@ -205,9 +203,9 @@ def test_a_process_without_spans_may_have_a_log():
     run = TracedRun()
     run.worker().read("/data/a.bin", 1, 2, 0, BIG)
     profile = run.profile()
-    found = storage_figures(Run(replace(profile, spans=profile.spans[:0]), run.trace()).of_rank())
+    found = storage_of(Run(replace(profile, spans=profile.spans[:0]), run.trace()).of_rank())
     assert [each.posix for each in found.rows] == [BIG] * 3
-    assert found.placement.coverage.n_placed == 0
+    assert found.traced.coverage.n_placed == 0
 
 
 def test_a_run_whose_spans_name_only_python_s_files_names_none():
@@ -226,7 +224,7 @@ def test_a_run_whose_spans_name_only_python_s_files_names_none():
 def test_nothing_read_is_no_ledger():
     run = TracedRun()
     run.wait(0, 0, 5)
-    found = storage_figures(Run(run.profile()).of_rank())
+    found = storage_of(Run(run.profile()).of_rank())
     assert (found.rows, found.stages, found.costliest) == ((), (), ())
     assert found.access is None
     assert found.sanity is None
@@ -261,7 +259,7 @@ def test_a_byte_out_of_place_is_never_settled(number, column, more, less, named)
         profile.spans["nbytes"][rows[-1]] += change
         changed = log
     logs = tuple(changed if each is log else each for each in trace.processes)
-    found = storage_figures(Run(profile, StorageTrace(logs)).of_rank()).rows
+    found = storage_of(Run(profile, StorageTrace(logs)).of_rank()).rows
     assert not found[0].settled
     assert [each.settled for each in found if each.scope == "process"].count(False) == 1
 
@@ -275,6 +273,6 @@ def test_files_of_python_itself_are_nobodys_reading():
     assert found["run"].asked == 6 * BIG
     assert found["run"].settled
     stages = {
-        row.stage: row for row in storage_figures(Run(run.profile(), run.trace()).of_rank()).stages
+        row.stage: row for row in storage_of(Run(run.profile(), run.trace()).of_rank()).stages
     }
     assert stages["read"].busy_ns == 6 * 8_000_000

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from iobench.analysis.placement.placed_calls import ByteGap, ByteRow
-from iobench.subjects.storage.gaps import COLUMNS, Known, merged, name_gaps, shared_reads
+from iobench.subjects.storage.gaps import (
+    COLUMNS,
+    ByteGap,
+    ByteRow,
+    Known,
+    merged,
+    name_gaps,
+    shared_reads,
+)
 
 NPY = 2_048_128
 RAW = Known(

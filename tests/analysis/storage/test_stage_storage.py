@@ -11,14 +11,14 @@ from iobench.analysis.time_intervals import covered as covered_length
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.traces.contents import ModuleState, StorageTrace
-from iobench.subjects.storage.figures import storage_figures
+from iobench.subjects.storage.figures import storage_of
 from iobench.subjects.storage.stage_storage import verdict_of
 
 FILE = "/data/a.bin"
 
 
 def stages(run, trace=True):
-    found = (run.figures() if trace else storage_figures(Run(run.profile()).of_rank())).stages
+    found = (run.figures() if trace else storage_of(Run(run.profile()).of_rank())).stages
     return {each.stage: each for each in found}
 
 

@@ -7,7 +7,7 @@ import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
 from iobench.analysis.run import Run
-from iobench.subjects.storage.figures import storage_figures
+from iobench.subjects.storage.figures import storage_of
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
 
@@ -19,7 +19,7 @@ def figures(name):
     from iobench.storage.darshan.run_logs import read_darshan_logs
 
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
-    return storage_figures(Run(profile, read_darshan_logs([LOGS / name])).of_rank())
+    return storage_of(Run(profile, read_darshan_logs([LOGS / name])).of_rank())
 
 
 def row(name, scope="run", starts=""):
@@ -138,7 +138,7 @@ def test_a_partial_log_settles_nothing():
     assert not whole.settled
     assert (whole.asked, whole.posix) == (81_925_120, 8_192_512)
     assert gaps(whole)["partial log", "posix+stdio", "asked"] == 8_192_512 - 81_925_120
-    assert not figures("s4_default_partial_w0").placement.coverage.complete
+    assert not figures("s4_default_partial_w0").traced.coverage.complete
     files = [each for each in figures("s4_default_partial_w0").rows if each.scope == "file"]
     assert sum(each.posix is None for each in files) == 36
     assert not any(each.settled for each in files)
@@ -170,7 +170,7 @@ def test_reads_of_numpy_load_are_those_of_its_stages():
     found = figures("s2_npload_spawn")
     assert not found.access.of_segments
     assert found.access.n_reads == 40
-    assert {read.offset for read in found.costliest} == {-1}
+    assert {read.offset for read in found.costliest} == {None}
     assert found.access.consecutive_fraction is None
     assert found.sanity.nbytes == 81_925_120  # of the samples' files, without what imports read
 
@@ -189,8 +189,8 @@ def test_order_and_size_of_netcdf_reads():
 
 def test_without_a_tracer_there_are_fewer_columns():
     profile = profile_of_ground_truth(LOGS / "s1_raw_fork" / "ground_truth.json")
-    found = storage_figures(Run(profile).of_rank())
-    assert found.placement is None
+    found = storage_of(Run(profile).of_rank())
+    assert found.traced is None
     whole = found.rows[0]
     assert whole.settled
     assert (whole.posix, whole.stdio, whole.segments) == (None, None, None)

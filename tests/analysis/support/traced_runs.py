@@ -27,8 +27,9 @@ from iobench.subjects.storage.figures import figures_of_placement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.placement.placed_calls import ProcessPlacement, StorageFigures
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.profiles.contents import Profile
+    from iobench.subjects.storage.figures import StorageFigures
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))
@@ -145,14 +146,13 @@ class TracedRun:
         A read lies in the innermost span around it, of those that name its file or no file.
         """
         profile, trace = self.profile(), self.trace() if trace is None else trace
-        measured = Run(profile).of_rank()
-        share = measured.share
-        found = place_segments(profile, trace, share)
+        run = Run(profile, trace).of_rank()
+        found = place_segments(profile, trace, run.share)
         placed = tuple(
-            _placed(profile, share, each) if each.trace >= 0 else each for each in found.processes
+            _placed(profile, run.share, each) if each.trace >= 0 else each
+            for each in found.processes
         )
-        placement = replace(found, processes=placed)
-        return figures_of_placement(measured, trace, placement, share)
+        return figures_of_placement(run, replace(found, processes=placed))
 
     def trace(self) -> StorageTrace:
         return StorageTrace(tuple(each.log() for each in self.workers))
