@@ -129,6 +129,7 @@ def report_of(report: RunReport) -> str:
 @settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
 @example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
+@example([("a", "b")], "\r")
 def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str) -> None:
     columns = (Column("stage"), Column("busy s"))
     table = Table(name, columns, tuple(rows), total=("all", name), note=name)

@@ -114,7 +114,7 @@ def _table(table: Table) -> Iterator[str]:
     text = spelled(table)
     rows = [[_cell(cell) for cell in row] for row in text.rows]
     if text.total:
-        rows.append([f"**{_cell(cell)}**" if cell.strip() else "" for cell in text.total])
+        rows.append([told and f"**{told}**" for told in map(_cell, text.total)])
     headings = [_cell(heading) for heading in text.headings]
     widths = [
         max(FENCE + 1, *(cell_len(row[place]) for row in [headings, *rows]))
