@@ -9,7 +9,8 @@ door as anybody's.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -105,17 +106,22 @@ def find_converter() -> Converter:
     return found
 
 
+@functools.cache
 def installed_subjects() -> tuple[Subject[Any], ...]:
     """Return all that is asked of a run, in the order in which reports say it.
+
+    They are looked up once in a process, which takes longer than many of the answers.
 
     Raises
     ------
     IobenchError
         If several packages claim one name.
     """
-    names = sorted(entry_points(group="iobench.subjects").names)
+    points: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group="iobench.subjects"):
+        points.setdefault(point.name, []).append(point)
     found: list[Subject[Any]] = [
-        _load("iobench.subjects", name, "subject", names) for name in names
+        _loaded("subject", name, claimed) for name, claimed in points.items()
     ]
     return tuple(sorted(found, key=lambda subject: (subject.order, subject.name)))
 
@@ -146,13 +152,17 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError
 
 
 def _load(group: str, name: str, what: str, names: list[str]) -> Any:
-    found: tuple[EntryPoint, ...] = tuple(entry_points(group=group, name=name))
+    found = tuple(entry_points(group=group, name=name))
     if not found:
         raise unknown_name(what, name, names)
-    values = {point.value for point in found}
+    return _loaded(what, name, found)
+
+
+def _loaded(what: str, name: str, claimed: Sequence[EntryPoint]) -> Any:
+    values = {point.value for point in claimed}
     if len(values) > 1:
         raise IobenchError(
             f"{what} {name!r} is claimed by several packages ({', '.join(sorted(values))}): "
             "uninstall one of them"
         )
-    return found[0].load()
+    return claimed[0].load()
