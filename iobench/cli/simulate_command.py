@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.documents import print_document
+
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
-    from iobench.analysis.scaling.contract import Hosts
-    from iobench.analysis.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.target import Hosts
 
 __all__ = ["simulate"]
 
@@ -97,15 +99,15 @@ def simulate(
     ] = False,
 ) -> None:
     """Predict samples/s and exposed share of a run on more ranks, and where storage saturates."""
-    from iobench.analysis.scaling.contract import SharedStorage
-    from iobench.analysis.scaling.curve import MOST_RANKS, simulate_ranks
-    from iobench.analysis.scaling.measured import measured_job
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.report.scaling_json import scaling_to_json
-    from iobench.report.scaling_text import scaling_lines
     from iobench.sizes import parse_nbytes
+    from iobench.subjects.scaling.curve import MOST_RANKS, simulate_ranks
+    from iobench.subjects.scaling.figures import ScalingFigures
+    from iobench.subjects.scaling.measured import measured_job
+    from iobench.subjects.scaling.section import scaling_document
+    from iobench.subjects.scaling.target import SharedStorage
 
     counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
 
@@ -153,15 +155,8 @@ def simulate(
             measured_step_ns=job.step_ns,
             progress=progress,
         )
-    if json:
-        import json as json_text
-
-        document = scaling_to_json(curve, job, storage, places, allreduce_ms=allreduce_ms)
-        typer.echo(json_text.dumps(document, indent=1, allow_nan=False))
-        return
-    from iobench.cli.screen import print_lines
-
-    print_lines(scaling_lines(curve, job, storage, places, allreduce_ms=allreduce_ms))
+    found = ScalingFigures(curve, job, storage, places, allreduce_ms)
+    print_document(scaling_document(found), "json" if json else "")
 
 
 def _opened(run: Path) -> Run:
@@ -185,8 +180,8 @@ def _hosts(
     *,
     own_shards: bool,
 ) -> Hosts:
-    from iobench.analysis.scaling.contract import Hosts
     from iobench.errors import OptionError
+    from iobench.subjects.scaling.target import Hosts
 
     dataset_nbytes = dataset_nbytes or job.dataset_nbytes
     if cache_nbytes and dataset_nbytes is None:
@@ -195,7 +190,7 @@ def _hosts(
         )
     return Hosts(
         n_hosts=n_hosts,
-        ranks_per_host=ranks_per_host or 1,
+        ranks_per_host=None if n_hosts is not None else ranks_per_host or 1,
         cache_nbytes=cache_nbytes,
         dataset_nbytes=dataset_nbytes,
         own_shards=own_shards,

@@ -46,12 +46,18 @@ def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: obje
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate few steps: every batch of these runs is the same."""
-    monkeypatch.setattr("iobench.analysis.scaling.job.MOST_STEPS", 40)
+    monkeypatch.setattr("iobench.subjects.scaling.job.MOST_STEPS", 40)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("measured") / "run")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """Return what is printed, on one line."""
+    assert main(["simulate", *map(str, arguments)]) == 0
+    return " ".join(capsys.readouterr().out.split())
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
@@ -66,14 +72,15 @@ def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixtur
     output = capsys.readouterr().out
     lines = output.splitlines()
     assert lines[0] == "run: 1 rank measured, batches of 2, the training loop loads"
-    assert lines[1] == "Storage saturates at 10 ranks: bandwidth."
-    assert lines[3].split()[:3] == ["ranks", "samples/s", "spread"]
-    first, last = lines[4].split(), lines[6].split()
+    assert lines[2] == "Storage saturates at 10 ranks: bandwidth."
+    assert lines[5].split()[:3] == ["ranks", "samples/s", "spread"]
+    first, last = lines[7].split(), lines[9].split()
     assert (first[0], first[1], first[3:5]) == ("1", "50.0", ["100", "%"])
     # 16 x 4 ms to read, 5 to decode, a step of 25: 94 ms, of which 69 are exposed.
     assert (last[0], last[1], last[2]) == ("16", "<=", "340")
-    assert ">= 73 %" in lines[6]
-    assert "68 %" in lines[6]
+    assert ">= 73 %" in lines[9]
+    assert "68 %" in lines[9]
+    output = " ".join(output.split())
     for words in (
         "drawn from 39",
         "25.0 ms besides loading",
@@ -117,8 +124,7 @@ def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]
     assert first["step_ns"] == (256 + 5 + 25) * MS
     assert later["step_ns"] == 40 * MS
     assert later["bytes_per_s"] == 0
-    assert main(["simulate", *map(str, arguments)]) == 0
-    output = capsys.readouterr().out
+    output = printed(capsys, *arguments)
     for words in (
         "First epoch, nothing cached",
         "Later epochs, caches warm",
@@ -127,8 +133,7 @@ def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]
     ):
         assert words in output
     dealt = [str(run), "--ranks", "2", *arguments[3:-1], "--dataset-size", "1GB"]
-    assert main(["simulate", *dealt]) == 0
-    output = capsys.readouterr().out
+    output = printed(capsys, *dealt)
     assert "samples are dealt anew in every epoch" in output
     assert "serves 3.4 %" in output
 
@@ -144,8 +149,7 @@ def test_what_the_target_adds_is_told(run: Path, capsys: pytest.CaptureFixture[s
     assert document["verdict"][0] == "What reaches a node saturates at 1 rank: node bandwidth."
     document = told(capsys, run, *options, "--bytes-per-sample", "1MB", "--reads-per-sample", "3")
     assert document["first_epoch"][0]["step_ns"] == (20 + 12 + 5 + 25) * MS
-    assert main(["simulate", str(run), *options]) == 0
-    assert "say what the target adds" in capsys.readouterr().out
+    assert "say what the target adds" in printed(capsys, run, *options)
 
 
 def test_links_of_nodes_end_first_where_they_are_narrow(
@@ -161,12 +165,10 @@ def test_links_of_nodes_end_first_where_they_are_narrow(
         "Storage does not saturate up to 4 ranks; 20 ranks would: bandwidth.",
         "What reaches a node does not saturate, not with 1,048,576 ranks either.",
     ]
-    assert main(["simulate", str(run), "--ranks", "1", "--dataset-size", "1GB"]) == 0
-    output = capsys.readouterr().out
+    output = printed(capsys, run, "--ranks", "1", "--dataset-size", "1GB")
     assert "No bound of storage is given" in output
     assert "With 1 rank an epoch of 1.00 GB takes 10.0 s." in output
-    assert main(["simulate", str(run), "--ranks", "300", "--dataset-size", "1GB"]) == 0
-    output = capsys.readouterr().out
+    output = printed(capsys, run, "--ranks", "300", "--dataset-size", "1GB")
     assert "A step of 300 ranks takes 600 samples, more than the 500 of an epoch" in output
 
 
@@ -178,8 +180,7 @@ def test_efficiency_is_over_one_rank_of_the_same_epoch(
     assert document["first_epoch"][0]["efficiency"] == pytest.approx(70 / 390)
     (later,) = document["later_epochs"]
     assert (later["ranks"], later["efficiency"]) == (9, pytest.approx(1))
-    assert main(["simulate", str(run), "--ranks", "20", "--storage-bandwidth", "1kB/s"]) == 0
-    output = capsys.readouterr().out
+    output = printed(capsys, run, "--ranks", "20", "--storage-bandwidth", "1kB/s")
     assert "> 99.9 %" in output
     assert ">= >" not in output
     assert "<= <" not in output
@@ -193,8 +194,7 @@ def test_a_job_of_several_ranks_is_one_measurement(
     assert document["measured"]["ranks"] == document["measured"]["ranks_looked_at"] == 3
     assert document["measured"]["batches"] == 117
     assert [point["is_bound"] for point in document["first_epoch"]] == [False, True]
-    assert main(["simulate", str(job)]) == 0
-    assert "The batches are of 3 ranks of the job" in capsys.readouterr().out
+    assert "The batches are of 3 ranks of the job" in printed(capsys, job)
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,11 @@ from hypothesis import strategies as st
 from scaling_runs import make_run
 
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.scaling.caches import cache_use
-from iobench.analysis.scaling.contract import (
-    Hosts,
-    Saturation,
-    ScalingCurve,
-    ScalingPoint,
-    SharedStorage,
-)
-from iobench.analysis.scaling.curve import simulate_ranks
-from iobench.analysis.scaling.demand import rank_demand
 from iobench.errors import ProfileError
+from iobench.subjects.scaling.curve import simulate_ranks
+from iobench.subjects.scaling.demand import rank_demand
+from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint
+from iobench.subjects.scaling.target import Hosts, SharedStorage
 
 MS = 1_000_000
 # Without decoding: batches that all ranks decode at the same time leave storage idle meanwhile.
@@ -248,18 +242,18 @@ def test_shards_of_ones_own_fit_in_all_caches_together() -> None:
     assert curve.later_saturation == Saturation(64, "bandwidth")
 
 
-def test_samples_dealt_anew_fit_in_the_cache_of_one_host_only() -> None:
+def test_samples_dealt_anew_fit_in_the_cache_of_one_node_only() -> None:
     hosts = Hosts(n_hosts=4, cache_nbytes=10**9, dataset_nbytes=4 * 10**9)
-    use = cache_use(hosts, 64)
+    use = hosts.cache_use(64)
     assert use is not None
     assert use.hit_fraction == 0.25
     # 1 - (3/4)^e of all samples is seen after e epochs.
     assert use.warm_after_epochs == 1
-    large = cache_use(replace(hosts, cache_nbytes=4 * 10**9), 64)
+    large = replace(hosts, cache_nbytes=4 * 10**9).cache_use(64)
     assert large is not None
     assert large.hit_fraction == 1
     assert large.warm_after_epochs == 11
-    assert cache_use(Hosts(), 3) is None
+    assert Hosts().cache_use(3) is None
 
 
 def test_a_cache_that_drops_the_oldest_keeps_less() -> None:
@@ -276,7 +270,7 @@ def test_a_cache_that_drops_the_oldest_keeps_less() -> None:
                 kept[sample] = None
                 if len(kept) > room:
                     kept.popitem(last=False)
-    use = cache_use(Hosts(cache_nbytes=room, dataset_nbytes=n), 1)
+    use = Hosts(cache_nbytes=room, dataset_nbytes=n).cache_use(1)
     assert use is not None
     assert use.evicting_hit_fraction == pytest.approx(hits / (8 * n), abs=0.02)
     assert use.hit_fraction == 0.4

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from scaling_runs import make_run
 
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.scaling.contract import SharedStorage
-from iobench.analysis.scaling.demand import RankDemand, rank_demand
-from iobench.analysis.scaling.draws import DrawnSteps, draw_steps
-from iobench.analysis.scaling.job import bounded_steps, free_steps, is_free
+from iobench.subjects.scaling.demand import RankDemand, rank_demand
+from iobench.subjects.scaling.job import (
+    DrawnSteps,
+    bounded_steps,
+    draw_steps,
+    free_steps,
+    is_free,
+)
+from iobench.subjects.scaling.target import SharedStorage
 
 MS = 1_000_000
 RULES = (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.scaling.demand import rank_demand
 from iobench.errors import ProfileError
+from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import batch_keys
+from iobench.subjects.scaling.demand import rank_demand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import Run
-    from iobench.analysis.scaling.demand import RankDemand
     from iobench.profiles.contents import Profile
+    from iobench.subjects.scaling.demand import RankDemand
 
 __all__ = ["MeasuredJob", "measured_job"]
 
@@ -54,17 +55,17 @@ class MeasuredJob:
         Of the ranks looked at, and those before them, of which there are sums only.
     """
 
-    name: str
-    demand: RankDemand
-    n_looked_at: int
-    n_loaders: int
-    step_ns: float | None
+    name: str = field(metadata=HIDDEN)
+    demand: RankDemand = field(metadata=INLINE)
+    n_looked_at: int = field(metadata=key("ranks_looked_at"))
+    n_loaders: int = field(metadata=key("loaders"))
+    step_ns: float | None = field(metadata=key("step_ns"))
     cold_fraction: float | None
     reads_per_sample: float
-    dataset_nbytes: int | None
+    dataset_nbytes: int | None = field(metadata=HIDDEN)
     delivered_nbytes: float | None
-    n_batches: int = 0
-    n_folded: int = 0
+    n_batches: int = field(metadata=HIDDEN)
+    n_folded: int = field(metadata=key("folded_batches"))
 
 
 def measured_job(

@@ -1,4 +1,4 @@
-"""A job's samples per second and exposed share against its ranks."""
+"""A job's samples per second and exposed share against its ranks, and where storage saturates."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.scaling.caches import cache_use
-from iobench.analysis.scaling.contract import (
-    Hosts,
-    ScalingCurve,
-    ScalingPoint,
-    SharedStorage,
-    Spread,
-)
-from iobench.analysis.scaling.job import simulate_job
-from iobench.analysis.scaling.saturation import find_host_saturation, find_saturation
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint, Spread
+from iobench.subjects.scaling.job import simulate_job
+from iobench.subjects.scaling.target import Hosts, SharedStorage, time_ns
+from iobench.subjects.scaling.verdict import FARTHEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.analysis.scaling.contract import CacheUse
-    from iobench.analysis.scaling.demand import RankDemand
-    from iobench.analysis.scaling.job import SimulatedJob
+    from iobench.subjects.scaling.demand import RankDemand
+    from iobench.subjects.scaling.job import SimulatedJob
+    from iobench.subjects.scaling.target import CacheUse
 
 __all__ = ["BOUND_FACTOR", "MOST_RANKS", "simulate_ranks"]
+
+Floats = NDArray[np.float64]
 
 BOUND_FACTOR: Final = 8
 """Beyond so many times the ranks that were measured a figure is a bound."""
 MOST_RANKS: Final = 16_384
+RANKS: Final = np.arange(1, FARTHEST + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class _Job:
         step_ns = statistics.median(job.step_ns for job in jobs)
         per_s = 1e9 / step_ns if step_ns else 0.0
         n_samples = ranks * self.demand.batch_size
-        has_bound = self.storage.bytes_per_s is not None or self.storage.reads_per_s is not None
-        served_ns = statistics.mean(job.served_ns for job in jobs)
+        # Of what a step asked for, some was read before the steps that count.
+        used = min(1.0, statistics.mean(job.served_ns for job in jobs) * per_s / 1e9)
         return ScalingPoint(
             ranks=ranks,
             hosts=self.hosts.used_by(ranks),
@@ -72,14 +72,57 @@ class _Job:
             ),
             efficiency=alone_ns * per_s / 1e9,
             exposed_fraction=_spread([job.exposed_fraction for job in jobs]),
-            # Of what a step asked for, some was read before the steps that count.
-            storage_fraction=min(1.0, served_ns * per_s / 1e9) if has_bound else None,
+            storage_fraction=used if self.storage.is_bounded else None,
             bytes_per_s=statistics.mean(job.nbytes for job in jobs) * per_s,
             reads_per_s=statistics.mean(job.reads for job in jobs) * per_s,
             step_ns=round(step_ns),
             free_step_ns=round(statistics.median(job.free_step_ns for job in jobs)),
             is_bound=ranks > BOUND_FACTOR * self.demand.n_ranks,
         )
+
+    def saturations(
+        self, points: Sequence[ScalingPoint]
+    ) -> tuple[Saturation | None, Saturation | None]:
+        """Return from how many ranks on they would read more than storage, or a link, gives.
+
+        R ranks that ask for b bytes in each step of c seconds reach a bandwidth B at R = B c / b.
+        The step is that of so many ranks with a storage without bounds: the slowest of more ranks
+        is slower, and none is faster than its node's link. Between simulated points it grows with
+        the logarithm of the ranks.
+        """
+        if not points:
+            return None, None
+        storage, mean = self.storage, self.demand.nbytes.mean()
+        free_ns = np.interp(
+            np.log(RANKS),
+            np.log([point.ranks for point in points]),
+            [point.free_step_ns for point in points],
+        )
+        missing = 1.0 if points[0].cache is None else 1.0 - self.hosts.hit_fractions(RANKS)
+        link_ns = self.hosts.most_on_one(RANKS) * time_ns(mean, storage.host_bytes_per_s) * missing
+        bytes_ns = time_ns(mean, storage.bytes_per_s)
+        reads_ns = time_ns(self.demand.reads.mean(), storage.reads_per_s)
+        asked_ns = max(bytes_ns, reads_ns) * RANKS * missing
+        by = "bandwidth" if bytes_ns >= reads_ns else "reads"
+        of_storage = _first(asked_ns, np.maximum(free_ns, link_ns), by)
+        of_link = _first(link_ns, free_ns, "node bandwidth")
+        return (
+            of_storage if storage.is_bounded else None,
+            of_link if storage.host_bytes_per_s is not None else None,
+        )
+
+    def error_fraction(self, measured_step_ns: float | None) -> float | None:
+        """Return how far the measured job is missed; its reads took what they took."""
+        if not measured_step_ns:
+            return None
+        job = _Job(self.demand, SharedStorage(), Hosts(), 0, self.n_seeds)
+        steps = [one.step_ns for one in job.simulated(self.demand.n_ranks, None)]
+        return statistics.median(steps) / measured_step_ns - 1
+
+
+def _first(asked_ns: Floats, step_ns: Floats, by: str) -> Saturation:
+    beyond = (asked_ns > 0) & (asked_ns >= step_ns * (1 - 1e-12))
+    return Saturation(int(RANKS[beyond.argmax()]) if beyond.any() else None, by)
 
 
 def simulate_ranks(
@@ -105,7 +148,7 @@ def simulate_ranks(
     ranks : sequence of int
         From 1 to `MOST_RANKS`.
     hosts : Hosts, optional
-        By default a host for each rank, without a cache.
+        By default a node for each rank, without a cache.
     allreduce_ns : int
         Beyond what the measured step holds of it.
     measured_step_ns : float, optional
@@ -127,7 +170,7 @@ def simulate_ranks(
         raise ValueError("a cache needs the bytes of the data set")
     job = _Job(demand, storage, hosts, allreduce_ns, n_seeds)
     first = sorted({1, *points})
-    later = [(each, use) for each in first if (use := cache_use(hosts, each)) is not None]
+    later = [(each, use) for each in first if (use := hosts.cache_use(each)) is not None]
     wanted = [*((each, None) for each in first), *later]
     found: list[ScalingPoint] = []
     alone_ns = 0.0
@@ -140,25 +183,17 @@ def simulate_ranks(
             progress(len(found), len(wanted))
     cold, warm = tuple(found[: len(first)]), tuple(found[len(first) :])
     unasked = len(first) - len(points)
+    (saturation, of_host), (later_saturation, later_of_host) = map(job.saturations, (cold, warm))
     return ScalingCurve(
         first_epoch=cold[unasked:],
         later_epochs=warm[unasked:],
-        saturation=find_saturation(demand, storage, cold, hosts),
-        later_saturation=find_saturation(demand, storage, warm, hosts),
-        host_saturation=find_host_saturation(demand, storage, cold, hosts),
-        later_host_saturation=find_host_saturation(demand, storage, warm, hosts),
-        model_error_fraction=_error(demand, n_seeds, measured_step_ns),
+        saturation=saturation,
+        later_saturation=later_saturation,
+        host_saturation=of_host,
+        later_host_saturation=later_of_host,
+        model_error_fraction=job.error_fraction(measured_step_ns),
         n_seeds=n_seeds,
     )
-
-
-def _error(demand: RankDemand, n_seeds: int, measured_step_ns: float | None) -> float | None:
-    """Return how far the measured job is missed; its reads took what they took."""
-    if not measured_step_ns:
-        return None
-    job = _Job(demand, SharedStorage(), Hosts(), 0, n_seeds)
-    steps = [one.step_ns for one in job.simulated(demand.n_ranks, None)]
-    return statistics.median(steps) / measured_step_ns - 1
 
 
 def _spread(values: list[float]) -> Spread:

@@ -1,9 +1,9 @@
-"""One simulation of a job in steady state, by the way that its storage asks for."""
+"""One simulation of a job in steady state: its batches are drawn from those that were measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,103 @@ from iobench.analysis.replay.simulator import (
     shared,
     straight,
 )
-from iobench.analysis.scaling.draws import draw_steps
+from iobench.subjects.scaling.demand import TIMES, BatchTimes
+from iobench.subjects.scaling.target import time_ns
 
 if TYPE_CHECKING:
-    from iobench.analysis.scaling.contract import SharedStorage
-    from iobench.analysis.scaling.demand import RankDemand
-    from iobench.analysis.scaling.draws import DrawnSteps
+    from iobench.subjects.scaling.demand import RankDemand
+    from iobench.subjects.scaling.target import SharedStorage
 
-__all__ = ["SimulatedJob", "bounded_steps", "free_steps", "is_free", "simulate_job"]
+__all__ = [
+    "DrawnSteps",
+    "SimulatedJob",
+    "bounded_steps",
+    "draw_steps",
+    "free_steps",
+    "is_free",
+    "simulate_job",
+]
 
 Floats = NDArray[np.float64]
 
 MOST_BATCHES: Final = 10_000
 """Batches that a simulation is made of, where that leaves `FEWEST_STEPS`."""
 FEWEST_STEPS, MOST_STEPS = 16, 400
+NEIGHBOURS: Final = 8
+"""Batches that stay together: neighbours are alike, for they come from the same file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSteps(BatchTimes):
+    """The batches of all ranks; arrays of shape (n_steps, ranks).
+
+    Parameters
+    ----------
+    served_ns : ndarray of float64
+        Of storage as a whole, if it did nothing else.
+    linked_ns : ndarray of float64
+        Of the node's link, likewise.
+    """
+
+    served_ns: Floats
+    linked_ns: Floats
+
+    def with_ready(self, n_steps: int) -> DrawnSteps:
+        """Return the same with the first batches there at once: a pipeline that is full."""
+        made: dict[str, Any] = {}
+        for name in ("served_ns", "linked_ns", "read_ns", "rest_ns", "submit_ns", "transit_ns"):
+            made[name] = getattr(self, name).copy()
+            made[name][:n_steps] = 0
+        return replace(self, **made)
+
+
+def draw_steps(
+    demand: RankDemand,
+    storage: SharedStorage,
+    *,
+    ranks: int,
+    n_steps: int,
+    hit_fraction: float,
+    seed: int,
+) -> DrawnSteps:
+    """Return what every rank does in so many steps.
+
+    Each rank goes through neighbouring batches of a measured rank, chosen at random; a batch keeps
+    its own read time, bytes and compute together. Of each batch some samples are in the cache,
+    drawn one by one.
+    """
+    random = np.random.default_rng((seed, ranks))
+    rows = _rows(demand, random, ranks, n_steps)
+    missing = np.full(rows.shape, 1.0 - hit_fraction)
+    if 0 < hit_fraction < 1:
+        size = demand.batch_size
+        missing = random.binomial(size, 1 - hit_fraction, rows.shape) / size
+    drawn: dict[str, Floats] = {name: getattr(demand, name)[rows] for name in TIMES}
+    drawn["nbytes"], drawn["reads"] = drawn["nbytes"] * missing, drawn["reads"] * missing
+    read_ns = np.maximum(drawn["read_ns"], time_ns(drawn["nbytes"], storage.reader_bytes_per_s))
+    drawn["read_ns"] = read_ns + drawn["reads"] * storage.read_latency_ns
+    return DrawnSteps(
+        served_ns=np.maximum(
+            time_ns(drawn["nbytes"], storage.bytes_per_s),
+            time_ns(drawn["reads"], storage.reads_per_s),
+        ),
+        linked_ns=time_ns(drawn["nbytes"], storage.host_bytes_per_s),
+        **drawn,
+    )
+
+
+def _rows(
+    demand: RankDemand, random: np.random.Generator, ranks: int, n_steps: int
+) -> NDArray[np.int64]:
+    """Return which measured batch each is, shape (n_steps, ranks)."""
+    shape = (-(-n_steps // NEIGHBOURS), ranks)
+    starts, ends = np.array(demand.starts[:-1]), np.array(demand.starts[1:])
+    of_rank = random.integers(len(starts), size=shape)
+    length = (ends - starts)[of_rank]
+    first = (random.random(shape) * length).astype(np.int64)
+    within = (first[:, None, :] + np.arange(NEIGHBOURS)[None, :, None]) % length[:, None, :]
+    rows: NDArray[np.int64] = (starts[of_rank][:, None, :] + within).reshape(-1, ranks)[:n_steps]
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +227,7 @@ def bounded_steps(
 ) -> StepTimes:
     """Return the steps of a job, with its reads sharing storage alike.
 
-    A read ends when storage has given its bytes, its host's link has passed them on in turn, and
+    A read ends when storage has given its bytes, its node's link has passed them on in turn, and
     the reader has had the time that it takes alone.
     """
     how, submit = _dispatch(demand, drawn)
@@ -191,7 +274,7 @@ def _workers(how: Dispatch, n_steps: int) -> list[int]:
 
 
 def _load(drawn: DrawnSteps, lead: int, ranks_per_host: int, step_ns: float) -> float:
-    """Return what steps ask of storage, or of a host's link, over what there is."""
+    """Return what steps ask of storage, or of a node's link, over what there is."""
     ranks = drawn.read_ns.shape[1]
     of_storage = float(drawn.served_ns[lead:].mean()) * ranks
     of_link = float(drawn.linked_ns[lead:].mean()) * min(ranks, ranks_per_host)

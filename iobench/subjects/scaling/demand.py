@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
+from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from iobench.analysis.replay.loader_run import RecordedRun
 
-__all__ = ["RankDemand", "rank_demand"]
+__all__ = ["TIMES", "BatchTimes", "RankDemand", "rank_demand"]
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 FEWEST_BATCHES: Final = 2
 FEWEST_STEADY: Final = 8
@@ -27,29 +30,53 @@ READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
-@dataclass(frozen=True, slots=True)
-class RankDemand:
-    """The batches of a run, or of all ranks of a job, in the order of delivery; times in ns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTimes:
+    """What batches ask of storage and take of their rank; times in ns, arrays of one shape.
+
+    Parameters
+    ----------
+    read_ns : ndarray of float64
+        What reading takes a rank by itself.
+    rest_ns : ndarray of float64
+        What the maker of the batch does besides.
+    nbytes, reads : ndarray of float64
+        Asked of storage.
+    submit_ns, transit_ns, pickup_ns, compute_ns : ndarray of float64
+        As in `RecordedRun`; what others did after the maker was done is in ``transit_ns``.
+    """
+
+    read_ns: Floats = field(metadata=HIDDEN)
+    rest_ns: Floats = field(metadata=HIDDEN)
+    nbytes: Floats = field(metadata=HIDDEN)
+    reads: Floats = field(metadata=HIDDEN)
+    submit_ns: Floats = field(metadata=HIDDEN)
+    transit_ns: Floats = field(metadata=HIDDEN)
+    pickup_ns: Floats = field(metadata=HIDDEN)
+    compute_ns: Floats = field(metadata=HIDDEN)
+
+
+TIMES: Final = tuple(each.name for each in fields(BatchTimes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDemand(BatchTimes):
+    """The batches of a run, or of all ranks of a job, in the order of delivery.
 
     Parameters
     ----------
     rule : LoaderRule
+        How the loader makes them.
     workers : int
         Processes or threads that make batches; 1 where the loop makes them.
     ahead : int
         Batches under way at most.
     batch_size : int
+        Samples of a batch.
     n_ranks : int
         Of the job that was measured.
     starts : tuple of int
         Where each rank's batches begin in the arrays; then their length.
-    read_ns : ndarray of float64, shape (n_batches,)
-        Storage alone, as measured.
-    rest_ns : ndarray of float64, shape (n_batches,)
-        What the maker of the batch does besides.
-    nbytes, reads : ndarray of float64, shape (n_batches,)
-    submit_ns, transit_ns, pickup_ns, compute_ns : ndarray of float64, shape (n_batches,)
-        As in `RecordedRun`; what others did after the maker was done is in ``transit_ns``.
     reading_known : bool
         Whether reading was a stage of its own; else it is all that its stage does off the CPU.
     in_order : bool
@@ -58,23 +85,30 @@ class RankDemand:
 
     rule: LoaderRule
     workers: int
-    ahead: int
+    ahead: int = field(metadata=key("batches_ahead"))
     batch_size: int
-    n_ranks: int
-    starts: tuple[int, ...]
-    read_ns: NDArray[np.float64]
-    rest_ns: NDArray[np.float64]
-    nbytes: NDArray[np.float64]
-    reads: NDArray[np.float64]
-    submit_ns: NDArray[np.float64]
-    transit_ns: NDArray[np.float64]
-    pickup_ns: NDArray[np.float64]
-    compute_ns: NDArray[np.float64]
+    n_ranks: int = field(metadata=key("ranks"))
+    starts: tuple[int, ...] = field(metadata=HIDDEN)
     reading_known: bool
-    in_order: bool
+    in_order: bool = field(metadata=HIDDEN)
 
     def __len__(self) -> int:
         return len(self.read_ns)
+
+    @figure
+    def batches(self) -> int:
+        """Those that simulations draw from."""
+        return len(self)
+
+    @figure
+    def sample_nbytes(self) -> float:
+        """Read for a sample, in the mean."""
+        return float(self.nbytes.mean()) / self.batch_size
+
+    @figure.named("compute_median_ns")
+    def compute_median_ns(self) -> float:
+        """What a step takes besides loading."""
+        return float(np.median(self.compute_ns))
 
 
 def rank_demand(
@@ -105,47 +139,28 @@ def rank_demand(
     ProfileError
         If nobody saw who made the batches, if they are too few, or if nothing tells their bytes.
     """
-    first = runs[0]
     for run in runs:
         _check(run, nbytes_per_sample)
-    chosen = [_chosen(run) for run in runs]
-    size = first.batch_size or 1
-    nbytes = [
-        run.read_nbytes[rows].astype(float)
-        if nbytes_per_sample is None
-        else np.full(len(rows), nbytes_per_sample * size)
-        for run, rows in zip(runs, chosen, strict=True)
-    ]
-    parts = [_parts(run, rows) for run, rows in zip(runs, chosen, strict=True)]
-    compute = [run.compute_ns[rows].astype(float) for run, rows in zip(runs, chosen, strict=True)]
-    if len(runs) > 1:
-        shortest = min(map(len, compute))
-        least = np.min([values[:shortest] for values in compute], axis=0)
-        compute = [np.resize(least, len(values)) for values in compute]
-    lengths = np.cumsum([0, *map(len, chosen)])
-
-    def joined(name: str) -> NDArray[np.float64]:
-        return np.concatenate(
-            [getattr(run, name)[rows] for run, rows in zip(runs, chosen, strict=True)]
-        ).astype(float)
-
+    parts = [_times(run, reads_per_sample, nbytes_per_sample) for run in runs]
+    if len(parts) > 1:
+        shortest = min(len(part.compute_ns) for part in parts)
+        least = np.min([part.compute_ns[:shortest] for part in parts], axis=0)
+        parts = [replace(part, compute_ns=np.resize(least, len(part.reads))) for part in parts]
+    first = runs[0]
+    is_serial, workers = first.rule is LoaderRule.SERIAL, max(1, first.workers)
+    ahead = max(workers, first.prefetch)
+    if first.rule is LoaderRule.POOL:
+        ahead = workers * max(1, first.prefetch)
     return RankDemand(
         rule=first.rule,
-        workers=_workers(first),
-        ahead=_ahead(first),
-        batch_size=size,
+        workers=1 if is_serial else workers,
+        ahead=1 if is_serial else ahead,
+        batch_size=first.batch_size or 1,
         n_ranks=n_ranks or len(runs),
-        starts=tuple(int(value) for value in lengths),
-        read_ns=np.concatenate([read for read, _, _ in parts]),
-        rest_ns=np.concatenate([rest for _, rest, _ in parts]),
-        nbytes=np.concatenate(nbytes),
-        reads=np.full(int(lengths[-1]), reads_per_sample * size),
-        submit_ns=joined("submit_ns"),
-        transit_ns=np.concatenate([transit for _, _, transit in parts]),
-        pickup_ns=joined("pickup_ns"),
-        compute_ns=np.concatenate(compute),
+        starts=tuple(np.cumsum([0, *(len(part.reads) for part in parts)]).tolist()),
         reading_known=not _fused(first),
         in_order=all(run.in_order for run in runs),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in TIMES},
     )
 
 
@@ -170,13 +185,29 @@ def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
         )
 
 
-def _chosen(run: RecordedRun) -> NDArray[np.int64]:
-    """Return the batches of the steady state, or all where these are few."""
+def _times(
+    run: RecordedRun, reads_per_sample: float, nbytes_per_sample: float | None
+) -> BatchTimes:
+    """Return the batches of the steady state of a run, or all where these are few."""
     steady = np.flatnonzero(run.steady)
-    return steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
+    rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
+    read_ns, rest_ns, transit_ns = _parts(run, rows)
+    size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
+    if nbytes_per_sample is not None:
+        nbytes = np.full(len(rows), nbytes_per_sample * size)
+    return BatchTimes(
+        read_ns=read_ns,
+        rest_ns=rest_ns,
+        nbytes=nbytes,
+        reads=np.full(len(rows), reads_per_sample * size),
+        submit_ns=run.submit_ns[rows].astype(float),
+        transit_ns=transit_ns,
+        pickup_ns=run.pickup_ns[rows].astype(float),
+        compute_ns=run.compute_ns[rows].astype(float),
+    )
 
 
-def _parts(run: RecordedRun, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+def _parts(run: RecordedRun, rows: Integers) -> tuple[Floats, Floats, Floats]:
     """Return the time that storage takes, what else makes a batch, and its way to the loop."""
     work, cpu = run.work_ns[rows].astype(float), run.cpu_ns[rows].astype(float)
     kinds = [stage.partition(":")[0] for stage in run.stages]
@@ -196,16 +227,3 @@ def _fused(run: RecordedRun) -> bool:
     """Whether no stage reads alone."""
     kinds = {stage.partition(":")[0] for stage in run.stages}
     return not kinds & READING and bool(kinds & FUSED)
-
-
-def _workers(run: RecordedRun) -> int:
-    return 1 if run.rule is LoaderRule.SERIAL else max(1, run.workers)
-
-
-def _ahead(run: RecordedRun) -> int:
-    """Return how many batches may be under way, the one being taken included."""
-    if run.rule is LoaderRule.SERIAL:
-        return 1
-    if run.rule is LoaderRule.POOL:
-        return max(1, run.workers) * max(1, run.prefetch)
-    return max(1, run.workers, run.prefetch)

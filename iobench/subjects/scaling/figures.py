@@ -1,0 +1,157 @@
+"""What a job does on more ranks: points of a curve, and where storage saturates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from iobench.json_keys import INLINE, figure, key
+from iobench.subjects.scaling.verdict import scaling_verdict
+
+if TYPE_CHECKING:
+    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.target import CacheUse, Hosts, SharedStorage
+
+__all__ = ["Saturation", "ScalingCurve", "ScalingFigures", "ScalingPoint", "Spread"]
+
+SCALING_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over repeated simulations.
+
+    Parameters
+    ----------
+    median, low, high : float
+        The middle one, the smallest and the largest.
+    """
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """A job of so many ranks, in steady state.
+
+    Parameters
+    ----------
+    ranks, hosts : int
+        Training processes, and machines that they lie on.
+    cache : CacheUse or None
+        None in the first epoch, and without caches.
+    samples_per_s : Spread
+        Of all ranks together.
+    efficiency : float
+        Samples per second of a rank, over those of a job of one rank in the same epoch; above 1
+        where caches together serve more than one alone.
+    exposed_fraction : Spread
+        The share of the job's time in which its last rank waited for its batch.
+    storage_fraction : float or None
+        The share of storage's time that was used; None where it has no bound.
+    bytes_per_s, reads_per_s : float
+        What storage gave.
+    step_ns : int
+        Mean time from step to step.
+    free_step_ns : int
+        The same if storage had no bound.
+    is_bound : bool
+        Whether it lies so far beyond what was measured that it is a bound: samples per second
+        are at most these, and the exposed share at least this.
+    """
+
+    ranks: int
+    hosts: int = field(metadata=key("nodes"))
+    cache: CacheUse | None
+    samples_per_s: Spread
+    efficiency: float
+    exposed_fraction: Spread
+    storage_fraction: float | None
+    bytes_per_s: float
+    reads_per_s: float
+    step_ns: int = field(metadata=key("step_ns"))
+    free_step_ns: int = field(metadata=key("free_step_ns"))
+    is_bound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """From how many ranks on storage, or a node's link, cannot give what they would read.
+
+    Parameters
+    ----------
+    ranks : int or None
+        The smallest number; None if not even a million do.
+    by : str
+        ``"bandwidth"`` or ``"reads"`` of storage, whichever ends first; ``"node bandwidth"``.
+    """
+
+    ranks: int | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingCurve:
+    """What a run would do on more ranks.
+
+    Parameters
+    ----------
+    first_epoch : tuple of ScalingPoint
+        Nothing cached.
+    later_epochs : tuple of ScalingPoint
+        With warm caches; empty without any.
+    saturation, later_saturation : Saturation or None
+        None where storage has no bound, and without caches.
+    host_saturation, later_host_saturation : Saturation or None
+        The same of what reaches one node.
+    model_error_fraction : float or None
+        Step time that the model gives for the measured run, over the measured one, less 1.
+    n_seeds : int
+        Simulations for each point.
+    """
+
+    first_epoch: tuple[ScalingPoint, ...]
+    later_epochs: tuple[ScalingPoint, ...]
+    saturation: Saturation | None
+    later_saturation: Saturation | None
+    host_saturation: Saturation | None = field(metadata=key("node_saturation"))
+    later_host_saturation: Saturation | None = field(metadata=key("later_node_saturation"))
+    model_error_fraction: float | None
+    n_seeds: int = field(metadata=key("seeds"))
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingFigures:
+    """What ``iobench simulate`` says: the curve, and what it was made from.
+
+    Parameters
+    ----------
+    curve : ScalingCurve
+    job : MeasuredJob
+        The run that was measured.
+    storage : SharedStorage
+    hosts : Hosts
+    allreduce_ms : float
+        Of a step, beyond what the run's own steps hold.
+    schema_version : int
+        Raised when a key changes its meaning or goes.
+    """
+
+    curve: ScalingCurve = field(metadata=INLINE)
+    job: MeasuredJob = field(metadata=key("measured"))
+    storage: SharedStorage
+    hosts: Hosts = field(metadata=key("nodes"))
+    allreduce_ms: float
+    schema_version: int = SCALING_VERSION
+
+    @figure
+    def run(self) -> str:
+        """What was measured, by its name."""
+        return self.job.name
+
+    @figure
+    def verdict(self) -> list[str]:
+        """Where storage saturates, and what else more ranks lose: sentences."""
+        return scaling_verdict(self.curve)

@@ -1,0 +1,224 @@
+"""A run on more ranks, as people read it: the verdict, the curve, and what is assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Count,
+    Document,
+    SampleRate,
+    Section,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.json_walk import to_plain
+from iobench.report.sentences import kept_words
+from iobench.subjects.scaling.curve import BOUND_FACTOR
+from iobench.subjects.scaling.verdict import ranks_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from iobench.report.document import Cell
+    from iobench.subjects.scaling.demand import RankDemand
+    from iobench.subjects.scaling.figures import ScalingFigures, ScalingPoint, Spread
+    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.target import Hosts
+
+__all__ = ["scaling_document"]
+
+COLD: Final = 0.9
+OF_RULE: Final = {
+    LoaderRule.SERIAL: "the training loop loads",
+    LoaderRule.POOL: "loading processes",
+    LoaderRule.THREADS: "loading threads",
+}
+
+
+def scaling_document(found: ScalingFigures) -> Document:
+    """Return what ``iobench simulate`` says."""
+    curve, with_caches = found.curve, bool(found.curve.later_epochs)
+    first = "First epoch, nothing cached" if with_caches else ""
+    curves = [_table(first, curve.first_epoch, found.hosts)]
+    if with_caches:
+        curves.append(_table("Later epochs, caches warm", curve.later_epochs, found.hosts))
+    return Document(
+        title=f"{found.run}: {_measured(found.job)}",
+        sections=(
+            Section("verdict", "", sentences(found.verdict)),
+            Section("ranks", "", tuple(curves)),
+            Section("assumed", "What this rests on", sentences(_assumed(found))),
+        ),
+        figures=lambda: to_plain(found),
+    )
+
+
+def _measured(job: MeasuredJob) -> str:
+    demand = job.demand
+    size = f"batches of {units.count(demand.batch_size)}"
+    kept = kept_words(job.n_batches, job.n_folded)
+    told = [f"{ranks_words(demand.n_ranks)} measured", size, _loader(demand), kept]
+    return ", ".join(filter(None, told))
+
+
+def _loader(demand: RankDemand) -> str:
+    makers = OF_RULE[demand.rule]
+    if demand.rule is LoaderRule.SERIAL:
+        return makers
+    if demand.workers == 1:
+        makers = makers.removesuffix("es" if makers.endswith("sses") else "s")
+    ahead = f"{units.count(demand.ahead)} batch{'es' * (demand.ahead != 1)} ahead"
+    return f"{demand.workers} {makers}, {ahead}"
+
+
+def _table(title: str, points: Sequence[ScalingPoint], hosts: Hosts) -> Table:
+    shows_hosts = hosts.n_hosts is not None or (hosts.ranks_per_host or 1) > 1
+    shows_cache = any(point.cache is not None for point in points)
+    names = ["ranks", *["nodes"] * shows_hosts, "samples/s", "spread", "efficiency", "exposed"]
+    names += ["spread", "storage used", *["cached"] * shows_cache]
+    rows: list[tuple[Cell, ...]] = []
+    for point in points:
+        rate, exposed = point.samples_per_s, point.exposed_fraction
+        used, cache = point.storage_fraction, point.cache
+        rows.append(
+            (
+                Count(point.ranks),
+                *[Count(point.hosts)] * shows_hosts,
+                SampleRate(rate.median, _bound("<=", units.sample_rate(rate.median), point)),
+                _range(rate, units.sample_rate),
+                Share(point.efficiency),
+                Share(exposed.median, _bound(">=", units.fraction(exposed.median), point)),
+                _range(exposed, units.fraction),
+                NOT_APPLICABLE if used is None else Share(used),
+                *[Share(cache.hit_fraction if cache else 0.0)] * shows_cache,
+            )
+        )
+    return Table(title, tuple(map(Column, names)), tuple(rows))
+
+
+def _bound(sign: str, text: str, point: ScalingPoint) -> str:
+    """Return the words around a figure that is a bound, unless its text says so itself."""
+    return f"{sign} {{}}" if point.is_bound and text[0] not in "<>" else "{}"
+
+
+def _range(spread: Spread, shown: Callable[[float], str]) -> str:
+    low, high = shown(spread.low), shown(spread.high)
+    return f"{low}..{high}" if low != high else NOT_APPLICABLE
+
+
+def _assumed(found: ScalingFigures) -> Iterator[str]:
+    """Yield what the figures rest on."""
+    curve, job, demand = found.curve, found.job, found.job.demand
+    more, beyond = "", " Communication that the run did not have is left out."
+    if found.allreduce_ms:
+        more = f", {units.duration(found.allreduce_ms * 1e6)} more for the allreduce"
+        beyond = ""
+    yield (
+        f"Every rank does what was measured, on batches drawn from {units.count(len(demand))}: "
+        f"a step of {units.duration(demand.compute_median_ns)} besides loading (median){more}; "
+        "each step waits for the slowest rank. Steady state, without the start of an epoch."
+        f"{beyond}"
+    )
+    if demand.n_ranks > 1:
+        yield (
+            f"The batches are of {units.count(job.n_looked_at)} ranks of the job; a step besides "
+            "loading is that of the rank that waited for the others least."
+        )
+    if job.n_loaders > 1:
+        yield f"The run has {job.n_loaders} loaders; this one trains, or has most batches."
+    delivered = job.delivered_nbytes
+    loaded = "" if delivered is None else f" and has {units.nbytes(delivered)} once it is loaded"
+    yield (
+        f"A sample takes {units.nbytes(demand.sample_nbytes)} from storage, in "
+        f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)},{loaded}; "
+        "reads under way share storage alike."
+    )
+    yield _reading(found)
+    if not demand.reading_known:
+        yield "Reading is no stage of its own here: what its stage does off the CPU counts as it."
+    if not demand.in_order:
+        yield "Batches are taken in their order here; the run's loader took any that was ready."
+    yield from _caches(found)
+    yield from _epoch(found)
+    error = curve.model_error_fraction
+    if error is not None:
+        sign = "longer" if error > 0 else "shorter"
+        yield f"Of the measured run the model makes a step {units.fraction(abs(error))} {sign}."
+    if any(point.is_bound for point in curve.first_epoch):
+        yield (
+            f"Beyond {units.count(BOUND_FACTOR * demand.n_ranks)} ranks, {BOUND_FACTOR} times what "
+            "was measured, figures are bounds: at most so many samples/s, at least such a share "
+            "exposed, at this step."
+        )
+    yield f"Spread: of {curve.n_seeds} simulations with batches drawn anew."
+
+
+def _reading(found: ScalingFigures) -> str:
+    cold, storage = found.job.cold_fraction, found.storage
+    if cold is not None and cold >= COLD:
+        return "What a read takes a rank alone was measured from storage."
+    source = "Nobody counted whether the run read from storage or from the page cache"
+    if cold is not None:
+        source = f"{units.fraction(1 - cold)} of what the run read came from the page cache"
+    if storage.read_latency_ns or storage.reader_bytes_per_s is not None:
+        return f"{source}; --read-latency and --client-bandwidth say what the target adds."
+    return (
+        f"{source}, so what a read takes on this storage is not known: it is taken to be no "
+        "slower; --read-latency and --client-bandwidth tell."
+    )
+
+
+def _caches(found: ScalingFigures) -> Iterator[str]:
+    last = found.curve.later_epochs[-1] if found.curve.later_epochs else None
+    if last is None or last.cache is None:
+        return
+    hosts, cache = found.hosts, last.cache
+    whose = (
+        "each rank reads the same samples again"
+        if hosts.own_shards
+        else "samples are dealt anew in every epoch, and nodes do not serve each other"
+    )
+    epochs = cache.warm_after_epochs
+    yield (
+        f"A node keeps {units.nbytes(hosts.cache_nbytes)}; an epoch has "
+        f"{units.nbytes(hosts.dataset_nbytes)}; {whose}: with {units.count(last.hosts)} "
+        f"node{'s' * (last.hosts != 1)} {units.fraction(cache.hit_fraction)} of reads are served "
+        f"once caches are warm, after {units.count(epochs)} epoch{'s' * (epochs != 1)}. What is "
+        "cached takes a rank what it took in the run."
+    )
+    if cache.evicting_hit_fraction < cache.hit_fraction:
+        yield (
+            "That is a cache that keeps what it has; one that drops what was used longest ago, "
+            f"such as a page cache, serves {units.fraction(cache.evicting_hit_fraction)}."
+        )
+
+
+def _epoch(found: ScalingFigures) -> Iterator[str]:
+    """Yield the check that MLPerf HPC prints: an epoch's reading beside the epoch."""
+    last, demand = found.curve.first_epoch[-1], found.job.demand
+    nbytes, rate = found.hosts.dataset_nbytes, last.samples_per_s.median
+    if not (nbytes and demand.sample_nbytes and rate):
+        return
+    n_samples = nbytes / demand.sample_nbytes
+    of_step = last.ranks * demand.batch_size
+    if of_step > n_samples * (1 + 1e-9):
+        yield (
+            f"A step of {ranks_words(last.ranks)} takes {units.count(of_step)} samples, more than "
+            f"the {units.count(round(n_samples))} of an epoch: that many ranks need a larger data "
+            "set, or smaller batches."
+        )
+        return
+    reading = ""
+    if found.storage.bytes_per_s:
+        reading_ns = nbytes / found.storage.bytes_per_s * 1e9
+        reading = f"; storage needs {units.duration(reading_ns)} to read it"
+    yield (
+        f"With {ranks_words(last.ranks)} an epoch of {units.nbytes(nbytes)} takes "
+        f"{units.duration(n_samples / rate * 1e9)}{reading}."
+    )

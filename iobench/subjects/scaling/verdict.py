@@ -1,0 +1,72 @@
+"""What is concluded of a run on more ranks, a sentence for each thing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from iobench.subjects.scaling.figures import Saturation, ScalingCurve
+
+__all__ = ["FARTHEST", "ranks_words", "scaling_verdict"]
+
+FARTHEST: Final = 1 << 20
+"""The largest number of ranks that is asked about."""
+MISSED: Final = 0.1
+"""A model that misses the measured run by more gives no figures to rely on."""
+LOSS: Final = 0.9
+"""An efficiency below is worth a sentence."""
+
+
+def scaling_verdict(curve: ScalingCurve) -> list[str]:
+    """Return where storage saturates, and what else more ranks lose; a sentence each."""
+    last = curve.first_epoch[-1]
+    lines = _saturation_lines(curve.saturation, curve.host_saturation, last.ranks)
+    if curve.later_epochs:
+        later = _saturation_lines(curve.later_saturation, curve.later_host_saturation, last.ranks)
+        lines += [
+            f"With warm caches: {line[0].lower()}{line[1:]}" for line in later if line not in lines
+        ]
+    free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
+    if last.ranks > 1 and free < LOSS:
+        lines.append(
+            f"Whatever storage gives, efficiency falls to {units.fraction(free)} at "
+            f"{ranks_words(last.ranks)}: a step waits for the slowest of them."
+        )
+    error = curve.model_error_fraction
+    if error is not None and abs(error) > MISSED:
+        lines.append(
+            f"The model misses the measured run's step by {units.fraction(abs(error))}: "
+            "rely on the shape of the curve only."
+        )
+    return lines
+
+
+def ranks_words(ranks: int) -> str:
+    """Return a number of ranks in words."""
+    return f"{units.count(ranks)} rank{'s' * (ranks != 1)}"
+
+
+def _saturation_lines(
+    of_storage: Saturation | None, of_host: Saturation | None, most: int
+) -> list[str]:
+    found = [
+        (each.ranks or FARTHEST + 1, _saturation_line(what, each, most))
+        for what, each in (("Storage", of_storage), ("What reaches a node", of_host))
+        if each is not None
+    ]
+    return [line for _, line in sorted(found)] or [
+        "No bound of storage is given: --storage-bandwidth and --storage-iops set one."
+    ]
+
+
+def _saturation_line(what: str, found: Saturation, most: int) -> str:
+    if found.ranks is None:
+        return f"{what} does not saturate, not with {ranks_words(FARTHEST)} either."
+    if found.ranks <= most:
+        return f"{what} saturates at {ranks_words(found.ranks)}: {found.by}."
+    return (
+        f"{what} does not saturate up to {ranks_words(most)}; {ranks_words(found.ranks)} would: "
+        f"{found.by}."
+    )
