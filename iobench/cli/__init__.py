@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 
-__all__ = ["Interrupted", "main"]
+__all__ = ["main"]
 
 INTERRUPTED = 75
-
-
-class Interrupted(BaseException):
-    """Ctrl-C, SIGTERM or SIGUSR1; no KeyboardInterrupt, which the argument parser swallows."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,10 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     from iobench.cli.app import make_app
+    from iobench.cli.interrupts import Interrupted, interruptible
     from iobench.errors import IobenchError
 
     try:
-        with _interruptible():
+        with interruptible():
             make_app()(args=arguments, prog_name="iobench")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
@@ -62,31 +55,6 @@ def _run(arguments: list[str]) -> int:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and SIGUSR1 (SLURM's warning) into one exception that unwinds all."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, interrupt) for number in _signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _signals() -> tuple[signal.Signals, ...]:
-    names = ("SIGINT", "SIGTERM", "SIGUSR1")
-    wanted = (signal.Signals[name] for name in names if hasattr(signal, name))
-    # Ignored by who started us (nohup, a background job of a script): so for what we start.
-    return tuple(number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def _notes(error: BaseException) -> list[str]:

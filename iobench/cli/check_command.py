@@ -217,7 +217,7 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
 def _paired(
     commands: tuple[list[str], ...], rounds: int, margin: float, *, by_cpu: bool
 ) -> PairedGate:
-    from iobench.cli import Interrupted
+    from iobench.cli.interrupts import Interrupted
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.trials.gating import compare_commands

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Block, Document, Section
 
-__all__ = ["print_answer", "print_document", "write_document", "write_text"]
+__all__ = ["print_answer", "print_document", "say_written", "write_document", "write_text"]
 
 
 def print_document(document: Document, renderer: str = "", *, file: TextIO | None = None) -> None:
@@ -82,9 +82,18 @@ def write_document(document: Document, path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
-    from iobench.cli.written_files import say_written
     from iobench.registry import find_renderer
     from iobench.report.written import write_whole
 
     write_whole(path, find_renderer("html").render(document))
     say_written(path, "open it in a browser")
+
+
+def say_written(path: Path, then: str = "") -> None:
+    """Say on stderr that a file is there, how large it is, and what to do with it."""
+    from iobench.cli.screen import TerminalScreen
+    from iobench.report.units import nbytes
+    from iobench.report.wrapping import plain
+
+    size = f" ({nbytes(path.stat().st_size)})" if path.is_file() else ""
+    TerminalScreen().note(f"wrote {plain(str(path))}{size}{': ' if then else ''}{then}")

@@ -41,7 +41,7 @@ def limits(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
-    from iobench.cli import Interrupted
+    from iobench.cli.interrupts import Interrupted
     from iobench.cli.limits_document import limits_told
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iobench.cli.command import IobenchCommand, make_typer
-from iobench.cli.darshan_option import Darshan, darshan_words
-from iobench.cli.energy_option import AUTO, Energy
 from iobench.cli.source_options import (
     DataDir,
     DatasetOptions,
@@ -28,6 +26,7 @@ from iobench.cli.source_options import (
     split_names,
     split_options,
 )
+from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig

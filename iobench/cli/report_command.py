@@ -7,9 +7,7 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from iobench.cli import report_files
-from iobench.cli.documents import print_document, write_document
-from iobench.cli.tracking_options import check_tracking_options, tell_of_run
+from iobench.cli.documents import print_document, say_written, write_document
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -117,13 +115,8 @@ def report(
     stretch = None if between is None else _stretch(between)
     if stretch is not None and lanes is None:
         raise OptionError("--between: says what --lanes draws; expected both")
-    if lanes is not None:
-        from iobench.report.timeline.lanes_picture import check_picture_name
-
-        check_picture_name(lanes)
-    report_files.check_trace_options(trace, torch_trace)
-    report_files.check_libraries(html, parquet)
-    check_tracking_options(mlflow, wandb)
+    _check_files(html=html, lanes=lanes, trace=trace, torch_trace=torch_trace, parquet=parquet)
+    _check_servers(mlflow, wandb)
     named = [*["json"] * json, *["markdown"] * markdown, *([renderer] if renderer else [])]
     if len(named) > 1:
         raise OptionError("--json, --markdown and --as: all go to stdout; name one of them")
@@ -138,13 +131,80 @@ def report(
     if html is not None:
         write_document(document, html)
     if lanes is not None:
-        report_files.draw_lanes_file(runs, lanes, stretch)
+        from iobench.report.timeline.lanes_picture import draw_lanes
+
+        if len(runs) > 1:
+            names = ", ".join(sorted(str(each.path) for each in runs))
+            raise OptionError(f"--lanes: there are several runs; expected one of {names}")
+        draw_lanes(runs[0], lanes, between_s=stretch)
     if trace is not None:
-        report_files.write_trace_file(runs, trace, torch_trace or ())
+        from iobench.report.timeline.trace_file import write_trace
+
+        write_trace(trace, runs, torch_trace or ())
+        say_written(trace, "open it in ui.perfetto.dev or chrome://tracing")
     if parquet is not None:
-        report_files.write_parquet_file(runs, parquet)
+        from iobench.report.timeline.arrow_table import write_parquet
+
+        write_parquet(parquet, runs)
+        say_written(parquet)
     if mlflow is not None or wandb is not None:
-        tell_of_run(run, runs, document, None if torch_trace else trace, mlflow, wandb)
+        from iobench.tracking.telling import log_run
+
+        log_run(
+            run, mlflow=mlflow, wandb=wandb, opened=runs, document=document,
+            trace=None if torch_trace else trace,
+            say=lambda line: typer.echo(f"iobench: {line}", err=True),
+        )  # fmt: skip
+
+
+def _check_files(
+    *,
+    html: Path | None,
+    lanes: Path | None,
+    trace: Path | None,
+    torch_trace: list[Path] | None,
+    parquet: Path | None,
+) -> None:
+    """Refuse what could not be written before anything is read."""
+    from iobench.errors import OptionError
+
+    if lanes is not None:
+        from iobench.report.timeline.lanes_picture import check_picture_name
+
+        check_picture_name(lanes)
+    if trace is not None:
+        from iobench.report.timeline.trace_file import check_trace_name
+
+        check_trace_name(trace)
+    elif torch_trace:
+        raise OptionError("--torch-trace: is merged into what --trace writes; expected both")
+    if html is not None:
+        from iobench.report.renderers.html_page import HtmlRenderer
+
+        HtmlRenderer()
+    if parquet is not None:
+        from iobench.report.timeline.arrow_table import check_parquet
+
+        check_parquet()
+
+
+def _check_servers(mlflow: str | None, wandb: str | None) -> None:
+    """Refuse options that name no server or project, before anything is done."""
+    why = ""
+    if mlflow is not None and not mlflow.strip():
+        option, why = (
+            "--mlflow",
+            ("is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI"),
+        )
+    elif wandb is not None and "://" in wandb:
+        option, why = (
+            "--wandb",
+            ("is an address; expected PROJECT or ENTITY/PROJECT. The server is $WANDB_BASE_URL"),
+        )
+    elif wandb is not None and not wandb.strip("/ "):
+        option, why = "--wandb", "is empty; expected PROJECT or ENTITY/PROJECT"
+    if why:
+        raise typer.BadParameter(why, param_hint=option)
 
 
 def _list_runs(folder: Path, *, json: bool) -> None:

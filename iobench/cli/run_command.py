@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iobench.cli.darshan_option import Darshan, darshan_words
-from iobench.cli.energy_option import AUTO, Energy
+from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
 
 if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand

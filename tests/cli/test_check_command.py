@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from iobench.analysis.intervals import RoundRatio
-from iobench.cli import Interrupted, check_command, main
+from iobench.cli import check_command, main
 from iobench.cli.check_command import TrialProgress, split_commands, with_stdout
+from iobench.cli.interrupts import Interrupted
 from iobench.subjects.check.gates import PairedGate
 from iobench.testing import FakeClock
 from iobench.trials import gating

@@ -13,8 +13,9 @@ import pytest
 import typer.main
 
 from iobench import cli, errors
-from iobench.cli import Interrupted, main
+from iobench.cli import main
 from iobench.cli.app import make_app
+from iobench.cli.interrupts import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

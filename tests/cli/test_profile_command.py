@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from iobench.cli import Interrupted
+from iobench.cli.interrupts import Interrupted
 from iobench.profiling.run import measure
 
 REQUIRED = {

@@ -1,12 +1,14 @@
-"""The option that says whether Darshan traces a run."""
+"""The options by which commands that run something say what else is recorded meanwhile."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-__all__ = ["Darshan", "darshan_words"]
+__all__ = ["AUTO", "Darshan", "Energy", "darshan_words"]
+
+AUTO: Final = "auto"
 
 Darshan = Annotated[
     list[str] | None,
@@ -15,6 +17,14 @@ Darshan = Annotated[
         metavar="auto|off|LOG",
         help="Trace every read with Darshan, if a runtime is there; or logs of your own Darshan, "
         "repeatable. [default: off]",
+    ),
+]
+Energy = Annotated[
+    str,
+    typer.Option(
+        "--energy",
+        metavar="auto|off",
+        help="Read what counters of energy of GPUs and processors may be read, 10 times a second.",
     ),
 ]
 
