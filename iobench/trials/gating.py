@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError, TrialError
 from iobench.profiles.folders import run_paths
-from iobench.subjects.check.count_differences import (
-    ExpectedCounts,
+from iobench.subjects.check.counting import counts_of
+from iobench.subjects.check.counts import (
+    Counts,
     compare_counts,
     expected_counts,
+    read_counts,
+    write_counts,
 )
-from iobench.subjects.check.counts import counts_of
-from iobench.subjects.check.counts_file import read_counts, write_counts
 from iobench.subjects.check.exposed_share import exposed_share
 from iobench.subjects.check.gates import (
     CountsGate,
@@ -70,7 +70,7 @@ def gate_counts(run: Path, counts: Path) -> tuple[CountsGate, ...]:
     return tuple(gates)
 
 
-def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, ExpectedCounts]:
+def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Counts]:
     """Write the counts of a run to a file; what is in it already is replaced.
 
     Parameters
@@ -95,7 +95,7 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Ex
                 f"{opened.path}: a training process was killed or is still at work, so that its "
                 "counts are chance; expected a run that came to its end"
             )
-        found[name] = expected_counts(told if memory else replace(told, peak_nbytes=None))
+        found[name] = expected_counts(told, memory=memory)
     write_counts(counts, found)
     return found
 

@@ -27,7 +27,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_head, read_span_file
 from iobench.report.lines import measurement_lines
 from iobench.report.run_report import make_reports
-from iobench.subjects.check.counts import counts_of
+from iobench.subjects.check.counting import counts_of
 from iobench.testing import FakeClock
 from iobench.tracking.contents import run_contents
 

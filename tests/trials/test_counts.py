@@ -16,14 +16,15 @@ from iobench.errors import FileFormatError, MissingFileError, ProfileError
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.check.count_differences import (
+from iobench.subjects.check.counting import counts_of
+from iobench.subjects.check.counts import (
     CountDifference,
-    ExpectedCounts,
+    Counts,
     compare_counts,
     expected_counts,
+    read_counts,
+    write_counts,
 )
-from iobench.subjects.check.counts import Counts, StageCount, counts_of
-from iobench.subjects.check.counts_file import read_counts, write_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,19 +34,34 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
 COUNTS = Counts(
-    batches=10,
-    samples=40,
-    used_nbytes=800,
-    opens=3,
-    reads=80,
-    read_nbytes=1600,
-    handed_on_nbytes=800,
-    stages={"read": StageCount(80, 1600), "decode": StageCount(40, None)},
-    digests={"profile/0": "ab"},
-    asked_nbytes=10_000_000,
-    peak_nbytes=200_000_000,
-    unknown={},
+    {
+        "batches": 10,
+        "samples": 40,
+        "used_nbytes": 800,
+        "opens": 3,
+        "reads": 80,
+        "read_nbytes": 1600,
+        "handed_on_nbytes": 800,
+        "stages/read/spans": 80,
+        "stages/read/nbytes": 1600,
+        "stages/decode/spans": 40,
+        "stages/decode/nbytes": None,
+        "digests/profile/0": "ab",
+    },
+    {"asked_nbytes": 10_000_000, "peak_nbytes": 200_000_000},
+    {"stages/decode/nbytes": "the stage does not tell its bytes"},
 )
+
+
+def changed(gone: tuple[str, ...] = (), **figures: Any) -> Counts:
+    """Return `COUNTS` with some figures other ones, by name."""
+    exact = {name: value for name, value in COUNTS.exact.items() if not name.startswith(gone)}
+    at_most = {name: figures.pop(name, value) for name, value in COUNTS.at_most.items()}
+    return Counts({**exact, **figures}, at_most, COUNTS.unknown)
+
+
+def stages_of(counts: Counts) -> dict[str, Any]:
+    return {name: each for name, each in counts.exact.items() if name.startswith("stages/")}
 
 
 def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
@@ -57,16 +73,24 @@ def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
         recorder.emit(Kind.SERIALISE, 1, 2, 80, -1, batch)
 
     found = counts_of(Run(open_profile(make_run(n_batches=10, extra=chance))))
-    assert (found.batches, found.samples, found.used_nbytes) == (10, 40, 800)
-    assert (found.reads, found.read_nbytes) == (20, 2000)
-    assert found.opens is None
+    assert found.exact == {
+        "batches": 10,
+        "samples": 40,
+        "used_nbytes": 800,
+        "opens": None,
+        "reads": 20,
+        "read_nbytes": 2000,
+        "handed_on_nbytes": 1600,
+        "stages/collate/spans": 10,
+        "stages/collate/nbytes": 800,
+        "stages/read/spans": 20,
+        "stages/read/nbytes": 2000,
+    }
     assert found.unknown["opens"] == "no open was seen in the whole run"
-    assert found.handed_on_nbytes == 1600
-    assert found.stages == {"collate": StageCount(10, 800), "read": StageCount(20, 2000)}
-    assert found.spans == 30
-    assert found.asked_nbytes == 10_000
-    assert found.peak_nbytes is not None
-    assert found.peak_nbytes > 1 << 20
+    assert found.at_most["asked_nbytes"] == 10_000
+    peak = found.at_most["peak_nbytes"]
+    assert peak is not None
+    assert peak > 1 << 20
 
 
 def test_work_for_digests_is_no_stage_of_the_loader(make_run: MakeRun) -> None:
@@ -76,14 +100,14 @@ def test_work_for_digests_is_no_stage_of_the_loader(make_run: MakeRun) -> None:
 
     with_digests = counts_of(Run(open_profile(make_run("with", n_batches=4, extra=digest))))
     without = counts_of(Run(open_profile(make_run("without", n_batches=4))))
-    assert (with_digests.stages, with_digests.spans) == (without.stages, without.spans)
+    assert stages_of(with_digests) == stages_of(without)
 
 
 def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
     sums = make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400)
     singly = make_run("singly", n_batches=5, reads=4, nbytes=100)
     one, other = (counts_of(Run(open_profile(path))) for path in (sums, singly))
-    assert one.stages == other.stages
+    assert stages_of(one) == stages_of(other)
 
 
 @pytest.mark.parametrize(
@@ -97,19 +121,23 @@ def test_what_was_not_all_seen_is_unknown(
     make_run: MakeRun, flags: int, config: dict[str, Any]
 ) -> None:
     found = counts_of(Run(open_profile(make_run(n_batches=4, flags=flags, config=config))))
-    assert (found.reads, found.read_nbytes, found.spans) == (None, None, None)
-    assert found.stages == {"collate": StageCount(4, 320), "read": StageCount(None, None)}
+    assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
+    assert stages_of(found) == {
+        "stages/collate/spans": 4,
+        "stages/collate/nbytes": 320,
+        "stages/read/spans": None,
+        "stages/read/nbytes": None,
+    }
     assert "--detail sample" in found.unknown["reads"]
-    assert found.used_nbytes == 320
+    assert found.exact["used_nbytes"] == 320
 
 
 def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
     by_time = {"asked": {"batches": 200, "steady_s": 60.0}}
     with pytest.raises(ProfileError, match=r"after 10 batches.*--batches N or --epochs E"):
         counts_of(Run(open_profile(make_run("short", n_batches=10, config=by_time))))
-    assert (
-        counts_of(Run(open_profile(make_run("long", n_batches=200, config=by_time)))).batches == 200
-    )
+    whole = counts_of(Run(open_profile(make_run("long", n_batches=200, config=by_time))))
+    assert whole.exact["batches"] == 200
     with pytest.raises(ProfileError, match="no loader delivered a batch"):
         counts_of(Run(open_profile(make_run("none", n_batches=0))))
 
@@ -118,7 +146,7 @@ def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run:
     for workers, is_known in ((None, False), (2, True)):
         config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
         found = counts_of(Run(open_profile(make_run(f"{workers}", n_batches=4, config=config))))
-        assert (found.peak_nbytes is not None) is is_known
+        assert (found.at_most["peak_nbytes"] is not None) is is_known
         assert ("peak_nbytes" in found.unknown) is not is_known
 
 
@@ -127,7 +155,8 @@ def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
     found = counts_of(Run(replace(profile, processes=(process,))))
     assert found.unknown["reads"] == "3 spans were lost"
-    assert (found.samples, found.reads, found.stages["read"].spans) == (None, None, None)
+    told = ("samples", "reads", "stages/read/spans")
+    assert [found.exact[name] for name in told] == [None] * 3
     assert "peak_nbytes" in found.unknown
 
 
@@ -140,12 +169,16 @@ def test_equal_counts_have_no_difference() -> None:
 
 
 def test_every_difference_is_named() -> None:
-    found = replace(
-        COUNTS,
-        opens=4,
-        stages={"read": StageCount(80, 1601), "verify": StageCount(5, 5)},
-        digests={"profile/0": "cd"},
+    found = changed(
+        ("stages/decode/",),
         peak_nbytes=10**9,
+        **{
+            "opens": 4,
+            "stages/read/nbytes": 1601,
+            "stages/verify/spans": 5,
+            "stages/verify/nbytes": 5,
+            "digests/profile/0": "cd",
+        },
     )
     expected = expected_counts(COUNTS)
     compared = compare_counts(expected, found)
@@ -160,11 +193,23 @@ def test_every_difference_is_named() -> None:
 
 
 def test_other_numbers_of_samples_are_compared_per_sample() -> None:
-    twice = replace(
-        COUNTS, batches=20, samples=80, used_nbytes=1600, opens=6, reads=160, read_nbytes=3201,
-        handed_on_nbytes=1600, stages={"read": StageCount(160, 3201), "decode": StageCount(80, 5)},
-        digests={"profile/0": "ef"}, asked_nbytes=20_000_000,
-    )  # fmt: skip
+    twice = changed(
+        asked_nbytes=20_000_000,
+        **{
+            "batches": 20,
+            "samples": 80,
+            "used_nbytes": 1600,
+            "opens": 6,
+            "reads": 160,
+            "read_nbytes": 3201,
+            "handed_on_nbytes": 1600,
+            "stages/read/spans": 160,
+            "stages/read/nbytes": 3201,
+            "stages/decode/spans": 80,
+            "stages/decode/nbytes": 5,
+            "digests/profile/0": "ef",
+        },
+    )
     compared = compare_counts(expected_counts(COUNTS), twice)
     assert compared.differences == (
         CountDifference("samples", 40, 80),
@@ -176,7 +221,8 @@ def test_other_numbers_of_samples_are_compared_per_sample() -> None:
 
 
 def test_less_work_for_the_same_samples_is_an_improvement() -> None:
-    found = replace(COUNTS, opens=1, reads=40, stages={"read": StageCount(40, 1600)})
+    less = {"opens": 1, "reads": 40, "stages/read/spans": 40}
+    found = changed(("stages/decode/",), **less)
     compared = compare_counts(expected_counts(COUNTS), found)
     assert compared.differences == ()
     assert compared.improvements == (
@@ -185,19 +231,19 @@ def test_less_work_for_the_same_samples_is_an_improvement() -> None:
         CountDifference("stages/decode/spans", 40, None),  # digests say that nothing is missing
         CountDifference("stages/read/spans", 80, 40),
     )
-    undigested = replace(COUNTS, digests=None, unknown={"digests": "none"})
-    expected = expected_counts(undigested)
-    gone = compare_counts(expected, replace(found, digests=None, unknown={"digests": "none"}))
+    none = {"digests": "none"}
+    undigested = expected_counts(changed(("digests/",)))
+    gone = compare_counts(
+        undigested, replace(changed(("digests/", "stages/decode/"), **less), unknown=none)
+    )
     assert gone.differences == (CountDifference("stages/decode/spans", 40, None),)
     for fewer in ({"samples": 39}, {"batches": 9}, {"used_nbytes": 799}):
-        assert compare_counts(expected_counts(COUNTS), replace(COUNTS, **fewer)).differences
+        assert compare_counts(expected_counts(COUNTS), changed(**fewer)).differences
 
 
 def test_what_a_run_does_not_tell_is_no_difference() -> None:
-    found = replace(
-        COUNTS, opens=None, digests=None, peak_nbytes=None,
-        unknown={"opens": "o", "digests": "d", "peak_nbytes": "p"},
-    )  # fmt: skip
+    told = changed(("digests/",), opens=None, peak_nbytes=None)
+    found = replace(told, unknown={"opens": "o", "digests": "d", "peak_nbytes": "p"})
     compared = compare_counts(expected_counts(COUNTS), found)
     assert compared.differences == ()
     assert compared.unknown == {"opens": "o", "digests/profile/0": "d", "peak_nbytes": "p"}
@@ -205,13 +251,13 @@ def test_what_a_run_does_not_tell_is_no_difference() -> None:
 
 @given(st.integers(0, 10**15))
 def test_a_bound_is_a_little_more(value: int) -> None:
-    bound = expected_counts(replace(COUNTS, peak_nbytes=value)).at_most["peak_nbytes"]
+    bound = expected_counts(changed(peak_nbytes=value)).at_most["peak_nbytes"]
     assert bound is not None
     assert value * 5 // 4 <= bound <= value * 5 // 4 * 1.11 + (1 << 20)
 
 
 def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
-    expected = {"run": expected_counts(COUNTS), "tfrecord": ExpectedCounts({"reads": 1}, {})}
+    expected = {"run": expected_counts(COUNTS), "tfrecord": Counts({"reads": 1}, {})}
     write_counts(tmp_path / "new" / "counts.json", expected)
     assert read_counts(tmp_path / "new" / "counts.json") == expected
     assert (tmp_path / "new" / "counts.json").stat().st_size < 2048
@@ -253,8 +299,6 @@ def test_another_file_is_refused(tmp_path: Path, document: str, message: str) ->
 
 def test_two_writers_of_one_file_of_counts_do_not_share_a_part(tmp_path, monkeypatch):
     from pathlib import Path
-
-    from iobench.subjects.check.counts_file import write_counts
 
     parts = []
     monkeypatch.setattr(Path, "replace", lambda part, target: parts.append(part.name))

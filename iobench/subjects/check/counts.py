@@ -1,280 +1,336 @@
-"""What a run did, in numbers that no machine changes: for a gate that compares them exactly.
-
-Only what belongs to batches that the training loop got is counted: loading processes run ahead,
-and how far they had come when the run ended is chance.
-"""
+"""Counts of a run: what it did, what it is to do, how the two differ, and the file to commit."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from iobench.analysis.loop import ONLY
-from iobench.errors import ProfileError
-from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
-from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import halves, stage_keys
-from iobench.subjects.samples.figures import samples_seen
+from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.json_files import parse_json, read_small_file
+from iobench.json_keys import HIDDEN, figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-    from numpy.typing import NDArray
+__all__ = [
+    "STAGES",
+    "CountDifference",
+    "Counts",
+    "CountsComparison",
+    "compare_counts",
+    "expected_counts",
+    "read_counts",
+    "write_counts",
+]
 
-    from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.contents import Profile
-
-__all__ = ["Counts", "StageCount", "counts_of"]
-
-"""Each of these has the bytes of a whole batch pass through it, and may copy them."""
-FROM_SPANS: Final = (
-    "samples", "used_nbytes", "opens", "reads", "read_nbytes", "handed_on_nbytes",
-)  # fmt: skip
-OWN_WORK: Final = "verify:digest"
-"""What iobench does for digests, of no loader."""
-SUMMED: Final = "samples too short to be timed each were not all seen; use --detail sample"
-
-
-@dataclass(frozen=True, slots=True)
-class StageCount:
-    """How often a stage was done, and the bytes it handed on; None where that is not known."""
-
-    spans: int | None
-    nbytes: int | None
+Figure = int | str | None
+Quotient = Figure | Fraction
+BOUNDS: Final = ("asked_nbytes", "peak_nbytes")
+"""Names of `Counts.at_most`."""
+LEAST_STEP: Final = 1 << 20
+TOTALS_ONLY: Final = ("batches", "digests/")
+"""What has no meaning per sample."""
+LESS_IS_BETTER: Final = ("opens", "reads", "read_nbytes", "handed_on_nbytes", "stages/")
+"""Work done for what is delivered: less of it for the same samples is an improvement."""
+STAGES: Final = "stages/"
+VERSION: Final = 1
+ABOUT: Final = "what a run does, exactly; made by iobench check --update"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What was done for the batches that were delivered, over all training processes.
 
-    Every figure but the last two is exact, and the same wherever the run is repeated; None where it
-    is not known, and ``unknown`` says why.
+    Parameters
+    ----------
+    exact : mapping of str to int or str
+        By name, the same wherever the run is repeated; None is not known. ``batches``,
+        ``samples``, ``used_nbytes`` (of the batches), ``opens``, ``reads``, ``read_nbytes`` (files
+        opened, calls that read and what they brought, as far as stages tell);
+        ``handed_on_nbytes``: what passed through the stages between samples and the training loop
+        (collate, serialise, pin, h2d), each of which may copy it; ``stages/NAME/spans`` and
+        ``stages/NAME/nbytes``: loading work, as reports spell it; ``digests/LOADER/EPOCH``: of all
+        its samples in any order, in hexadecimal digits.
+    at_most : mapping of str to int
+        For bounds; None is not known. ``asked_nbytes``: what loading processes asked the system
+        for, by any code, Python itself among it; ``peak_nbytes``: the most memory of each process,
+        summed.
+    unknown : mapping of str to str
+        Why a figure is None, or ``digests`` are not there.
+    """
+
+    exact: Mapping[str, Figure]
+    at_most: Mapping[str, int | None]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CountDifference:
+    """One figure that is not as expected.
 
     Parameters
     ----------
-    batches : int
-    samples : int or None
-    used_nbytes : int or None
-        Of the batches.
-    opens, reads : int or None
-        Files opened and calls that read, as far as stages tell.
-    read_nbytes : int or None
-        What those reads brought.
-    handed_on_nbytes : int or None
-        What passed through the stages between samples and the training loop (collate, serialise,
-        pin, h2d). Each may copy it: over ``used_nbytes``, the most copies that a byte had.
-    stages : mapping of str to StageCount
-        Loading work, as reports spell it.
-    digests : mapping of str to str, or None
-        By ``<loader>/<epoch>``, that of all its samples in any order, in hexadecimal digits; the
-        loader of ``iobench profile`` is ``profile``.
-    asked_nbytes : int or None
-        What loading processes asked the system for, by any code; for a bound, since what Python
-        itself reads is in it.
-    peak_nbytes : int or None
-        The most memory of each process, summed; for a bound.
-    unknown : mapping of str to str
-        By name of a figure, why it is None.
+    name : str
+    expected, found : int, str, Fraction or None
+        None: there is no such stage or epoch.
+    how : str
+        ``"exact"``; ``"at_most"`` of a bound; ``"per_sample"`` where the runs have other numbers of
+        samples, so that both are quotients.
     """
 
-    batches: int
-    samples: int | None
-    used_nbytes: int | None
-    opens: int | None
-    reads: int | None
-    read_nbytes: int | None
-    handed_on_nbytes: int | None
-    stages: Mapping[str, StageCount]
-    digests: Mapping[str, str] | None
-    asked_nbytes: int | None
-    peak_nbytes: int | None
+    name: str
+    expected: Quotient = field(metadata=HIDDEN)
+    found: Quotient = field(metadata=HIDDEN)
+    how: str = "exact"
+
+    @figure.named("expected")
+    def expected_number(self) -> int | str | float | None:
+        """What was expected, a quotient as a number."""
+        return float(self.expected) if isinstance(self.expected, Fraction) else self.expected
+
+    @figure.named("found")
+    def found_number(self) -> int | str | float | None:
+        """What was found, a quotient as a number."""
+        return float(self.found) if isinstance(self.found, Fraction) else self.found
+
+
+@dataclass(frozen=True, slots=True)
+class CountsComparison:
+    """Outcome of comparing the counts of one run.
+
+    Parameters
+    ----------
+    n_equal : int
+        Figures that are as expected, bounds that are kept.
+    differences : tuple of CountDifference
+        Other samples than expected, or more work for them.
+    unknown : mapping of str to str
+        Figures that are expected and that this run does not tell, and why.
+    not_expected : tuple of str
+        Figures that this run tells and nobody wrote down.
+    improvements : tuple of CountDifference
+        Less work than expected for what was delivered.
+    """
+
+    n_equal: int
+    differences: tuple[CountDifference, ...]
     unknown: Mapping[str, str]
-
-    @property
-    def spans(self) -> int | None:
-        """Of all stages; None where one is not known."""
-        counts = [stage.spans for stage in self.stages.values()]
-        return None if None in counts else sum(count for count in counts if count is not None)
+    not_expected: tuple[str, ...]
+    improvements: tuple[CountDifference, ...] = ()
 
 
-def counts_of(run: Run) -> Counts:
-    """Return what a run did.
+def expected_counts(counts: Counts, *, memory: bool = True) -> Counts:
+    """Return what a run like this one is to do; bounds have a quarter more, rounded up.
+
+    Parameters
+    ----------
+    counts : Counts
+    memory : bool
+        Whether the run's processes did nothing else, so that their memory is its own.
+    """
+    bounds = {name: _bound(value) for name, value in counts.at_most.items()}
+    return Counts(counts.exact, bounds if memory else {**bounds, "peak_nbytes": None})
+
+
+def compare_counts(expected: Counts, found: Counts) -> CountsComparison:
+    """Return where a run differs from what is expected.
+
+    Fewer opens, reads, bytes and spans of stages are improvements. A stage that is gone is one only
+    where digests show that the samples are the same: it may have been dropped by mistake. Where the
+    number of samples differs, that is a difference, and all else is compared per sample.
+    """
+    now = found.exact
+    rates = _sample_numbers(expected.exact.get("samples"), now.get("samples"))
+    differences: list[CountDifference] = []
+    improvements: list[CountDifference] = []
+    same_samples = _same_samples(expected.exact, now)
+    unknown: dict[str, str] = {}
+    not_expected: list[str] = []
+    n_equal = 0
+    for name in sorted({*expected.exact, *now}, key=_place):
+        before, after = expected.exact.get(name), now.get(name)
+        if before is None and not _is_new_stage(name, expected.exact, after):
+            if after is not None:
+                not_expected.append(name)
+        elif after is None and (why := _why(name, found.unknown)):
+            unknown[name] = why
+        elif _is_gone_with_stage(name, now) or (rates and name.startswith(TOTALS_ONLY)):
+            pass
+        elif (difference := _difference(name, before, after, rates)) is not None:
+            less = _is_less(difference, same_samples=same_samples)
+            (improvements if less else differences).append(difference)
+        else:
+            n_equal += 1
+    for name in BOUNDS:
+        bound, value = expected.at_most.get(name), found.at_most.get(name)
+        if bound is None or (rates is not None and name == "asked_nbytes"):
+            continue
+        if value is None:
+            unknown[name] = found.unknown.get(name, "")
+        elif value > bound:
+            differences.append(CountDifference(name, bound, value, "at_most"))
+        else:
+            n_equal += 1
+    return CountsComparison(
+        n_equal, tuple(differences), unknown, tuple(not_expected), tuple(improvements)
+    )
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Sort by the order of `Counts`, then by name."""
+    order = ("batches", "samples", "used", "opens", "reads", "read_", "handed", "stages", "digests")
+    return next((at for at, first in enumerate(order) if name.startswith(first)), 99), name
+
+
+def _bound(value: int | None) -> int | None:
+    """Return a quarter more, rounded up to two digits and at least to a MiB."""
+    if value is None:
+        return None
+    more = value * 5 // 4
+    step = max(LEAST_STEP, int(f"1{'0' * (len(str(more)) - 2)}"))
+    return -(-more // step) * step
+
+
+def _sample_numbers(before: Figure, after: Figure) -> tuple[int, int] | None:
+    """Return both numbers of samples where they differ, and totals cannot be compared."""
+    if not isinstance(before, int) or not isinstance(after, int) or before == after:
+        return None
+    return (before, after) if before > 0 and after > 0 else None
+
+
+def _is_new_stage(name: str, expected: Mapping[str, Figure], after: Figure) -> bool:
+    """Tell a stage that the file does not have at all from a figure of it that nobody knew."""
+    return (
+        name.startswith("stages/")
+        and name.endswith("/spans")
+        and name not in expected
+        and after is not None
+    )
+
+
+def _is_gone_with_stage(name: str, now: Mapping[str, Figure]) -> bool:
+    """Tell the bytes of a stage that is not there: its spans have said so."""
+    stage, _, what = name.rpartition("/")
+    return name.startswith(STAGES) and what == "nbytes" and f"{stage}/spans" not in now
+
+
+def _why(name: str, unknown: Mapping[str, str]) -> str:
+    """Return why a run does not tell a figure; ``""`` where it has no such stage or epoch."""
+    return unknown.get("digests" if name.startswith("digests/") else name, "")
+
+
+def _difference(
+    name: str, before: Figure, after: Figure, rates: tuple[int, int] | None
+) -> CountDifference | None:
+    """Return how two figures differ; None if they do not."""
+    if rates is None or name == "samples" or not _are_numbers(before, after):
+        return None if before == after else CountDifference(name, before, after)
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    was, now = Fraction(before, rates[0]), Fraction(after, rates[1])
+    return None if was == now else CountDifference(name, was, now, "per_sample")
+
+
+def _same_samples(expected: Mapping[str, Figure], now: Mapping[str, Figure]) -> bool:
+    """Return whether digests show that the samples of every epoch are those expected."""
+    names = {name for name in {*expected, *now} if name.startswith("digests/")}
+    return bool(names) and all(
+        expected.get(name) is not None and expected.get(name) == now.get(name) for name in names
+    )
+
+
+def _is_less(difference: CountDifference, *, same_samples: bool) -> bool:
+    """Return whether a figure tells of less work than expected."""
+    expected, found = difference.expected, difference.found
+    if not difference.name.startswith(LESS_IS_BETTER) or expected is None:
+        return False
+    if found is None:  # the stage is gone
+        return same_samples
+    return not isinstance(expected, str) and not isinstance(found, str) and found < expected
+
+
+def _are_numbers(*values: Figure) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def read_counts(path: Path) -> dict[str, Counts]:
+    """Return what is expected of each run, by its name.
 
     Raises
     ------
-    ProfileError
-        If no batch was delivered; or the run ended when its time was over, or is too long to be
-        kept whole: it has other counts each time.
+    MissingFileError
+        If there is no such file.
+    FileFormatError
+        If it is no file of counts, or one of another version.
     """
-    profile = run.profile
-    if profile.folded is not None:
-        raise ProfileError(
-            f"{profile.path}: of its first {profile.folded.n_batches} batches there are sums only, "
-            "so that its counts are chance; record fewer batches, or with a larger IOBENCH_KEEP"
-        )
-    tally = _Tally(run, profile)
-    for each in run:
-        tally.add(each)
-    if not tally.batches:
-        raise ProfileError(
-            f"{profile.path}: no loader delivered a batch; expected a run with a training loop"
-        )
-    _check_end(profile, tally.batches)
-    return tally.counts()
+    try:
+        data = read_small_file(path)
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"{path}: is not there; make it from a run that is right, with --update"
+        ) from None
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read ({error}); expected a JSON file") from error
+    try:
+        document = parse_json(data)
+        if document["iobench_counts"] != VERSION:
+            raise FileFormatError(
+                f"{path}: counts of version {document['iobench_counts']}, expected {VERSION}; "
+                "make it again with --update"
+            )
+        return {str(name): _expected(each) for name, each in document["runs"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"{path}: holds no counts of iobench ({error}); make it again with --update"
+        ) from error
 
 
-def _check_end(profile: Profile, batches: int) -> None:
-    asked = profile.config.get("asked")
-    if not isinstance(asked, dict) or asked.get("steady_s") is None:
-        return
-    limit = asked.get("batches")
-    if limit is None or batches < limit:
-        raise ProfileError(
-            f"{profile.path}: ended by its time, after {batches} batches, so that its counts are "
-            "chance; profile with --batches N or --epochs E"
-        )
+def write_counts(path: Path, runs: Mapping[str, Counts]) -> None:
+    """Write what is expected of each run; the file is whole at every instant.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written.
+    """
+    document = {
+        "iobench_counts": VERSION,
+        "about": ABOUT,
+        "runs": {
+            name: {"exact": dict(each.exact), "at_most": dict(each.at_most)}
+            for name, each in runs.items()
+        },
+    }
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}); name another file"
+        ) from error
 
 
-class _Tally:
-    """Sums over training processes, and what stands against an exact one."""
-
-    def __init__(self, run: Run, profile: Profile) -> None:
-        self._run, self._profile = run, profile
-        self._unknown: dict[str, str] = {}
-        self.batches = 0
-        self._sums: defaultdict[str, int] = defaultdict(int)
-        self._stages: dict[str, list[int]] = {}
-        self._inexact: set[str] = set()
-        self._kinds: set[int] = set()
-
-    def add(self, run: RankRun) -> None:
-        """Add what one training process and its loading processes did."""
-        profile, loop, deliveries = run.profile, run.loop, run.deliveries
-        got = deliveries.batch >= 0
-        self.batches += int(got.sum())
-        samples = deliveries.n_samples[got]
-        self._sum("samples", samples, "the batch size is not known")
-        self._sum("used_nbytes", deliveries.nbytes[got], "a batch does not tell its bytes")
-        spans = profile.spans[loop.mine[profile.spans["process"]]]
-        self._kinds |= {*np.unique(spans["kind"][(spans["flags"] & Flag.IO) == 0]).tolist()}
-        spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
-        is_counter = (spans["flags"] & Flag.IO) != 0
-        asked = spans["nbytes"][io_looks(spans)]
-        if not len(asked):
-            self._lack("asked_nbytes", "no process counted what it read")
-        self._sum("asked_nbytes", asked, "a process could not count what it read")
-        self._add_stages(profile, spans[~is_counter & ((spans["flags"] & Flag.DETAIL) == 0)])
-
-    def _add_stages(self, profile: Profile, spans: NDArray[Any]) -> None:
-        summed = (spans["flags"] & Flag.SUMMED) != 0
-        pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
-        fuzzy = bool((spans["flags"] & Flag.ESTIMATED).any())
-        fuzzy |= profile.is_script and profile.config.get("detail") == "auto" and bool(summed.any())
-        for kind, label, rows in _by_stage(spans):
-            nbytes = spans["nbytes"][rows].astype(np.int64)
-            name = stage_name(kind, profile.strings[label])
-            if name == OWN_WORK:
-                continue
-            known = bool((nbytes >= 0).all())
-            if Trait.COPIES in kind.traits:
-                self._sum("handed_on_nbytes", nbytes, f"{name} does not tell its bytes")
-            if kind == Kind.READ:
-                self._sum("read_nbytes", nbytes, f"{name} does not tell its bytes")
-            if kind not in WORKER_KINDS:
-                continue
-            exact = not fuzzy or kind == Kind.COLLATE
-            if not exact:
-                self._inexact.add(name)
-            count = int(pieces[rows].sum())
-            total = self._stages.setdefault(name, [0, 0, 1])
-            total[0] += count
-            total[1] += int(nbytes.sum()) if known else 0
-            total[2] &= known
-            for of_kind, what in ((Kind.OPEN, "opens"), (Kind.READ, "reads")):
-                self._sums[what] += count if kind == of_kind else 0
-        if fuzzy:
-            for what in ("opens", "reads", "read_nbytes"):
-                self._lack(what, SUMMED)
-
-    def _sum(self, name: str, values: NDArray[Any], why: str) -> None:
-        if (values < 0).any():
-            self._lack(name, why)
-        self._sums[name] += int(values.sum())
-
-    def _lack(self, name: str, why: str) -> None:
-        self._unknown.setdefault(name, why)
-
-    def counts(self) -> Counts:
-        """Return the sums, and None for each that something stands against."""
-        for what, kind in (("opens", Kind.OPEN), ("reads", Kind.READ), ("read_nbytes", Kind.READ)):
-            if kind not in self._kinds:
-                self._lack(what, f"no {kind.spelled} was seen in the whole run")
-        digests = self._digests()
-        peak = self._peak()
-        lost = self._losses()
-        for name in FROM_SPANS if lost else ():
-            self._unknown[name] = lost
-        sums = {
-            name: None if name in self._unknown else self._sums[name]
-            for name in (*FROM_SPANS, "asked_nbytes")
-        }
-        return Counts(
-            batches=self.batches,
-            **sums,
-            stages={name: self._stage(name, lost) for name in sorted(self._stages)},
-            digests=digests,
-            peak_nbytes=peak,
-            unknown=self._unknown,
-        )
-
-    def _stage(self, name: str, lost: str) -> StageCount:
-        count, nbytes, known = self._stages[name]
-        why = lost or (SUMMED if name in self._inexact else "")
-        if why:
-            self._lack(f"stages/{name}", why)
-            return StageCount(None, None)
-        return StageCount(count, nbytes if known else None)
-
-    def _losses(self) -> str:
-        profile = self._profile
-        if profile.lost_spans:
-            return f"{profile.lost_spans} spans were lost"
-        if profile.missing_workers:
-            return f"{', '.join(profile.missing_workers)} left no spans"
-        return ""
-
-    def _digests(self) -> Mapping[str, str] | None:
-        seen = samples_seen(self._run)
-        if not seen.recorded:
-            self._lack("digests", "none were asked for; use --digests")
-            return None
-        found = {
-            f"{'profile' if loader == ONLY else loader}/{epoch}": each
-            for (loader, epoch), each in seen.epoch_digests.items()
-        }
-        if None in found.values() or seen.n_damaged:
-            self._lack("digests", "samples of some batch have none")
-            return None
-        return {name: f"{each:032x}" for name, each in found.items()}
-
-    def _peak(self) -> int | None:
-        asked = self._profile.config.get("asked")
-        if isinstance(asked, dict) and asked.get("workers", 0) is None:
-            self._lack("peak_nbytes", "how many processes load was left to this machine's CPUs")
-            return None
-        peaks = [process.peak_nbytes for process in self._profile.processes]
-        if None in peaks:
-            self._lack("peak_nbytes", "a process did not end its recording itself")
-            return None
-        return sum(peak for peak in peaks if peak is not None)
-
-
-def _by_stage(spans: NDArray[Any]) -> Iterator[tuple[Kind, int, NDArray[np.int64]]]:
-    """Yield kind, number of the label, and rows of each stage."""
-    key = stage_keys(spans)
-    for value in np.unique(key).tolist():
-        kind, label = halves(value)
-        yield Kind(kind), label, np.flatnonzero(key == value)
+def _expected(document: Mapping[str, Any]) -> Counts:
+    exact, at_most = dict(document["exact"]), dict(document["at_most"])
+    if all(value is None for value in exact.values()):
+        raise ValueError("nothing is expected")
+    if unheard := at_most.keys() - {*BOUNDS}:
+        raise ValueError(f"no bound: {unheard}")
+    for value in exact.values():
+        if isinstance(value, bool) or not isinstance(value, (int, str, type(None))):
+            raise ValueError(f"no count: {value!r}")
+    for value in at_most.values():
+        if isinstance(value, bool) or not isinstance(value, (int, type(None))):
+            raise ValueError(f"no bound: {value!r}")
+    return Counts(exact, at_most)

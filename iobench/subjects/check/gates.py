@@ -15,7 +15,7 @@ from iobench.json_keys import INLINE, figure, key
 
 if TYPE_CHECKING:
     from iobench.analysis.intervals import RoundRatio
-    from iobench.subjects.check.count_differences import CountsComparison
+    from iobench.subjects.check.counts import CountsComparison
     from iobench.subjects.check.exposed_share import ExposedShare
 
 __all__ = [

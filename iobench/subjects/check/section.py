@@ -24,7 +24,7 @@ from iobench.subjects.check.gates import (
 
 if TYPE_CHECKING:
     from iobench.report.document import Sign, Style
-    from iobench.subjects.check.count_differences import CountDifference, ExpectedCounts
+    from iobench.subjects.check.counts import CountDifference, Counts
     from iobench.subjects.check.exposed_share import ExposedShare
 
 __all__ = ["check_document", "difference_lines", "kept_lines"]
@@ -134,7 +134,7 @@ def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str
         yield RENEW
 
 
-def kept_lines(kept: dict[str, ExpectedCounts]) -> Iterator[str]:
+def kept_lines(kept: dict[str, Counts]) -> Iterator[str]:
     """Yield what was written of each run, and what of it nobody will compare."""
     for run, expected in kept.items():
         figures = {**expected.exact, **expected.at_most}
@@ -146,7 +146,7 @@ def kept_lines(kept: dict[str, ExpectedCounts]) -> Iterator[str]:
         yield from _derived(expected)
 
 
-def _derived(expected: ExpectedCounts) -> Iterator[str]:
+def _derived(expected: Counts) -> Iterator[str]:
     exact = expected.exact
     spans = [value for name, value in exact.items() if name.endswith("/spans")]
     total = None if None in spans else sum(value for value in spans if isinstance(value, int))
