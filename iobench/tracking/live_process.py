@@ -16,7 +16,7 @@ import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from iobench.analysis.run import Run
 from iobench.errors import IobenchError, ProfileError
@@ -24,9 +24,12 @@ from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.contents import RunContents, run_contents
-from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
+from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
+
+if TYPE_CHECKING:
+    from iobench.tracking.trackers import Tracker
 
 __all__ = ["LiveTeller", "main"]
 
@@ -50,8 +53,7 @@ class LiveTeller:
         self.order, self.answer = order, answer
         self.run, self.name = Path(order["run"]), str(order["name"])
         self.notes = TrackingNotes(self.run, rank=int(order["rank"]))
-        self._mlflow: tuple[MlflowRuns, str] | None = None
-        self._wandb: tuple[WandbRuns, Any] | None = None
+        self._begun: dict[str, tuple[Tracker, Any]] = {}
         self._answered: set[int] = set()
 
     def tell(self, *, final: bool) -> None:
@@ -75,10 +77,10 @@ class LiveTeller:
                     files, _ = make_artifacts([run], Path(folder))
                 except IobenchError as error:
                     self.answer({"failed": str(error), "by": "files"})
-            for wanted, told in (("mlflow", self._to_mlflow), ("wandb", self._to_wandb)):
+            for wanted in ("mlflow", "wandb"):
                 if self.order[wanted]:
                     try:
-                        told(contents, files, final=final)
+                        self._to_tracker(wanted, contents, files, final=final)
                     except IobenchError as error:
                         self.answer({"failed": str(error), "by": wanted})
 
@@ -94,30 +96,24 @@ class LiveTeller:
         if final:
             self.answer({"totals": contents.totals})
 
-    def _to_mlflow(self, contents: RunContents, files: list[Path], *, final: bool) -> None:
-        if self._mlflow is None:
-            runs = MlflowRuns(
-                self.run, self.order["mlflow"], self.notes, join=self.order["join"] or None
-            )
-            title = f"{self.run.name} {self.name}".strip()
-            self._mlflow = runs, runs.open(self.name, title=title, start_ms=contents.start_ms)
-        runs, run_id = self._mlflow
-        runs.tell(run_id, contents, final=final)
+    def _to_tracker(
+        self, wanted: str, contents: RunContents, files: list[Path], *, final: bool
+    ) -> None:
+        if wanted not in self._begun:
+            made = self._tracker(wanted)
+            self._begun[wanted] = made, made.begin(contents, title=self.run.name)
+        tracker, run = self._begun[wanted]
+        tracker.tell(run, contents, final=final)
         if final:
-            runs.add_files(run_id, files)
-            runs.close(run_id, self.name, end_ms=contents.end_ms)
-            self.answer({"told": runs.address(run_id), "by": "mlflow"})
+            tracker.add_files(run, files)
+            tracker.end(run, contents)
+            self.answer({"told": tracker.address(run), "by": wanted})
 
-    def _to_wandb(self, contents: RunContents, files: list[Path], *, final: bool) -> None:
-        if self._wandb is None:
-            runs = WandbRuns(self.run, self.order["wandb"], self.notes)
-            self._wandb = runs, runs.begin(self.name, title=self.run.name)
-        runs, run = self._wandb
-        runs.log(run, contents, final=final)
-        if final:
-            runs.log_files(run, files)
-            runs.finish(run)
-            self.answer({"told": runs.address(run), "by": "wandb"})
+    def _tracker(self, wanted: str) -> Tracker:
+        if wanted == "wandb":
+            return WandbRuns(self.run, self.order["wandb"], self.notes)
+        join = self.order["join"] or None
+        return MlflowRuns(self.run, self.order["mlflow"], self.notes, join=join)
 
 
 def main() -> int:
@@ -138,11 +134,10 @@ def main() -> int:
 
     teller = LiveTeller(first, answer)
     threading.Thread(target=_read, args=(sys.stdin, orders), daemon=True).start()
-    with bounded_mlflow():
-        try:
-            _follow(teller, orders)
-        except BrokenPipeError:
-            return 1  # the training is gone
+    try:
+        _follow(teller, orders)
+    except BrokenPipeError:
+        return 1  # the training is gone
     return 0
 
 

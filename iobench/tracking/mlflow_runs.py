@@ -9,20 +9,19 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.masking import mask_line, mask_urls
 from iobench.tracking.contents import EPOCH_MARK, RunContents
-from iobench.tracking.defaults import with_defaults
-from iobench.tracking.retrying import retry_command, short_reason
+from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
     from iobench.tracking.notes import TrackingNotes
 
-__all__ = ["ENVIRONMENT", "MlflowRuns", "bounded_mlflow", "server_of"]
+__all__ = ["ENVIRONMENT", "MlflowRuns", "server_of"]
 
 ENVIRONMENT: Final = "env"
 """In place of a URI: the server that ``MLFLOW_TRACKING_URI`` names."""
@@ -45,11 +44,6 @@ _DEFAULTS: Final = {
 _JOINED: Final = "MLFLOW_RUN_ID"
 
 
-def bounded_mlflow() -> AbstractContextManager[None]:
-    """Let MLflow give up soon and be silent, unless the environment says otherwise."""
-    return with_defaults(_DEFAULTS)
-
-
 def server_of(uri: str) -> str:
     """Return the URI of a server, of the environment where that is asked for.
 
@@ -69,9 +63,7 @@ def server_of(uri: str) -> str:
 
 
 class MlflowRuns:
-    """The runs of one run directory at one MLflow server; use within `bounded_mlflow`.
-
-    Everything may be done again: what is there already is found, and not told twice.
+    """A `Tracker`: the runs of one run directory at one MLflow server, several nested in one.
 
     Parameters
     ----------
@@ -92,42 +84,36 @@ class MlflowRuns:
         If no server is named.
     """
 
+    title = "MLflow"
+
     def __init__(
         self, run: Path, uri: str, notes: TrackingNotes, *, join: str | None = None
     ) -> None:
         self.run, self.asked = run, uri
         self.server = server_of(uri)
         try:
-            from mlflow import MlflowClient
+            with with_defaults(_DEFAULTS):
+                from mlflow import MlflowClient
         except ImportError as error:
             raise MissingExtraError(
                 "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
             ) from error
         self.notes = notes
         self._join = join or os.environ.get(_JOINED) or None
+        self._top: str | None = None
+        self._end_ms = 0
         with self._told():
             self._client = MlflowClient(tracking_uri=self.server)
 
-    def open(self, name: str, *, title: str, start_ms: int, parent: str | None = None) -> str:
-        """Return the id of the MLflow run of a part of the run; makes it where there is none.
+    def begin(self, contents: RunContents, *, title: str, several: bool = False) -> str:
+        """Return the id of MLflow's run, as of `Tracker`; of several each is nested in one."""
+        if several and self._top is None:
+            self._top = self._open("", title, contents.start_ms)
+        named = f"{title} {contents.name}".strip()
+        return self._open(contents.name, named, contents.start_ms, self._top)
 
-        Parameters
-        ----------
-        name : str
-            Of the part; ``""`` is the run itself, which may be one that is joined.
-        title : str
-            What it is called.
-        start_ms : int
-        parent : str, optional
-            The run that it is nested in.
-
-        Raises
-        ------
-        TrackingError
-            If the server does not answer, or refuses.
-        StorageError
-            If the run directory cannot be written.
-        """
+    def _open(self, name: str, title: str, start_ms: int, parent: str | None = None) -> str:
+        """Return the id of the run of a part; the run itself, ``""``, may be one that is joined."""
         known = self.notes.find(self.server, name) or {}
         if not name and self._join is not None and known.get("run_id") != self._join:
             self.notes.keep(self.server, name, run_id=self._join, joined=True)
@@ -182,82 +168,65 @@ class MlflowRuns:
         found = self._client.get_experiment_by_name(name)
         return str(self._client.create_experiment(name) if found is None else found.experiment_id)
 
-    def tell(self, run_id: str, contents: RunContents, *, final: bool = True) -> int:
-        """Tell what is not there yet of a training process; return how many epochs were.
-
-        Parameters
-        ----------
-        run_id : str
-        contents : RunContents
-        final : bool
-            Whether the run is over: then its whole figures are told as well, and an epoch that
-            was cut off; else the epochs that are over.
-
-        Raises
-        ------
-        TrackingError
-            If the server does not answer, or refuses.
-        """
+    def tell(self, run: str, contents: RunContents, *, final: bool = True) -> None:
+        """Tell what is not there yet, as of `Tracker`."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self._client
         with self._told():
-            there = client.get_run(run_id).data
+            there = client.get_run(run).data
             missing = {k: v for k, v in contents.parameters.items() if k not in there.params}
             tags = {k: v for k, v in contents.tags.items() if there.tags.get(k) != v}
             for part in _parts([Param(k, v) for k, v in missing.items()], AT_ONCE):
-                client.log_batch(run_id, params=part)
+                client.log_batch(run, params=part)
             for part in _parts([RunTag(k, v) for k, v in tags.items()], AT_ONCE):
-                client.log_batch(run_id, tags=part)
+                client.log_batch(run, tags=part)
             told: dict[int, float] = {}
             if EPOCH_MARK in there.metrics:
-                marks = client.get_metric_history(run_id, EPOCH_MARK)
+                marks = client.get_metric_history(run, EPOCH_MARK)
                 told = {each.step: each.value for each in sorted(marks, key=lambda m: m.timestamp)}
             due = [e for e in contents.due(final=final) if told.get(e.epoch) != e.mark]
             for epoch in due:
                 # Its mark comes last: with it, all of the epoch is there.
                 names = sorted(epoch.metrics, key=lambda name: (name == EPOCH_MARK, name))
                 self._metrics(
-                    run_id,
+                    run,
                     [Metric(n, epoch.metrics[n], epoch.time_ms, epoch.epoch) for n in names],
                 )
             if final:
                 totals = contents.totals.items()
                 changed = [(k, v) for k, v in totals if there.metrics.get(k) != v]
-                self._metrics(run_id, [Metric(k, v, contents.end_ms, 0) for k, v in changed])
-        return len(due)
+                self._metrics(run, [Metric(k, v, contents.end_ms, 0) for k, v in changed])
 
     def _metrics(self, run_id: str, metrics: Sequence[Any]) -> None:
         for part in _parts(metrics, METRICS_AT_ONCE):
             self._client.log_batch(run_id, metrics=part)
 
-    def add_files(self, run_id: str, files: Sequence[Path]) -> None:
-        """Keep files as artifacts; those of the same name are replaced.
-
-        Raises
-        ------
-        TrackingError
-            If the server does not answer, or refuses.
-        """
+    def add_files(self, run: str, files: Sequence[Path]) -> None:
+        """Keep files as artifacts, as of `Tracker`."""
         with self._told():
             for file in files:
-                self._client.log_artifact(run_id, str(file), ARTIFACTS)
+                self._client.log_artifact(self._top or run, str(file), ARTIFACTS)
 
-    def close(self, run_id: str, name: str, *, end_ms: int) -> None:
-        """Say that a part of the run is over; one that was joined goes on.
+    def end(self, run: str, contents: RunContents, *, failed: bool = False) -> None:
+        """Say that a part is over, as of `Tracker`; one that failed is gone on with."""
+        self._end_ms = max(self._end_ms, contents.end_ms)
+        if not failed:
+            self._terminate(run, contents.name, contents.end_ms)
 
-        Raises
-        ------
-        TrackingError
-            If the server does not answer, or refuses.
-        """
-        if (self.notes.find(self.server, name) or {}).get("joined"):
-            return
-        with self._told():
-            self._client.set_terminated(run_id, "FINISHED", end_time=end_ms or None)
+    def close(self) -> None:
+        """Say that the run that others are nested in is over."""
+        if self._top is not None:
+            self._terminate(self._top, "", self._end_ms)
 
-    def address(self, run_id: str) -> str:
-        """Return where people look at a run, without credentials."""
+    def _terminate(self, run: str, name: str, end_ms: int) -> None:
+        if not (self.notes.find(self.server, name) or {}).get("joined"):
+            with self._told():
+                self._client.set_terminated(run, "FINISHED", end_time=end_ms or None)
+
+    def address(self, run: str) -> str:
+        """Return where people look at a run, of several at what they are nested in."""
+        run_id = self._top or run
         with self._told():
             experiment = self._client.get_run(run_id).info.experiment_id
         if not self.server.startswith(("http:", "https:")):
@@ -271,7 +240,8 @@ class MlflowRuns:
         from mlflow.exceptions import MlflowException
 
         try:
-            yield
+            with with_defaults(_DEFAULTS):
+                yield
         except IobenchError:
             raise
         except (MlflowException, OSError) as error:  # some parts of it let those of requests pass

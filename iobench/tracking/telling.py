@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from iobench.analysis.run import open_runs
 from iobench.tracking.artifacts import make_artifacts
-from iobench.tracking.contents import RunContents, run_contents
-from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
+from iobench.tracking.contents import run_contents
+from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.report.document import Document
+    from iobench.tracking.trackers import Tracker
 
 __all__ = ["log_run", "part_name"]
 
@@ -74,18 +75,45 @@ def log_run(
     run = Path(run)
     opened = open_runs(run) if opened is None else opened
     notes = TrackingNotes(run)
-    found = []
+    found: list[str] = []
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         # Not before a server has answered: they may take a while.
         files = functools.cache(lambda: _artifacts(opened, Path(folder), document, trace, say))
         if mlflow is not None:
-            with bounded_mlflow():
-                runs = MlflowRuns(run, mlflow, notes)
-                found.append(_to_mlflow(runs, opened, files, say))
-                say(f"told MLflow: {found[-1]}")
+            found += _tell(MlflowRuns(run, mlflow, notes), run, opened, files, say)
         if wandb is not None:
-            found += _to_wandb(WandbRuns(run, wandb, notes), opened, files, say)
+            found += _tell(WandbRuns(run, wandb, notes), run, opened, files, say)
     return tuple(found)
+
+
+def _tell(
+    tracker: Tracker,
+    run: Path,
+    opened: Sequence[Run],
+    files: Callable[[], Sequence[Path]],
+    say: Callable[[str], None],
+) -> list[str]:
+    """Tell a server of every training process; return where they can be looked at."""
+    several = sum(map(len, opened)) > 1
+    found: dict[str, None] = {}
+    for number, (name, each) in enumerate(_named(opened)):
+        contents = run_contents(each, name=name)
+        if contents.cut:
+            say(f"too long for a parameter, and cut: {', '.join(contents.cut)}")
+        part = tracker.begin(contents, title=run.absolute().name, several=several)
+        finished = False
+        try:
+            tracker.tell(part, contents)
+            if not number:
+                tracker.add_files(part, files())
+            finished = True
+        finally:
+            tracker.end(part, contents, failed=not finished)
+        found[tracker.address(part)] = None
+    tracker.close()
+    for place in found:
+        say(f"told {tracker.title}: {place}")
+    return list(found)
 
 
 def _artifacts(
@@ -121,64 +149,3 @@ def _named(opened: Sequence[Run]) -> Iterator[tuple[str, RankRun]]:
         for each in run:
             several = len(each.whole.ranks) > 1
             yield part_name(each.rank if several else None, of_run), each
-
-
-def _to_mlflow(
-    runs: MlflowRuns,
-    opened: Sequence[Run],
-    files: Callable[[], Sequence[Path]],
-    say: Callable[[str], None],
-) -> str:
-    """Tell MLflow of every training process; return where the first run can be looked at."""
-    title = runs.run.absolute().name
-    several = sum(map(len, opened)) > 1
-    top: str | None = None
-    end_ms = 0
-    for name, each in _named(opened):
-        contents = run_contents(each, name=name)
-        end_ms = max(end_ms, contents.end_ms)
-        _say_cut(contents, say)
-        if top is None:
-            top = runs.open("", title=title, start_ms=contents.start_ms)
-        if several:
-            own = runs.open(
-                contents.name, title=f"{title} {contents.name}", start_ms=contents.start_ms,
-                parent=top,
-            )  # fmt: skip
-            runs.tell(own, contents)
-            runs.close(own, contents.name, end_ms=contents.end_ms)
-        else:
-            runs.tell(top, contents)
-    assert top is not None  # there is no run without one
-    runs.add_files(top, files())
-    runs.close(top, "", end_ms=end_ms)
-    return runs.address(top)
-
-
-def _to_wandb(
-    runs: WandbRuns,
-    opened: Sequence[Run],
-    files: Callable[[], Sequence[Path]],
-    say: Callable[[str], None],
-) -> list[str]:
-    """Tell Weights & Biases of every training process; return where each can be looked at."""
-    found = []
-    several = sum(map(len, opened)) > 1
-    for number, (name, each) in enumerate(_named(opened)):
-        contents = run_contents(each, name=name)
-        _say_cut(contents, say)
-        found.append(
-            runs.tell(
-                contents,
-                files() if not number else (),
-                title=runs.run.absolute().name,
-                several=several,
-            )
-        )
-        say(f"told Weights & Biases: {found[-1]}")
-    return found
-
-
-def _say_cut(contents: RunContents, say: Callable[[str], None]) -> None:
-    if contents.cut:
-        say(f"too long for a parameter, and cut: {', '.join(contents.cut)}")

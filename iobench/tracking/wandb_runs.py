@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, TrackingError
 from iobench.masking import mask_line
-from iobench.tracking.defaults import with_defaults
 from iobench.tracking.names import PREFIX
-from iobench.tracking.retrying import retry_command, short_reason
+from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
     from iobench.tracking.contents import EpochMetrics, RunContents
@@ -35,7 +34,7 @@ _SILENT: Final = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 class WandbRuns:
-    """The runs of one run directory in one project of Weights & Biases.
+    """A `Tracker`: the runs of one run directory in one project of Weights & Biases.
 
     Parameters
     ----------
@@ -52,6 +51,8 @@ class WandbRuns:
         If the library is not installed.
     """
 
+    title = "Weights & Biases"
+
     def __init__(self, run: Path, project: str, notes: TrackingNotes) -> None:
         self.run, self.asked, self.notes = run, project, notes
         entity, _, self.project = project.strip("/ ").rpartition("/")
@@ -65,47 +66,9 @@ class WandbRuns:
             ) from error
         self._wandb = wandb
 
-    def tell(
-        self, contents: RunContents, files: Sequence[Path], *, title: str, several: bool
-    ) -> str:
-        """Tell one run of Weights & Biases of a training process; return where it is.
-
-        Parameters
-        ----------
-        contents : RunContents
-        files : sequence of Path
-            The page, shown as such, and others, kept as an artifact.
-        title : str
-            Of the run directory.
-        several : bool
-            Whether it is one of several, which are grouped.
-
-        Raises
-        ------
-        TrackingError
-            If the server does not answer, or refuses.
-        StorageError
-            If the run directory cannot be written.
-        """
-        with self._told():
-            run = self.begin(contents.name, title=title, several=several)
-            finished = False
-            try:
-                self.log(run, contents)
-                self.log_files(run, files)
-                finished = True
-            finally:
-                self.finish(run, failed=not finished)
-        return self.address(run)
-
-    def begin(self, name: str, *, title: str, several: bool = False) -> Any:
-        """Return the library's run of a part of the run, which goes on if it was begun before.
-
-        Raises
-        ------
-        TrackingError, StorageError
-            As `tell`.
-        """
+    def begin(self, contents: RunContents, *, title: str, several: bool = False) -> Any:
+        """Return the library's run, as of `Tracker`; several are grouped."""
+        name = contents.name
         known = self.notes.find(self.server, name) or {}
         run_id = known.get("run_id")
         if not isinstance(run_id, str):
@@ -149,8 +112,8 @@ class WandbRuns:
             settings=settings,
         )
 
-    def log(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
-        """Log what a run was not told yet; parameters as `MlflowRuns.tell`."""
+    def tell(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
+        """Log what a run was not told yet, as of `Tracker`."""
         known = self.notes.find(self.server, contents.name) or {}
         told: dict[str, float] = dict(known.get("epochs") or {})
         due = [e for e in contents.due(final=final) if told.get(str(e.epoch)) != e.mark]
@@ -164,7 +127,7 @@ class WandbRuns:
         told |= {str(each.epoch): each.mark for each in due}
         self.notes.keep(self.server, contents.name, run_id=run.id, epochs=told)
 
-    def log_files(self, run: Any, files: Sequence[Path]) -> None:
+    def add_files(self, run: Any, files: Sequence[Path]) -> None:
         """Show the page, and keep other files as an artifact."""
         pages = [file for file in files if file.suffix == ".html"]
         others = [file for file in files if file not in pages]
@@ -178,14 +141,8 @@ class WandbRuns:
                     kept.add_file(str(file))
                 run.log_artifact(kept)
 
-    def finish(self, run: Any, *, failed: bool = False) -> None:
-        """End a run of the library, and wait until it has sent all of it, but not for ever.
-
-        Raises
-        ------
-        TrackingError
-            If not all was sent in time, as where the network is gone; says how to go on.
-        """
+    def end(self, run: Any, contents: RunContents, *, failed: bool = False) -> None:
+        """End a run of the library, and wait until it has sent all of it, but not for ever."""
         with self._told(), with_defaults(_SILENT):
             try:
                 run.finish(exit_code=int(failed))
@@ -200,6 +157,9 @@ class WandbRuns:
         if run.offline:
             return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
         return mask_line(str(run.url))
+
+    def close(self) -> None:
+        """Each run has said itself that it is over."""
 
     @contextmanager
     def _told(self) -> Iterator[None]:

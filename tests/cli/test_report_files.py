@@ -6,7 +6,6 @@ import gzip
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,13 @@ COUNTED = (
 class Tracking:
     """A server of experiments that takes everything."""
 
-    def __init__(self, run: Path, *_: Any) -> None:
-        self.run = run
+    title = "a server"
 
-    def open(self, name: str, **_: Any) -> str:
-        return name
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def begin(self, contents: Any, **_: Any) -> str:
+        return str(contents.name)
 
     def tell(self, run: str, contents: Any) -> None:
         assert contents.epochs
@@ -63,7 +64,10 @@ class Tracking:
     def add_files(self, run: str, files: Sequence[Path]) -> None:
         assert {each.name for each in files} == {"iobench.html", "iobench-trace.json.gz"}
 
-    def close(self, *_: Any, **__: Any) -> None:
+    def end(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def address(self, run: str) -> str:
@@ -75,7 +79,6 @@ def all_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options for everything that a run is shown, written and told by."""
     pytest.importorskip("pyarrow", reason="makes tables")
     monkeypatch.setattr("iobench.tracking.telling.MlflowRuns", Tracking)
-    monkeypatch.setattr("iobench.tracking.telling.bounded_mlflow", nullcontext)
     names = {"html": "run.html", "trace": "run.json", "parquet": "run.parquet"}
     told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
     return [*told, "--json", "--mlflow", "env"]
