@@ -18,7 +18,6 @@ from iobench.bundling.paths import as_written
 from iobench.bundling.pseudonyms import Pseudonyms
 from iobench.bundling.run_copy import read_run_files, scrubbed_run, texts_of_run
 from iobench.bundling.scrubbing import Scrubber
-from iobench.bundling.tracer_logs import find_logs, read_logs
 from iobench.bundling.vocabulary import vocabulary
 from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
@@ -107,7 +106,6 @@ def make_bundle(
     versions: Mapping[str, Any],
     environment: Mapping[str, str],
     keep: Sequence[str] = (),
-    with_logs: bool = False,
 ) -> Bundle:
     """Read a run directory, replace all names in it, and make its report anew.
 
@@ -123,8 +121,6 @@ def make_bundle(
         Whose variables tell user, host and job.
     keep : sequence of str
         Names that stay.
-    with_logs : bool
-        Whether the logs of tracers go along, as they are.
 
     Raises
     ------
@@ -149,19 +145,15 @@ def make_bundle(
         files = dict(_run_files(runs, scrubber))
         told = scrubber.document(dict(versions))
     _check_kept(names, texts)
-    found = find_logs((each.path, each.config) for each in runs)
-    logs = read_logs(found) if with_logs else {}
-    if with_logs:
-        files |= _with_logs(files, logs, many=len(runs) > 1)
     with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
         # What a report calls its run is the name of the folder: the same each time.
         reports, why = _reports(Path(stage) / FOLDER, files)
     files |= reports
     files["versions.json"] = _json(told)
-    notes = tuple(_notes(runs, len(found), with_logs=with_logs))
+    notes = tuple(_notes(runs))
     manifest = _manifest(files, names, (*notes, *why))
     files["MANIFEST.json"] = _json(manifest)
-    _look_through({name: data for name, data in files.items() if name not in logs}, names, stage)
+    _look_through(files, names, stage)
     replacements = tuple(
         Replacement(KINDS.get(kind, kind), name, pseudonym, everywhere)
         for kind, name, pseudonym, everywhere in names.told()
@@ -188,21 +180,6 @@ def _check_kept(names: Pseudonyms, texts: Sequence[str]) -> None:
     for name in sorted(names.keep - names.kept):
         if not any(name in text for text in texts):
             raise OptionError(f"--keep {name}: is nowhere in the run; expected a name as it has it")
-
-
-def _with_logs(
-    files: Mapping[str, bytes], logs: Mapping[str, bytes], *, many: bool
-) -> dict[str, bytes]:
-    found = dict(logs)
-    if not many:
-        return found
-    for name, data in files.items():
-        if name.endswith("/run.json"):
-            config = json.loads(data)
-            told = config.get("darshan")
-            if isinstance(told, dict):
-                found[name] = _json({**config, "darshan": {**told, "logs": "../darshan"}})
-    return found
 
 
 def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], list[str]]:
@@ -232,7 +209,7 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
     return found, []
 
 
-def _notes(runs: Sequence[RunFiles], n_logs: int, *, with_logs: bool) -> Iterator[str]:
+def _notes(runs: Sequence[RunFiles]) -> Iterator[str]:
     unclosed = sum(len(run.unclosed) for run in runs)
     if unclosed:
         yield (
@@ -250,13 +227,8 @@ def _notes(runs: Sequence[RunFiles], n_logs: int, *, with_logs: bool) -> Iterato
         yield f"{n_unknown} files of the run directory are left out: no report reads them."
     if any(run.spool for run in runs):
         yield "Span files may be left in the run's spool on another machine."
-    if n_logs and with_logs:
-        yield (
-            f"{n_logs} logs of a tracer are in it AS THEY ARE, with all paths and the user's "
-            "name: they cannot be scrubbed, nor laid beside paths that are."
-        )
-    elif n_logs:
-        yield f"{n_logs} logs of a tracer are left out: they cannot be scrubbed (--with-logs)."
+    if any(run.has_logs for run in runs):
+        yield "Logs of a tracer are left out: they cannot be scrubbed."
 
 
 def _manifest(

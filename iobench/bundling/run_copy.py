@@ -17,6 +17,7 @@ from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
+from iobench.storage.traces.of_run import LOGS_FOLDER
 
 if TYPE_CHECKING:
     from iobench.bundling.scrubbing import Scrubber
@@ -53,6 +54,8 @@ class RunFiles:
         Files that are no part of a run, and left out.
     spool : str
         Where span files may still be that are on another machine; else ``""``.
+    has_logs : bool
+        Whether a tracer made logs of it, which are left out.
     """
 
     path: Path
@@ -62,6 +65,7 @@ class RunFiles:
     unreadable: list[str] = field(default_factory=list)
     n_unknown: int = 0
     spool: str = ""
+    has_logs: bool = False
 
 
 def read_run_files(path: Path) -> RunFiles:
@@ -76,7 +80,10 @@ def read_run_files(path: Path) -> RunFiles:
     """
     run = RunDirectory.open(path)
     run.gather()
-    found = RunFiles(run.path, run.config)
+    traced = run.config.get("darshan")
+    found = RunFiles(
+        run.path, run.config, has_logs=isinstance(traced, dict) and bool(traced.get("logs"))
+    )
     if run.spool is not None and not run.spool.is_dir():
         found.spool = str(run.spool)
     for file in sorted(run.path.rglob("*")):
@@ -84,8 +91,9 @@ def read_run_files(path: Path) -> RunFiles:
         if not file.is_file() or inside.parts == ("run.json",):
             continue
         if len(inside.parts) != 2 or not inside.match(KNOWN.get(inside.parts[0], "no")):
-            # Logs of tracers are told apart.
-            found.n_unknown += inside.parts[0] != "darshan"
+            is_log = inside.parts[0] == LOGS_FOLDER
+            found.has_logs |= is_log
+            found.n_unknown += not is_log
             continue
         try:
             found.files[inside.as_posix()] = file.read_bytes()

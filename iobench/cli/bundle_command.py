@@ -27,12 +27,6 @@ def bundle(
     show: Annotated[
         bool, typer.Option("--show", help="Print what would be replaced by what; write nothing.")
     ] = False,
-    with_logs: Annotated[
-        bool,
-        typer.Option(
-            "--with-logs", help="Add the logs of tracers as they are: they cannot be scrubbed."
-        ),
-    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Pack a run for a help desk, with its report; paths, users and hosts are replaced."""
@@ -59,7 +53,6 @@ def bundle(
             versions=versions,
             environment=os.environ,
             keep=keep or (),
-            with_logs=with_logs,
         )
     except IobenchError:
         raise

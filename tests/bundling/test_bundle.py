@@ -161,42 +161,15 @@ def test_a_run_that_is_still_written_is_bundled_as_it_is(tmp_path: Path, write: 
     assert len(profile.spans) == 24
 
 
-def test_logs_of_tracers_go_along_only_when_asked(tmp_path: Path, write: Write) -> None:
+def test_logs_of_tracers_are_left_out(tmp_path: Path, write: Write) -> None:
     run = write(tmp_path / "run").path
     (run / "darshan").mkdir()
     (run / "darshan" / "zaphodb_python.darshan").write_bytes(b"no log")
     (run / "notes.txt").write_text("slartibartfast")
     bundle = bundled(run)
     assert not any("darshan" in name for name in bundle.files)
-    assert any("logs of a tracer are left out" in note for note in bundle.notes)
+    assert any("Logs of a tracer are left out" in note for note in bundle.notes)
     assert any("1 files of the run directory are left out" in note for note in bundle.notes)
-    asked = bundled(run, with_logs=True)
-    assert asked.files["darshan/log-0000.darshan"] == b"no log"
-    assert any("AS THEY ARE" in note for note in asked.manifest["notes"])
-
-
-def test_every_log_of_a_tracer_goes_along_once(tmp_path: Path, write: Write) -> None:
-    for place, text in (("a", "one"), ("b", "two"), ("run/darshan", "three")):
-        (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        (tmp_path / place / "x.darshan").write_text(text)
-    named = [str(tmp_path / "a" / "x.darshan"), str(tmp_path / "b"), "darshan"]
-    run = write(tmp_path / "run", config={**CONFIG, "darshan": {"logs": named}}).path
-    asked = bundled(run, with_logs=True)
-    logs = [data for name, data in asked.files.items() if name.startswith("darshan/")]
-    assert sorted(logs) == [b"one", b"three", b"two"]
-
-
-def test_logs_that_nobody_asked_for_are_not_read(
-    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(_: object) -> None:
-        raise AssertionError
-
-    run = write(tmp_path / "run").path
-    (run / "darshan").mkdir()
-    (run / "darshan" / "x.darshan").write_bytes(b"log")
-    monkeypatch.setattr("iobench.bundling.bundle.read_logs", refuses)
-    assert any("1 logs of a tracer are left out" in note for note in bundled(run).notes)
 
 
 def test_a_span_file_nobody_can_read_is_left_out(tmp_path: Path, write: Write) -> None:
