@@ -53,11 +53,11 @@ def lane_texts(lanes: tuple[LaneBars, ...]) -> list[str]:
 
 def test_each_process_has_its_storage_below(raw: tuple[Profile, StorageTrace]) -> None:
     profile, trace = raw
-    lanes = lanes_of(profile, place_segments(profile, trace), trace)
+    lanes = lanes_of(Run(profile, trace), place_segments(profile, trace))
     assert lane_texts(lanes)[-4:] == [
-        "worker-0 (24153)",
+        "worker-0",
         "  Darshan",
-        "worker-1 (24154)",
+        "worker-1",
         "  Darshan",
     ]
     stages, storage = lanes[-4:-2]
@@ -75,13 +75,13 @@ def test_segments_are_coloured_by_what_was_waited_for(raw: tuple[Profile, Storag
     profile, trace = raw
     for share, colour in ((0.0, HIDDEN), (1.0, EXPOSED)):
         exposed = np.full(len(profile.spans), share)
-        lanes = lanes_of(profile, place_segments(profile, trace, exposed), trace)
+        lanes = lanes_of(Run(profile, trace), place_segments(profile, trace, exposed))
         assert set(lanes[-1].colour.tolist()) == {colour}
 
 
 def test_files_read_by_fread_are_hatched_from_first_to_last() -> None:
     profile, trace = run_of("s2_npload_spawn")
-    lanes = lanes_of(profile, place_segments(profile, trace), trace)
+    lanes = lanes_of(Run(profile, trace), place_segments(profile, trace))
     storage = lanes[-1]
     assert int(storage.hatched.sum()) == 20
     assert int((~storage.hatched).sum()) == 20, "strays are no reads"
@@ -90,20 +90,20 @@ def test_files_read_by_fread_are_hatched_from_first_to_last() -> None:
 def test_a_process_without_a_log_keeps_its_lane(raw: tuple[Profile, StorageTrace]) -> None:
     profile, trace = raw
     left = StorageTrace(tuple(each for each in trace.processes if each.pid != 24153))
-    lanes = lanes_of(profile, place_segments(profile, left), left)
+    lanes = lanes_of(Run(profile, left), place_segments(profile, left))
     names = lane_texts(lanes)
-    place = names.index("worker-0 (24153)")
+    place = names.index("worker-0")
     assert names[place + 1] == "  no Darshan log"
     assert len(lanes[place + 1].start_ns) == 0
-    assert names[place + 2] == "worker-1 (24154)"
+    assert names[place + 2] == "worker-1"
 
 
 def test_without_logs_there_are_stages_alone(raw: tuple[Profile, StorageTrace]) -> None:
     profile, _ = raw
-    assert lane_texts(lanes_of(profile, None, None)) == [
-        "consumer (24135)",
-        "worker-0 (24153)",
-        "worker-1 (24154)",
+    assert lane_texts(lanes_of(Run(profile))) == [
+        "consumer",
+        "worker-0",
+        "worker-1",
     ]
 
 
@@ -114,14 +114,14 @@ def make_lane(*bars: tuple[int, int, str]) -> LaneBars:
 
 def test_bars_closer_than_a_pixel_are_one() -> None:
     lane = make_lane((0, 10, "red"), (12, 20, "red"), (21, 30, "blue"), (50, 60, "blue"))
-    thin = lane.thinned(5)
+    thin = lane.drawn(0, 100, 5)
     assert thin.start_ns.tolist() == [0, 21, 50]
     assert thin.end_ns.tolist() == [20, 30, 60]
     assert thin.colour.tolist() == ["red", "blue", "blue"]
 
 
 def test_a_stretch_of_time_cuts_bars_at_its_ends() -> None:
-    lane = make_lane((0, 10, "red"), (12, 20, "red"), (21, 30, "blue")).between(5, 15)
+    lane = make_lane((0, 10, "red"), (12, 20, "red"), (21, 30, "blue")).drawn(5, 15, 0)
     assert lane.start_ns.tolist() == [5, 12]
     assert lane.end_ns.tolist() == [10, 15]
 

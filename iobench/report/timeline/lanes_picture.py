@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,8 @@ from iobench.analysis.placement.wall_clock import monotonic_of_wall
 from iobench.errors import OptionError
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
-from iobench.recording.span_file import Flag
 from iobench.report import units
+from iobench.report.timeline.model import timeline_of
 from iobench.report.wrapping import short_path
 from iobench.report.written import write_whole
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
-    from iobench.analysis.run import Run
+    from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
@@ -72,26 +73,17 @@ class LaneBars:
     hatched: NDArray[np.bool_]
     band_ns: int = 0
 
-    def between(self, low_ns: int, high_ns: int) -> LaneBars:
-        """Return the part of the lane inside a stretch of time."""
-        inside = (self.end_ns >= low_ns) & (self.start_ns <= high_ns)
-        return replace(
-            self,
-            start_ns=np.maximum(self.start_ns[inside], low_ns),
-            end_ns=np.minimum(self.end_ns[inside], high_ns),
-            colour=self.colour[inside],
-            hatched=self.hatched[inside],
-        )
+    def drawn(self, low_ns: int, high_ns: int, gap_ns: int) -> LaneBars:
+        """Return the part of the lane inside a stretch of time, as a picture can show it.
 
-    def thinned(self, gap_ns: int) -> LaneBars:
-        """Return the lane with bars of one colour joined where less than the gap is between."""
-        order = np.argsort(self.start_ns, kind="stable")
-        start, colour, hatched = self.start_ns[order], self.colour[order], self.hatched[order]
-        end = self.end_ns[order]
-        if not len(start):
-            return self
+        Bars of one colour with less than the gap between them are one.
+        """
+        rows = np.argsort(self.start_ns, kind="stable")
+        rows = rows[(self.end_ns[rows] >= low_ns) & (self.start_ns[rows] <= high_ns)]
+        start, end = np.maximum(self.start_ns[rows], low_ns), np.minimum(self.end_ns[rows], high_ns)
+        colour, hatched = self.colour[rows], self.hatched[rows]
         # A bar inside an earlier one keeps its own place: the later one is drawn above.
-        new = np.ones(len(start), dtype=bool)
+        new = np.ones(len(rows), dtype=bool)
         new[1:] = (
             (start[1:] - end[:-1] > gap_ns)
             | (colour[1:] != colour[:-1])
@@ -101,51 +93,49 @@ class LaneBars:
         return replace(
             self,
             start_ns=start[first],
-            end_ns=np.maximum.reduceat(end, first),
+            end_ns=np.maximum.reduceat(end, first) if len(first) else end,
             colour=colour[first],
             hatched=hatched[first],
         )
 
 
-def lanes_of(
-    profile: Profile, placement: Placement | None, trace: StorageTrace | None
-) -> tuple[LaneBars, ...]:
-    """Return the lanes of a profile: of each process its stages, then what storage did for it.
+def lanes_of(run: Run | RankRun, placement: Placement | None = None) -> tuple[LaneBars, ...]:
+    """Return the lanes of a run: those of its timeline, and below each process what storage did.
 
     Parameters
     ----------
-    profile : Profile
-    placement : Placement or None
-        Of ``trace``; None leaves the lanes of storage out.
-    trace : StorageTrace or None
+    run : Run or RankRun
+    placement : Placement, optional
+        Of its trace; by default the lanes of storage are left out.
     """
-    return tuple(_lanes(profile, placement, trace))
+    return tuple(_lanes(run, placement))
 
 
-def _lanes(
-    profile: Profile, placement: Placement | None, trace: StorageTrace | None
-) -> Iterator[LaneBars]:
-    spans = profile.spans
-    shown = (spans["flags"] & (Flag.IO | Flag.SUMMED)) == 0
-    shown &= (spans["kind"] != Kind.OTHER) & (spans["end_ns"] > spans["start_ns"])
+def _lanes(run: Run | RankRun, placement: Placement | None) -> Iterator[LaneBars]:
+    timeline, profile = timeline_of(run, summed=False), run.profile
+    spans = timeline.spans
+    shown = (spans["kind"] != Kind.OTHER) & (spans["end_ns"] > spans["start_ns"])
+    colours = np.array([kind.light for kind in timeline.kinds], dtype=np.str_)
+    loads = is_one_of(spans["kind"], WORKER_KINDS)
     placed = {each.process: each for each in placement.processes} if placement else {}
-    for index, process in enumerate(profile.processes[:MOST_PROCESSES]):
-        own = spans[shown & (spans["process"] == index)]
-        if not len(own) and index not in placed:
-            continue
-        # Inner spans begin later, or at once and end sooner: they are drawn above.
-        own = own[np.lexsort((-own["end_ns"], own["start_ns"]))]
-        colours = [Kind(kind).light for kind in own["kind"].tolist()]
-        yield LaneBars(
-            f"{process.name} ({process.pid})",
-            own["start_ns"].astype(np.int64),
-            own["end_ns"].astype(np.int64),
-            np.array(colours, dtype=np.str_),
-            np.zeros(len(own), dtype=bool),
-        )
-        if index in placed and trace is not None:
-            below = _storage_lane(profile, placed[index], trace)
-            if len(below.start_ns) or is_one_of(own["kind"], WORKER_KINDS).any():
+    order = dict.fromkeys([*(lane.process for lane in timeline.lanes), *sorted(placed)])
+    for process in itertools.islice(order, MOST_PROCESSES):
+        is_loading = False
+        for number, lane in enumerate(timeline.lanes):
+            # Inner spans are behind those around them: they are drawn above.
+            rows = np.flatnonzero(shown & (timeline.lane == number))
+            if lane.process == process and len(rows):
+                is_loading |= bool(loads[rows].any())
+                yield LaneBars(
+                    lane.name,
+                    spans["start_ns"][rows],
+                    spans["end_ns"][rows],
+                    colours[timeline.stage[rows]],
+                    np.zeros(len(rows), dtype=bool),
+                )
+        if process in placed and run.trace is not None:
+            below = _storage_lane(profile, placed[process], run.trace)
+            if len(below.start_ns) or is_loading:
                 yield below
 
 
@@ -237,8 +227,8 @@ def draw_lanes(
         If the file cannot be written.
     """
     check_picture_name(path)
-    profile, trace = run.profile, run.trace
-    lanes = lanes_of(profile, _placement(profile, trace, run), trace)
+    profile = run.profile
+    lanes = lanes_of(run, _placement(run, profile))
     filled = [lane for lane in lanes if len(lane.start_ns)]
     if not filled:
         raise OptionError(f"{profile.path}: holds no span to draw")
@@ -247,19 +237,18 @@ def draw_lanes(
     if between_s is not None:
         low, high = (zero + units.nanoseconds(each) for each in between_s)
     gap_ns = (high - low) // PIXELS
-    cut = [lane.between(low, high).thinned(gap_ns) for lane in lanes]
+    cut = [lane.drawn(low, high, gap_ns) for lane in lanes]
     if not any(len(lane.start_ns) for lane in cut):
         stretch = " and ".join(f"{each:g}" for each in between_s or ())
         raise OptionError(f"{profile.path}: no span between {stretch} s after the first one")
     _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
 
 
-def _placement(profile: Profile, trace: StorageTrace | None, run: Run) -> Placement | None:
+def _placement(run: Run, profile: Profile) -> Placement | None:
     """Return the segments on the profile's clock; whose wait they were only of a single rank."""
-    if trace is None:
+    if run.trace is None:
         return None
-    share = run.sums.share if len(profile.ranks) < 2 else None
-    return place_segments(profile, trace, share)
+    return place_segments(profile, run.trace, run.sums.share if len(profile.ranks) < 2 else None)
 
 
 def _title(profile: Profile) -> str:
