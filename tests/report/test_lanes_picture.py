@@ -15,9 +15,11 @@ from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.run import Run
 from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
+from iobench.recording.kinds import Kind
 from iobench.report.timeline.lanes_picture import (
     EXPOSED,
     HIDDEN,
+    LEGEND,
     UNKNOWN,
     LaneBars,
     draw_lanes,
@@ -105,6 +107,14 @@ def test_without_logs_there_are_stages_alone(raw: tuple[Profile, StorageTrace]) 
         "worker-0",
         "worker-1",
     ]
+
+
+def test_the_legend_has_the_colours_of_the_bars(raw: tuple[Profile, StorageTrace]) -> None:
+    legend = dict(LEGEND)
+    for span in ("waiting", Kind.WAIT), ("read", Kind.READ), ("collate", Kind.COLLATE):
+        assert legend[span[0]] == span[1].light
+    consumer = lanes_of(Run(raw[0]))[0]
+    assert set(consumer.colour.tolist()) & {legend["waiting"]}
 
 
 def make_lane(*bars: tuple[int, int, str]) -> LaneBars:

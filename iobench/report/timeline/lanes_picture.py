@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
+    from iobench.report.timeline.model import Timeline
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "lanes_of"]
@@ -35,10 +36,11 @@ __all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "
 PICTURE_SUFFIXES: Final = (".svg", ".pdf", ".png")
 PIXELS: Final = 2400
 """Bars of one lane closer together than so many parts of the axis are drawn as one."""
-MOST_PROCESSES: Final = 24
+MOST_LANES: Final = 64
+"""Of the timeline; a ring has threads of its own for each pass."""
 HIDDEN, EXPOSED, UNKNOWN = "#8fa8bf", "#c8102e", "#c4c4c4"
 LEGEND: Final = (
-    ("waiting", EXPOSED),
+    ("waiting", Kind.WAIT.light),
     ("read", Kind.READ.light),
     ("decode", Kind.DECODE.light),
     ("fused", Kind.FUSED.light),
@@ -108,20 +110,22 @@ def lanes_of(run: Run | RankRun, placement: Placement | None = None) -> tuple[La
     placement : Placement, optional
         Of its trace; by default the lanes of storage are left out.
     """
-    return tuple(_lanes(run, placement))
+    return tuple(_lanes(run, timeline_of(run, summed=False), placement))
 
 
-def _lanes(run: Run | RankRun, placement: Placement | None) -> Iterator[LaneBars]:
-    timeline, profile = timeline_of(run, summed=False), run.profile
+def _lanes(
+    run: Run | RankRun, timeline: Timeline, placement: Placement | None
+) -> Iterator[LaneBars]:
     spans = timeline.spans
     shown = (spans["kind"] != Kind.OTHER) & (spans["end_ns"] > spans["start_ns"])
     colours = np.array([kind.light for kind in timeline.kinds], dtype=np.str_)
     loads = is_one_of(spans["kind"], WORKER_KINDS)
     placed = {each.process: each for each in placement.processes} if placement else {}
-    order = dict.fromkeys([*(lane.process for lane in timeline.lanes), *sorted(placed)])
-    for process in itertools.islice(order, MOST_PROCESSES):
+    lanes = timeline.lanes[:MOST_LANES]
+    order = dict.fromkeys([*(lane.process for lane in lanes), *sorted(placed)])
+    for process in itertools.islice(order, MOST_LANES):
         is_loading = False
-        for number, lane in enumerate(timeline.lanes):
+        for number, lane in enumerate(lanes):
             # Inner spans are behind those around them: they are drawn above.
             rows = np.flatnonzero(shown & (timeline.lane == number))
             if lane.process == process and len(rows):
@@ -134,7 +138,7 @@ def _lanes(run: Run | RankRun, placement: Placement | None) -> Iterator[LaneBars
                     np.zeros(len(rows), dtype=bool),
                 )
         if process in placed and run.trace is not None:
-            below = _storage_lane(profile, placed[process], run.trace)
+            below = _storage_lane(run.profile, placed[process], run.trace)
             if len(below.start_ns) or is_loading:
                 yield below
 
@@ -227,8 +231,8 @@ def draw_lanes(
         If the file cannot be written.
     """
     check_picture_name(path)
-    profile = run.profile
-    lanes = lanes_of(run, _placement(run, profile))
+    profile, timeline = run.profile, timeline_of(run, summed=False)
+    lanes = tuple(_lanes(run, timeline, _placement(run, profile)))
     filled = [lane for lane in lanes if len(lane.start_ns)]
     if not filled:
         raise OptionError(f"{profile.path}: holds no span to draw")
@@ -241,7 +245,9 @@ def draw_lanes(
     if not any(len(lane.start_ns) for lane in cut):
         stretch = " and ".join(f"{each:g}" for each in between_s or ())
         raise OptionError(f"{profile.path}: no span between {stretch} s after the first one")
-    _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
+    n_more = len(timeline.lanes) - MOST_LANES
+    more = f": the first {MOST_LANES} lanes, {n_more} more" if n_more > 0 else ""
+    _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile) + more)
 
 
 def _placement(run: Run, profile: Profile) -> Placement | None:
@@ -254,9 +260,7 @@ def _placement(run: Run, profile: Profile) -> Placement | None:
 def _title(profile: Profile) -> str:
     command = profile.config.get("command")
     name = profile.config.get("dataset") or profile.config.get("script") or command
-    shown = short_path(str(name)) if name else profile.path.name
-    more = len(profile.processes) - MOST_PROCESSES
-    return shown if more <= 0 else f"{shown}: the first {MOST_PROCESSES} processes, {more} more"
+    return short_path(str(name)) if name else profile.path.name
 
 
 def _draw(
@@ -279,9 +283,7 @@ def _draw(
         patch_of(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments")
     )
     patches.append(patch_of(color="#e4e4e4", label="clock uncertain by so much"))
-    axes.legend(
-        handles=patches, ncols=6, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12)
-    )
+    figure.legend(handles=patches, ncols=6, fontsize=7, loc="outside lower center")
     suffix, picture = path.suffix.lower(), BytesIO()
     dateless = {"Date": None} if suffix == ".svg" else None
     figure.savefig(picture, format=suffix[1:], dpi=140, metadata=dateless)
