@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from iobench.analysis.deliveries import IN_THREADS, SERIAL
 from iobench.analysis.ledger import ChargedWork, Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
-from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
-from iobench.analysis.releases import releases_by_turn
+from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.analysis.time_intervals import overlap_ns
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of

@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.epoch_numbers import with_epochs
-from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY
 from iobench.analysis.rounds import find_rounds
+from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
     from iobench.profiles.contents import Profile
 
-__all__ = ["PHASES", "Deliveries", "find_deliveries"]
+__all__ = ["PHASES", "Deliveries", "by_importance", "find_deliveries", "roles_of_loaders"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -30,6 +32,9 @@ SERIAL: Final = "consumer"
 """What a delivery's detail says where the training loop made the batch itself."""
 IN_THREADS: Final = "threads"
 """And where other threads of its process did."""
+TRAINING: Final = "training"
+EVALUATION: Final = "evaluation"
+TRAINS: Final = kinds_that(Trait.TRAINS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,45 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
     main = numbers[0] if numbers else found.main
     found = replace(found, main=main, n_samples=_n_samples(loop, found))
     return with_epochs(profile, loop, found)
+
+
+def roles_of_loaders(
+    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
+) -> dict[int, str]:
+    """Return `TRAINING` or `EVALUATION` by number of loader, for those of which it is known.
+
+    A batch that a backward pass or a step follows trains. A loader evaluates if only evaluations
+    follow its batches, or if it was asked with gradients switched off alone.
+    """
+    spans = profile.spans
+    spans = spans[
+        (spans["process"] == loop.process) & is_one_of(spans["kind"], TRAINS | {Kind.EVALUATE})
+    ]
+    place = deliveries.at(spans["start_ns"].astype(np.int64))
+    spans, loader = spans[place >= 0], deliveries.loader[place[place >= 0]]
+    trains = is_one_of(spans["kind"], TRAINS)
+    roles = {number: EVALUATION for number, each in loop.loaders.items() if each.gradients is False}
+    roles |= dict.fromkeys(np.unique(loader[~trains]).tolist(), EVALUATION)
+    # Of a loader that does both, what trains counts.
+    return roles | dict.fromkeys(np.unique(loader[trains]).tolist(), TRAINING)
+
+
+def by_importance(deliveries: Deliveries, roles: Mapping[int, str]) -> list[int]:
+    """Return the numbers of the loaders that brought batches: the one that a report is about first.
+
+    Those that train come before those of which nobody knows, and those that evaluate come last;
+    of each sort the one with most batches is first.
+    """
+    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
+    rank = {TRAINING: 0, EVALUATION: 2}
+    return sorted(
+        numbers.tolist(),
+        key=lambda number: (
+            rank.get(roles.get(number, ""), 1),
+            -counts[numbers == number][0],
+            number,
+        ),
+    )
 
 
 def _positions(rounds: Rounds, *, counted: Marks) -> Integers:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import Counters, counters_of
-from iobench.analysis.deliveries import PHASES, STEADY
+from iobench.analysis.deliveries import PHASES, STEADY, roles_of_loaders
 from iobench.analysis.figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -19,7 +19,6 @@ from iobench.analysis.figures import (
     Phase,
     StageExposure,
 )
-from iobench.analysis.loader_roles import roles_of_loaders
 from iobench.analysis.loop import ONLY
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError

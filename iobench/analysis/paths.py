@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
 
-__all__ = ["Path", "Stretch", "Turns", "Walker", "make_turns"]
+__all__ = ["Path", "Stretch", "Turns", "Walker", "make_turns", "releases_by_turn"]
 
 Integers = NDArray[np.int64]
 
@@ -102,6 +102,18 @@ class Path:
     stretches: tuple[Stretch, ...]
     after_cut: tuple[Stretch, ...]
     begins: int
+
+
+def releases_by_turn(releases: Integers, turns: Turns) -> dict[int, tuple[int, int]]:
+    """Return the time and the lane that released each turn whose thread was held back before it."""
+    first = np.searchsorted(turns.lane, np.arange(int(turns.lane.max(initial=-1)) + 2))
+    released = {}
+    for lane, time_ns, end_ns, by in releases.tolist():
+        low, high = int(first[lane]), int(first[lane + 1])
+        turn = low + int(np.searchsorted(turns.start_ns[low:high], end_ns))
+        if turn < high:
+            released[turn] = (time_ns, by)
+    return released
 
 
 class Walker:

@@ -11,6 +11,7 @@ from iobench.analysis.attribution import attribute
 from iobench.analysis.deliveries import find_deliveries
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
+from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.rank_steps import rank_steps
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
+    from iobench.analysis.placement.placed_calls import Placement
     from iobench.analysis.rank_steps import RankSteps
     from iobench.profiles.contents import Process, Profile
     from iobench.recording.facts import ProcessFacts
@@ -180,6 +182,13 @@ class RankRun:
         if not self.is_sound:
             return unknown_sums(len(self.profile.spans))
         return sums_of_spans(self.profile, self.deliveries, self.attribution)
+
+    @cached_property
+    def placement(self) -> Placement | None:
+        """What a tracer saw, on the clock of the spans and beside its stages; None without."""
+        if self.trace is None:
+            return None
+        return place_segments(self.profile, self.trace, self.share if self.is_sound else None)
 
 
 class Run:

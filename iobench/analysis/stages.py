@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.releases import find_releases
 from iobench.recording.kinds import (
     LIFE_KINDS,
     LOOP_KINDS,
@@ -17,7 +16,7 @@ from iobench.recording.kinds import (
     stage_name,
 )
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import lane_keys, stages_of
+from iobench.recording.span_keys import halves, key_of, lane_keys, stages_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +97,8 @@ class Lanes:
     submissions : ndarray of SPAN_DTYPE
         SUBMIT_QUEUE spans: each begins when its batch was submitted to a loading process.
     releases : ndarray of int64, shape (n_releases, 4)
-        Of threads that were held back; see `find_releases`.
+        Of threads that were held back: lane that was, time of release, time it went on, lane that
+        released it, -1 where that was the training loop. By lane, then time.
     startups : ndarray of SPAN_DTYPE
         STARTUP spans: each ends when its process was ready.
     """
@@ -141,6 +141,28 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
         lane_process=lanes >> 32,
         compute=spans[main & compute & ~rounds],
         submissions=submissions[submissions["detail"] == 0],
-        releases=find_releases(profile, submissions, lanes),
+        releases=_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],
     )
+
+
+def _releases(
+    profile: Profile, submissions: NDArray[Any], lanes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the releases among SUBMIT_QUEUE spans: those that name who released the thread."""
+    named = submissions[submissions["detail"] != 0]
+    if not len(named):
+        return np.zeros((0, 4), dtype=np.int64)
+    by_name = {
+        (process, profile.processes[process].threads[thread]): lane
+        for lane, (process, thread) in enumerate(map(halves, lanes.tolist()))
+    }
+    number = {key: lane for lane, key in enumerate(lanes.tolist())}
+    rows = []
+    for span in named:
+        process = int(span["process"])
+        lane = number.get(key_of(process, int(span["thread"])))
+        if lane is not None:
+            by = by_name.get((process, profile.strings[span["detail"]]), -1)
+            rows.append((lane, int(span["start_ns"]), int(span["end_ns"]), by))
+    return np.array(sorted(rows), dtype=np.int64).reshape(-1, 4)

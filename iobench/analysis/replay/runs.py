@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
-from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY
+from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, by_importance, roles_of_loaders
 from iobench.analysis.intervals import MOST_BLOCKS
-from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work

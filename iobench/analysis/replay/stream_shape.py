@@ -62,7 +62,7 @@ def find_shape(
         Process and thread of each lane, as `lane_keys`.
     pieces : StreamPieces
     releases : ndarray of int64, shape (n_releases, 4)
-        As of `find_releases`.
+        As of `Lanes`.
     asked_ns : ndarray of int64
         When the training loop asked for each batch.
     n_stages : int

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
-from iobench.analysis.placement.placing import place_segments
 from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
 from iobench.report import units
 from iobench.report.timeline.model import timeline_of
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process, Profile
     from iobench.report.timeline.torch_trace import TorchTrace
-    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["TRACE_SUFFIXES", "check_trace_name", "pack_trace", "write_trace"]
 
@@ -132,8 +130,7 @@ def write_trace(
     calls = [
         low
         for part in _parts([run for run in runs if run.trace is not None])
-        if part.trace is not None
-        for low in _first_calls(part.profile, part.trace, _moved(part.profile, offsets))
+        for low in _first_calls(part, _moved(part.profile, offsets))
     ]
     base_ns = min([*(low for low, _ in ours), *(each.low_ns for each in torch), *calls])
     with _opened(path) as file:
@@ -188,11 +185,9 @@ def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[
     return np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
 
 
-def _first_calls(
-    profile: Profile, trace: StorageTrace, moved_ns: NDArray[np.int64]
-) -> Iterator[int]:
+def _first_calls(part: RankRun, moved_ns: NDArray[np.int64]) -> Iterator[int]:
     """Yield when the first call of each process was that a tracer saw."""
-    for one in place_segments(profile, trace).processes:
+    for one in part.placement.processes if part.placement is not None else ():
         start = one.segments["start_ns"][~one.segments["stray"]]
         if len(start):
             yield int(start.min() + moved_ns[one.process])
@@ -243,9 +238,8 @@ def _write_rank(
     # Not where waits overlap: what ran is shown, who was waited for nobody can tell.
     if part.is_sound:
         writer.add(flow_entries(part, placed, writer))
-    if trace is not None:
-        share = part.share if part.is_sound else None
-        for each in place_segments(profile, trace, share).processes:
+    if trace is not None and part.placement is not None:
+        for each in part.placement.processes:
             if each.trace >= 0 and len(each.segments):
                 tracer = trace.processes[each.trace].tracer
                 writer.add(call_entries(profile, each, tracer, placed, writer))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.read_spans import counted_bytes, find_read_spans
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.recording.span_file import Flag
@@ -175,8 +174,7 @@ def storage_of(run: RankRun) -> StorageFigures | None:
     trace = run.trace
     if run.is_one_of_many:
         return None if trace is None else StorageFigures(untold=_untold(trace, TOO_MANY))
-    placement = None if trace is None else place_segments(run.profile, trace, run.share)
-    return figures_of_placement(run, placement)
+    return figures_of_placement(run, run.placement)
 
 
 def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFigures:
