@@ -91,4 +91,4 @@ def exposure(profile: Profile, *, rank: int | None = None) -> ShownExposure:
 
 
 def _values(found: Profile | Exposure) -> dict[str, Any]:
-    return {field.name: getattr(found, field.name) for field in fields(found)}
+    return {each.name: getattr(found, each.name) for each in fields(found) if each.init}

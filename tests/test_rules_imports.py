@@ -61,8 +61,8 @@ ROOMS = {
     },
     "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
-        "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
-        "stores", "tensorflow", "torch", "dali",
+        "cpus", "datasets", "loaders", "profiles", "recording", "registry", "samples", "sources",
+        "storage", "stores", "tensorflow", "torch", "dali",
     },
     "conversion": {
         "analysis", "cpus", "datasets", "loaders", "recording", "registry", "remote", "samples",

@@ -129,11 +129,11 @@ def _undecoded_nbytes(
 
 def _unit_costs(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
     """Return what a span costs, as the run or its training process measured it."""
-    costs = profile.config.get("unit_costs")
-    if not isinstance(costs, dict) and loop.process >= 0:
+    costs = profile.about.unit_costs
+    if costs is None and loop.process >= 0:
         told = profile.facts_of(loop.process)
         costs = told.unit_costs if told else None
-    return costs if isinstance(costs, dict) else None
+    return costs
 
 
 def _written_ns(

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from iobench.analysis.loop import ONLY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
+    from iobench.profiles.run_facts import RunFacts
 
 __all__ = ["with_epochs"]
 
@@ -41,7 +41,7 @@ def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
     )
     return replace(
         found,
-        complete_epochs=_complete(found, profile.config),
+        complete_epochs=_complete(found, profile.about),
         # The rounds of iobench profile are turns, not epochs: its workers live on.
         repeated=_repeated(found) if profile.is_script else deliveries.repeated,
     )
@@ -84,7 +84,7 @@ def _repeated(deliveries: Deliveries) -> Marks:
     return repeated
 
 
-def _complete(deliveries: Deliveries, config: Mapping[str, Any]) -> frozenset[int]:
+def _complete(deliveries: Deliveries, about: RunFacts) -> frozenset[int]:
     """Return the epochs of which all batches were measured.
 
     Those with as many batches as the configuration has (none where a batch is more than all
@@ -93,9 +93,8 @@ def _complete(deliveries: Deliveries, config: Mapping[str, Any]) -> frozenset[in
     """
     number, with_batch = deliveries.of_epoch, deliveries.batch >= 0
     found, counts = np.unique(number[with_batch], return_counts=True)
-    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
-    if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
-        return frozenset(_full(found, counts, n_samples, batch_size))
+    if about.n_samples is not None and about.batch_size:
+        return frozenset(_full(found, counts, about.n_samples, about.batch_size))
     begun = number[deliveries.of_main & with_batch & (deliveries.position == 0)]
     ended = number[deliveries.of_main & deliveries.ends_round]
     return frozenset(found.tolist()) & {*begun.tolist()} & {*ended.tolist()}

@@ -89,7 +89,7 @@ def exposure_of(run: RankRun) -> Exposure:
         ),
         day_nbytes=_day_nbytes(profile),
         spans_nbytes=len(profile.spans) * RECORD_NBYTES,
-        keep_nbytes=profile.config.get("keep_nbytes"),
+        keep_nbytes=profile.about.keep_nbytes,
         folded=profile.folded,
         missing_workers=profile.missing_workers,
         loaders=_loaders(run),
@@ -105,15 +105,8 @@ def exposure_of(run: RankRun) -> Exposure:
             or not profile.is_script
             or any(name.startswith(TRAINING_PROCESS) for name in profile.missing_workers)
         ),
-        has_compute=not _computes_nothing(profile.config.get("compute")),
+        has_compute=profile.about.compute.step_ns != 0,
     )
-
-
-def _computes_nothing(told: object) -> bool:
-    """Tell whether a run's configuration says that its step takes no time."""
-    if not isinstance(told, Mapping):
-        return False
-    return all(told.get(name) == 0 for name in ("forward_ns", "backward_ns"))
 
 
 def _stopped(profile: Profile) -> str:
@@ -132,7 +125,7 @@ def _job_ns(run: RankRun) -> int | None:
     """
     profile, loop = run.profile, run.loop
     told = profile.facts_of(loop.process) if profile.is_script and loop.process >= 0 else None
-    if told is None or told.started_ns is None or profile.config.get("steps") is not None:
+    if told is None or told.started_ns is None or profile.about.steps is not None:
         return None
     spans = profile.spans
     end_ns = int(spans["end_ns"][spans["process"] == loop.process].max(initial=told.started_ns))
@@ -267,10 +260,10 @@ def _decoded(profile: Profile, counted: Mapping[str, int]) -> DecodedChunkFigure
 def _cold_fraction(profile: Profile, counted: Mapping[str, int]) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not tell."""
     n_device = counted["device_nbytes"]
-    known = profile.config.get("cold_known", True)
-    if not known or counted["read_unknown"] or counted["device_unknown"]:
+    told = profile.about.cache.cold_known
+    if told is False or counted["read_unknown"] or counted["device_unknown"]:
         return None
-    if "cold_known" not in profile.config and not n_device:
+    if told is None and not n_device:
         return None  # all cached, or a file system that does not count: nobody knows which files
     n_read = max(counted["read_nbytes"], counted["undecoded_nbytes"])
     if not n_read:

@@ -220,13 +220,13 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
 
 def _configured(profile: Profile) -> LoaderSettings:
     """Return the loader of a run's configuration; what nobody wrote down is as it was seen."""
-    config = profile.config
-    workers = config.get("workers")
+    about = profile.about
+    workers = about.workers
     if workers is None:
         workers = sum(process.role == "worker" for process in profile.processes)
     return LoaderSettings(
         number=ONLY,
-        workers=int(workers),
-        prefetch=int(config.get("prefetch") or bool(workers)),
-        batch_size=config.get("batch_size"),
+        workers=workers,
+        prefetch=about.prefetch or int(bool(workers)),
+        batch_size=about.batch_size,
     )

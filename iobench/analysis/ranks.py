@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.rank_steps import RankSteps, Stream
+    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
 
 __all__ = ["compare_ranks", "missing_ranks"]
@@ -216,7 +217,7 @@ def missing_ranks(
     facts: Sequence[ProcessFacts],
     ranks: Sequence[int],
     *,
-    config: Mapping[str, Any],
+    about: RunFacts,
     unclosed: Mapping[int, str],
 ) -> tuple[int, tuple[MissingRank, ...]]:
     """Return the size of the job, and who of it is missing or did not end as it should.
@@ -227,16 +228,14 @@ def missing_ranks(
         What its processes told.
     ranks : sequence of int
         Those that left spans.
-    config : mapping
+    about : RunFacts
         Of the run.
     unclosed : dict of int to str
         Ranks whose span file was not closed, with their hosts.
     """
     told = {each.rank: each for each in facts if each.role == "consumer"}
-    configured = config.get("world_size")
     world_size = max(
-        [configured if isinstance(configured, int) else 1, *(rank + 1 for rank in ranks)]
-        + [each.world_size for each in facts]
+        [about.world_size or 1, *(rank + 1 for rank in ranks)] + [each.world_size for each in facts]
     )
     found = []
     for rank in range(world_size):

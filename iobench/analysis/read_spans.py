@@ -146,7 +146,8 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     for column, name in enumerate(("nbytes", "cpu_ns")):
         np.add.at(total[column], process, np.maximum(looks[name], 0))
         unknown[column][process[looks[name] < 0]] = True
-    tells = bool(profile.config.get("cold_known", bool(total[1].any())))
+    known = profile.about.cache.cold_known
+    tells = bool(total[1].any()) if known is None else known
     found = []
     for index, who in enumerate(profile.processes):
         whole = bool(n_looks[index]) and not who.lost and not who.damaged

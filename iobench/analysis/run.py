@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement
     from iobench.analysis.rank_steps import RankSteps
     from iobench.profiles.contents import Process, Profile
+    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace
 
@@ -97,6 +98,12 @@ class RankRun:
             return self.whole.facts
         return tuple(told for told in self.whole.facts if told.rank == self.rank)
 
+    @cached_property
+    def about(self) -> RunFacts:
+        """What ``run.json`` says; of a script, with what its loaders have in common."""
+        told = self.whole.about
+        return told.with_loaders(self.exposure.loaders) if told.is_script else told
+
     @property
     def processes(self) -> tuple[Process, ...]:
         """Those that recorded for it."""
@@ -144,9 +151,9 @@ class RankRun:
         ``chosen`` marks deliveries that brought a batch. None where neither is known.
         """
         nbytes = self.deliveries.nbytes[chosen]
-        sample_nbytes = self.profile.config.get("sample_nbytes")
+        sample_nbytes = self.profile.about.sample_nbytes
         if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
-            return int(nbytes.sum()) // int(sample_nbytes)
+            return int(nbytes.sum()) // sample_nbytes
         samples = self.deliveries.n_samples[chosen]
         if (samples < 0).any() or not (len(samples) or self.loop.loaders[ONLY].batch_size):
             return None
@@ -211,6 +218,8 @@ class Run:
         The run directory.
     config : mapping
         What its ``run.json`` says.
+    about : RunFacts
+        The same, typed.
     ranks : tuple of int
         Training processes that left spans, those that were read; at least one.
     trace : StorageTrace or None
@@ -219,7 +228,7 @@ class Run:
     def __init__(self, profiles: Profile | RankProfiles, trace: StorageTrace | None = None) -> None:
         self._profiles = profiles
         self.path = profiles.path
-        self.config = profiles.config
+        self.config, self.about = profiles.config, profiles.about
         self.trace = trace
         self.ranks = _ranks(profiles)
         self._kept: dict[int, RankRun] = {}
@@ -350,7 +359,7 @@ def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run
         If a log that was named cannot be read, or what reads it is not installed.
     """
     runs = [Run.open(each, logs) for each in run_paths(path)]
-    return tuple(sorted(runs, key=lambda run: run.config.get("position") or 0))
+    return tuple(sorted(runs, key=lambda run: run.about.position or 0))
 
 
 def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:

@@ -136,14 +136,12 @@ def describe_run(path: Path) -> dict[str, Any]:
     ProfileError
         If one cannot be read, or there are several that are not one profile's.
     """
-    from iobench.profiles.configuration import check_configuration
     from iobench.profiles.folders import run_paths
+    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.run_directory import RunDirectory
 
     runs = [RunDirectory.open(folder) for folder in run_paths(path)]
-    for run in runs:
-        check_configuration(run.path, run.config)
-    runs.sort(key=lambda run: run.config.get("position") or 0)
+    runs.sort(key=lambda run: RunFacts.from_config(run.config, run.path).position or 0)
     return {
         "kind": "run",
         "path": str(path.absolute()),

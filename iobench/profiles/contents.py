@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.json_keys import HIDDEN, key
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.span_file import SPAN_DTYPE
 
 if TYPE_CHECKING:
@@ -146,6 +147,11 @@ class Profile:
         What counters of energy showed, of all machines; empty where nobody looked.
     folded : Folded or None
         Of a run too long to be kept whole: what was before its spans.
+
+    Attributes
+    ----------
+    about : RunFacts
+        What ``run.json`` says, typed.
     """
 
     path: Path
@@ -161,11 +167,15 @@ class Profile:
     energy: tuple[HostEnergy, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
     folded: Folded | None = None
+    about: RunFacts = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "about", RunFacts.from_config(self.config, self.path))
 
     @property
     def is_script(self) -> bool:
         """Whether it is of a user's own script, and not of ``iobench profile``."""
-        return self.config.get("kind") == "script"
+        return self.about.is_script
 
     @property
     def ranks_read(self) -> tuple[int, ...]:
@@ -185,7 +195,7 @@ class Profile:
             processes=processes,
             spans=spans,
             missing_workers=find_missing_workers(
-                self.config, self.facts, processes, rank, folded=self.folded is not None
+                self.about, self.facts, processes, rank, folded=self.folded is not None
             ),
             rank=rank,
             digests=None if self.digests is None else self.digests.of_rank(rank),
@@ -210,7 +220,7 @@ class Profile:
 
 
 def find_missing_workers(
-    config: Mapping[str, Any],
+    about: RunFacts,
     facts: Sequence[ProcessFacts],
     processes: Sequence[Process],
     rank: int | None,
@@ -228,7 +238,7 @@ def find_missing_workers(
     without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
     names = {process.name for process in processes}
     seen = {(process.host, process.pid) for process in processes}
-    by_name = [name for name in config.get("expected_workers") or () if name not in names]
+    by_name = [name for name in about.expected_workers if name not in names]
     by_pid = [
         f"loader-{loader.number} process {pid}"
         for told in facts

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iobench.errors import ProfileError
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["FoundRun", "find_runs", "holds_runs", "holds_several", "made_ns", "run_paths"]
-
-Config = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +27,13 @@ class FoundRun:
         What to name it by: its directory, or the folder of the formats that took turns.
     made_ns : int
         When its first process started, by its wall clock; 0 where none did.
-    configs : tuple of mapping
-        The ``run.json`` of each format, in their order; an empty one where it cannot be read.
+    told : tuple of RunFacts or None
+        What each format says of itself, in their order; None where it cannot be read.
     """
 
     path: Path
     made_ns: int
-    configs: tuple[Mapping[str, Any], ...]
+    told: tuple[RunFacts | None, ...]
 
 
 def run_paths(path: Path | str) -> tuple[Path, ...]:
@@ -49,7 +48,7 @@ def run_paths(path: Path | str) -> tuple[Path, ...]:
     if (path / "run.json").exists():
         return (path,)
     runs = _below(path)
-    if len(runs) > 1 and _took_turns(list(map(_config, runs))):
+    if len(runs) > 1 and _took_turns(list(map(_told, runs))):
         return runs
     found = find_runs(path)
     if len(found) > 1:
@@ -76,7 +75,7 @@ def holds_several(path: Path) -> bool:
     if (path / "run.json").exists():
         return False
     runs = _below(path)
-    took_turns = len(runs) > 1 and _took_turns(list(map(_config, runs)))
+    took_turns = len(runs) > 1 and _took_turns(list(map(_told, runs)))
     return not took_turns and len(find_runs(path)) > 1
 
 
@@ -85,13 +84,13 @@ def find_runs(path: Path) -> tuple[FoundRun, ...]:
     found = []
     for folder in sorted(each for each in path.glob("*") if each.is_dir()):
         inside = (folder,) if (folder / "run.json").exists() else _below(folder)
-        told = [(each, _config(each)) for each in inside]
-        told.sort(key=lambda each: _position(each[1]))
-        if told and _took_turns([config for _, config in told]):
-            made = max(map(made_ns, inside))
-            found.append(FoundRun(folder, made, tuple(config for _, config in told)))
+        told = [(each, _told(each)) for each in inside]
+        told.sort(key=lambda each: (each[1].position if each[1] else None) or 0)
+        facts = tuple(each for _, each in told)
+        if told and _took_turns(facts):
+            found.append(FoundRun(folder, max(map(made_ns, inside)), facts))
         else:
-            found += [FoundRun(each, made_ns(each), (config,)) for each, config in told]
+            found += [FoundRun(each, made_ns(each), (one,)) for each, one in told]
     return tuple(sorted(found, key=lambda each: (-each.made_ns, str(each.path))))
 
 
@@ -111,32 +110,27 @@ def _below(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(file.parent for file in path.glob("*/run.json")))
 
 
-def _config(path: Path) -> Config:
+def _told(path: Path) -> RunFacts | None:
     try:
-        return RunDirectory.open(path).config
+        return RunFacts.from_config(RunDirectory.open(path).config, path)
     except ProfileError:  # whoever opens it says what is wrong
-        return {}
+        return None
 
 
-def _took_turns(configs: Sequence[Config]) -> bool:
+def _took_turns(runs: Sequence[RunFacts | None]) -> bool:
     """Return whether runs side by side were made by one profile, as their ``run.json`` says.
 
     ``turns`` is the same text in all of them, and in no other run. Those made before there was
     one are told by their command and their places in it. Damaged ones do not count.
     """
-    told = [config for config in configs if config]
+    told = [each for each in runs if each is not None]
     if len(told) < 2:
         return True
-    if any("turns" in config for config in told):
-        return len({config.get("turns") for config in told}) == 1 and bool(told[0]["turns"])
-    places = [config["position"] for config in told if "position" in config]
+    if any(each.turns is not None for each in told):
+        return len({each.turns for each in told}) == 1 and bool(told[0].turns)
+    places = [each.position for each in told if each.position is not None]
     return (
-        all(config.get("kind") != "script" for config in told)
-        and len({config.get("command") for config in told}) == 1
-        and len(set(map(str, places))) == len(places)
+        not any(each.is_script for each in told)
+        and len({each.command for each in told}) == 1
+        and len(set(places)) == len(places)
     )
-
-
-def _position(config: Config) -> int:
-    place = config.get("position", 0)
-    return place if isinstance(place, int) else 0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from iobench.errors import ProfileError
-from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.profiles.folded import without_folded
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.digests import DigestTable, read_digests
 from iobench.recording.energy_file import HostEnergy, read_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
@@ -73,6 +73,8 @@ class RankProfiles(Sequence[Profile]):
     path : Path
     config : mapping
         What ``run.json`` says.
+    about : RunFacts
+        The same, typed.
     ranks : tuple of int
         Training processes that left spans.
 
@@ -85,7 +87,7 @@ class RankProfiles(Sequence[Profile]):
 
     def __init__(self, path: Path | str) -> None:
         run = RunDirectory.open(Path(path))
-        check_configuration(run.path, run.config)
+        self.about = RunFacts.from_config(run.config, run.path)
         run.gather()
         self.path = run.path
         self.config: Mapping[str, Any] = run.config
@@ -194,7 +196,7 @@ def make_profile(
         spans=spans,
         strings=strings,
         missing_workers=find_missing_workers(
-            config, facts, processes, rank, folded=folded is not None
+            RunFacts.from_config(config, path), facts, processes, rank, folded=folded is not None
         ),
         facts=tuple(facts),
         ranks=tuple(ranks),

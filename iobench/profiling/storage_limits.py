@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
@@ -73,14 +73,13 @@ def requests_of_folder(folder: Path) -> Requests | None:
     runs = [folder] if (folder / "run.json").is_file() else _runs_below(folder)
     if not runs:
         return None
-    config = RunDirectory.open(runs[0]).config
-    store_told = config.get("store")
-    if isinstance(store_told, Mapping) and store_told.get("n_samples"):
+    about = RunFacts.from_config(RunDirectory.open(runs[0]).config, runs[0])
+    if about.store is not None and about.store.n_samples:
         return requests_of_samples(
-            int(store_told["nbytes"]), int(store_told["n_samples"]), f"samples of the run {folder}"
+            about.store.nbytes or 0, about.store.n_samples, f"samples of the run {folder}"
         )
-    sample_nbytes = config.get("sample_nbytes")
-    if not isinstance(sample_nbytes, int) or sample_nbytes < 1:
+    sample_nbytes = about.sample_nbytes
+    if not sample_nbytes:
         raise OptionError(
             f"--like {folder}: the run does not tell how large a sample is; name a dataset or store"
         )

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import ProfileError
-from iobench.json_files import LARGEST_NBYTES, read_small_file
+from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
@@ -199,19 +199,10 @@ def _parsed(line: bytes) -> Any:
 def _described(
     head: Any,
 ) -> tuple[str, str, int, tuple[EnergySource, ...], tuple[UnreadableEnergy, ...]]:
-    known = [each.name for each in fields(EnergySource)]
-    sources = tuple(
-        EnergySource(**{name: each[name] for name in known}) for each in head["sources"]
-    )
-    for each in sources:
-        texts = (each.name, each.kind, each.title, each.by)
-        if not all(isinstance(text, str) for text in texts) or not _is_number(each.period_ns):
-            raise ValueError(each)
-        if each.wraps_uj is not None and not _is_number(each.wraps_uj):
-            raise ValueError(each)
-    unreadable = tuple(
-        UnreadableEnergy(str(each["kind"]), str(each["reason"])) for each in head["unreadable"]
-    )
+    sources = tuple(read_fields(EnergySource, each) for each in head["sources"])
+    if not all(_is_number(number) for s in sources for number in (s.period_ns, s.wraps_uj or 0)):
+        raise ValueError(sources)
+    unreadable = tuple(read_fields(UnreadableEnergy, each) for each in head["unreadable"])
     if not _is_number(head["period_ns"]):
         raise ValueError(head["period_ns"])
     return str(head["host"]), str(head["boot_id"]), head["period_ns"], sources, unreadable

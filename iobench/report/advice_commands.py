@@ -11,7 +11,7 @@ from iobench.analysis.advice.levers import Lever
 
 if TYPE_CHECKING:
     from iobench.analysis.advice.figures import Candidate, LoadingWay
-    from iobench.report.facts import RunFacts
+    from iobench.profiles.run_facts import RunFacts
 
 __all__ = ["commands_of", "title_of", "varied_profile", "words_of_profile"]
 

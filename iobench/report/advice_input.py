@@ -12,7 +12,6 @@ from iobench.analysis.device import device_exposure
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.step_sums import PARTS, step_sums
-from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.analysis.step_sums import StepSums
     from iobench.profiles.contents import Profile
+    from iobench.profiles.run_facts import RunFacts
 
 __all__ = [
     "AdviceInput",
@@ -169,9 +169,7 @@ def measured_way(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredWay | N
     if not exposure.has_consumer or not runs:
         return None
     run = max(runs, key=lambda each: each.wait_ns)
-    facts = RunFacts.from_config(profile.config)
-    if facts.is_script:
-        facts = facts.with_loaders(exposure.loaders)
+    facts = found.about
     device, wall_ns = device_exposure(profile, exposure.rank), exposure.whole.wall_ns
     parts = {part: sums for part in PARTS if (sums := step_sums(found, part)) is not None}
     way = _way(run, facts, exposure, parts)
@@ -180,7 +178,7 @@ def measured_way(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredWay | N
         way=way,
         circumstances=_circumstances(profile, facts, exposure, run, has_device=device is not None),
         facts=facts,
-        position=_number(profile.config.get("position")) or 0,
+        position=int(facts.position or 0),
         ranks=max(1, len(profile.ranks)),
         n_loaders=len(runs),
         n_folded=exposure.n_folded,
@@ -192,12 +190,13 @@ def _way(
     run: RecordedRun, facts: RunFacts, exposure: Exposure, sums: Mapping[Window, StepSums]
 ) -> LoadingWay:
     store = None
-    if facts.store_n_samples and facts.store_nbytes:
+    told = facts.store
+    if told is not None and told.n_samples and told.nbytes:
         store = StoreProbe(
-            n_samples=facts.store_n_samples,
-            nbytes=facts.store_nbytes,
-            convert_s=facts.convert_s,
-            n_samples_all=facts.n_samples_all or facts.store_n_samples,
+            n_samples=told.n_samples,
+            nbytes=told.nbytes,
+            convert_s=told.convert_s,
+            n_samples_all=told.n_samples_all or told.n_samples,
         )
     return LoadingWay(
         label=facts.label or run.name,
@@ -216,21 +215,20 @@ def _way(
 def _circumstances(
     profile: Profile, facts: RunFacts, exposure: Exposure, run: RecordedRun, *, has_device: bool
 ) -> Circumstances:
-    config = profile.config
     cpus = _number(facts.machine.get("cpus"))
     return Circumstances(
         cpus=None if cpus is None else max(1, cpus // _ranks_here(profile)),
         memory_nbytes=_number(facts.machine.get("memory_nbytes")),
-        n_samples_all=facts.n_samples_all
-        or _number(config.get("n_samples_all"))
+        n_samples_all=(facts.store.n_samples_all if facts.store is not None else None)
+        or facts.n_samples_all
         or (_samples_of_epoch(profile, exposure, run) if facts.is_script else None),
         sample_nbytes=facts.sample_nbytes or _sample_nbytes(exposure),
-        files_nbytes=_number(config.get("files_nbytes")),
-        resident_fraction=facts.resident_fraction_before,
+        files_nbytes=facts.files_nbytes,
+        resident_fraction=facts.cache.resident_fraction_before,
         cold_fraction=exposure.whole.cold_fraction,
         has_device=has_device,
         is_script=facts.is_script,
-        own_order=config.get("own_order") is True,
+        own_order=facts.own_order,
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,
     )

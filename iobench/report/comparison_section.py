@@ -10,6 +10,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.epochs import step_times
+from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -28,7 +29,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 from iobench.report.loading_sections import (
     WAIT_UNIT,
     setting_sentences,
@@ -119,7 +119,7 @@ def published_section(runs: Sequence[Run]) -> Section | None:
 
     Its rows are by key, the runs in their order and then what was published of it.
     """
-    if len({str(run.config.get("framework")) for run in runs}) < 2:
+    if len({str(run.about.framework) for run in runs}) < 2:
         return None
     measured = [(_name(run), step_times(run.of_rank())) for run in runs]
     if not any(len(times["batch"]) for _, times in measured):
@@ -141,8 +141,7 @@ def published_section(runs: Sequence[Run]) -> Section | None:
 
 
 def _name(run: Run) -> str:
-    facts = RunFacts.from_config(run.config)
-    return facts.label or str(run.config.get("framework"))
+    return run.about.label or str(run.about.framework)
 
 
 def _tables(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
@@ -171,10 +170,10 @@ def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Any]]) -> Iter
         "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
         "its batches, where all of them were measured. Forward and backward pass are emulated."
     )
-    generated = [each.config for each in runs if RunFacts.from_config(each.config).stand_in]
-    n_samples = {n for each in generated if isinstance(n := each.get("n_samples"), int)}
+    generated = [each.about for each in runs if each.about.stand_in]
+    n_samples = {each.n_samples for each in generated if each.n_samples is not None}
     if n_samples and any("epoch" in each for each in tables.values()):
         of = " and ".join(units.count(number) for number in sorted(n_samples))
         yield f"An epoch here is of {of} samples; the published ones are of all there are."
-    if any(RunFacts.from_config(run.config).tiny for run in runs):
+    if any(run.about.tiny for run in runs):
         yield "The published rows are of samples of the real size, on one A100."

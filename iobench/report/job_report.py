@@ -27,7 +27,7 @@ def make_job(reports: Sequence[RunReport]) -> JobExposure | None:
         if report.steps is not None and any(name.startswith("consumer") for name in report.unclosed)
     }
     world_size, missing = missing_ranks(
-        first.job, [each.rank for each in steps], config=first.config, unclosed=unclosed
+        first.job, [each.rank for each in steps], about=first.facts, unclosed=unclosed
     )
     if world_size < 2:
         return None

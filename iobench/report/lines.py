@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
+from iobench.profiles.run_facts import OWN
 from iobench.recording.kinds import Kind
 from iobench.report import units
-from iobench.report.facts import OWN
 from iobench.report.script_lines import script_lines
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.figures import Exposure, PartExposure, StageExposure
     from iobench.profiles.contents import Folded
-    from iobench.report.facts import RunFacts
+    from iobench.profiles.run_facts import RunFacts, StoreFacts
     from iobench.report.run_report import RunReport
 
 __all__ = [
@@ -78,18 +78,18 @@ def stand_in_line(facts: RunFacts) -> str | None:
 
 def compute_line(facts: RunFacts) -> str:
     """Return what took the place of the training step, and where its time is from."""
-    if facts.step_ns is None:
+    if facts.compute.step_ns is None:
         return "Compute: the training loop's own."
-    if not facts.step_ns:
-        why = facts.compute_source
+    if not facts.compute.step_ns:
+        why = facts.compute.source
         return "Compute: none." if why in (None, "none") else f"Compute: none ({why})."
-    parts = ""
-    if facts.backward_ns and facts.forward_ns:
-        forward, backward = units.duration(facts.forward_ns), units.duration(facts.backward_ns)
+    parts, step = "", facts.compute
+    if step.backward_ns and step.forward_ns:
+        forward, backward = units.duration(step.forward_ns), units.duration(step.backward_ns)
         parts = f" (forward {forward}, backward {backward})"
     return (
-        f"Compute: {units.duration(facts.step_ns)} a step{parts}, emulated; "
-        f"from {facts.compute_source or 'an unknown source'}."
+        f"Compute: {units.duration(facts.compute.step_ns)} a step{parts}, emulated; "
+        f"from {facts.compute.source or 'an unknown source'}."
     )
 
 
@@ -193,24 +193,23 @@ def setup_lines(report: RunReport) -> list[str]:
         )
         lines.append(f"Set-up before the run, in no figure above: {spent}.")
     if facts.store is not None:
-        lines.append(_store(facts))
+        lines.append(_store(facts.store))
     if report.conversion is not None:
         lines.append(_conversion(report.conversion, facts))
     return lines
 
 
-def _store(facts: RunFacts) -> str:
-    store = facts.store or {}
-    what = "Store, a probe of the dataset" if store.get("probe") else "Store"
-    size = units.nbytes(facts.store_nbytes)
-    if store.get("reused"):
+def _store(store: StoreFacts) -> str:
+    what = "Store, a probe of the dataset" if store.probe else "Store"
+    size = units.nbytes(store.nbytes)
+    if store.reused:
         made = "there already, reused"
-    elif facts.convert_s is not None:
-        spent = units.duration(units.nanoseconds(facts.convert_s))
+    elif store.convert_s is not None:
+        spent = units.duration(units.nanoseconds(store.convert_s))
         made = f"converted in {spent}, in no figure above"
     else:
         made = "time of conversion unknown"
-    return f"{what}: {size}, {made}: {store.get('path', units.UNKNOWN)}"
+    return f"{what}: {size}, {made}: {store.path or units.UNKNOWN}"
 
 
 def _conversion(full: FullConversion, facts: RunFacts) -> str:
@@ -269,7 +268,8 @@ def measurement_lines(report: RunReport) -> list[str]:
             "rounds have no end: taken to end with their last span."
         )
     if exposure.has_consumer and not any(row.kind == Kind.H2D for row in exposure.whole.stages):
-        why = "the training loop's own" if report.facts.step_ns is None else "no accelerator"
+        is_own = report.facts.compute.step_ns is None
+        why = "the training loop's own" if is_own else "no accelerator"
         lines.append(f"Host-to-device copies: not measured ({why}).")
     return lines
 
@@ -323,11 +323,11 @@ def _cache(report: RunReport) -> str:
                 "files in memory and on some network file systems."
             )
         return f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device."
-    asked = f"Page cache {facts.cache_asked}" if facts.cache_asked else "Page cache as it was"
-    before = units.fraction(facts.resident_fraction_before)
+    asked = f"Page cache {facts.cache.asked}" if facts.cache.asked else "Page cache as it was"
+    before = units.fraction(facts.cache.resident_fraction_before)
     if whole.cold_fraction is not None:
         cold = f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device"
-    elif facts.cold_known is False:
+    elif facts.cache.cold_known is False:
         cold = "what came from the device is unknown, this file system does not tell"
     else:
         cold = "what came from the device is unknown, it was not counted"

@@ -48,15 +48,15 @@ def _when(run: FoundRun) -> str:
 
 
 def _what(run: FoundRun) -> str:
-    first = run.configs[0]
-    if not first:
+    first = run.told[0]
+    if first is None:
         return "run.json cannot be read"
-    if first.get("kind") == "script":
-        command = " ".join(str(first.get("command", "a script")).split())
+    if first.is_script:
+        command = " ".join((first.command or "a script").split())
         return command if len(command) <= LONGEST else f"{command[: LONGEST - 3]}..."
-    labels = [str(each.get("label") or each.get("format", "unknown")) for each in run.configs]
-    told = f"{first.get('dataset', 'unknown')} as {', '.join(labels)}"
-    return told if first.get("label") else f"{told} ({first.get('framework', 'unknown')})"
+    labels = [(each and (each.own_label or each.format)) or "unknown" for each in run.told]
+    told = f"{first.dataset or 'unknown'} as {', '.join(labels)}"
+    return told if first.own_label else f"{told} ({first.framework or 'unknown'})"
 
 
 def _command(run: FoundRun) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
+from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Trait
 from iobench.report import lines, script_lines, units
 from iobench.report.document import (
@@ -28,7 +29,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.replay_lines import replay_sentence
 from iobench.report.sentences import (
     PARTS,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.epochs import BatchStatistics, EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure, StageExposure, WaitStatistics
+    from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport
 
@@ -309,7 +310,7 @@ def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
 
 def waits_section(
     exposure: Exposure,
-    published_s: Mapping[str, float] | None = None,
+    published: PublishedWait | None = None,
     notes: Sequence[str] = (),
 ) -> Section:
     """Return the wait per step of the run and of its parts; below, a published one."""
@@ -321,8 +322,8 @@ def waits_section(
     rows: list[tuple[Cell, ...]] = [
         (name, *_wait_cells(wait), Count(told_of(wait, "n_steps"))) for name, wait in named
     ]
-    if published_s is not None:
-        times = (units.nanoseconds(published_s[figure]) for figure in PUBLISHED_FIGURES)
+    if published is not None:
+        times = (units.nanoseconds(published.exposed_io_s[figure]) for figure in PUBLISHED_FIGURES)
         rows.append(("published", *map(Duration, times), ""))
     long = exposure.long_waits
     return Section(
@@ -352,9 +353,10 @@ def _wait_cells(wait: WaitStatistics | None) -> Iterator[Duration]:
 
 def published_notes(report: RunReport) -> list[str]:
     """Return where the published wait of a step stands."""
-    if report.facts.published_s is None:
+    published = report.facts.published
+    if published is None:
         return []
-    source = report.facts.published_source or "an unknown source"
+    source = published.source or "an unknown source"
     real = ", with samples of the real size" if report.facts.tiny else ""
     return [f"Published: the exposed I/O of a step{real}, from {source}."]
 

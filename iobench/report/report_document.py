@@ -149,7 +149,7 @@ def _run_sections(
     if exposure.whole.n_batches:
         found += [
             stages_section(exposure, is_script=facts.is_script),
-            waits_section(exposure, facts.published_s, published_notes(report)),
+            waits_section(exposure, facts.published, published_notes(report)),
             bytes_section(exposure),
             phases_section(report),
         ]

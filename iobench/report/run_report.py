@@ -16,7 +16,6 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
-from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from iobench.analysis.rank_steps import RankSteps
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process
+    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
@@ -116,13 +116,14 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
 
 def _conversion(report: RunReport, source: RunReport | None) -> FullConversion | None:
     facts = report.facts
-    if facts.store_n_samples is None or facts.n_samples_all is None or facts.store_nbytes is None:
+    told = facts.store
+    if told is None or not told.n_samples or told.n_samples_all is None or told.nbytes is None:
         return None
     return predict_full_conversion(
-        n_samples=facts.n_samples_all,
-        probe_n_samples=facts.store_n_samples,
-        probe_nbytes=facts.store_nbytes,
-        probe_convert_s=facts.convert_s,
+        n_samples=told.n_samples_all,
+        probe_n_samples=told.n_samples,
+        probe_nbytes=told.nbytes,
+        probe_convert_s=told.convert_s,
         source=None if source is None else source.judged,
         store=report.judged,
     )
@@ -142,9 +143,7 @@ def _slim(report: RunReport) -> RunReport:
 
 def _report(found: RankRun, *, slim: bool) -> RunReport:
     measured, profile = found.exposure, found.whole
-    facts = RunFacts.from_config(profile.config)
-    if facts.is_script:
-        facts = facts.with_loaders(measured.loaders)
+    facts = found.about
     device = device_exposure(profile, measured.rank)
     runs = () if slim else recorded_runs(found, max_batches=JUDGED_BATCHES)
     return RunReport(

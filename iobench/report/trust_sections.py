@@ -58,9 +58,9 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         "batch size": Count(facts.batch_size),
         "samples at hand": Count(facts.n_samples),
         "a sample": Bytes(facts.sample_nbytes),
-        "emulated step": Duration(facts.step_ns),
-        "step from": facts.compute_source,
-        "page cache": facts.cache_asked,
+        "emulated step": Duration(facts.compute.step_ns),
+        "step from": facts.compute.source,
+        "page cache": facts.cache.asked,
         "run directory": Path(report.run).name if report.run else None,
         "iobench": facts.iobench_version,
     }

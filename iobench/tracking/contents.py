@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
-from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
 from iobench.tracking.names import PREFIX, cut, legal_names
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
+    from iobench.profiles.run_facts import RunFacts
 
 __all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
 
@@ -116,8 +116,8 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     stages += [row.stage for row in exposure.whole.compute_stages]
     names = legal_names(dict.fromkeys(stages))
     to_wall_ns = _to_wall_ns(measured.profile)
-    facts = RunFacts.from_config(profile.config).with_loaders(exposure.loaders)
-    parameters, too_long = _parameters(profile.config, facts, exposure)
+    facts = measured.about
+    parameters, too_long = _parameters(facts, exposure)
     spans = measured.profile.spans
     return RunContents(
         name=name,
@@ -241,10 +241,9 @@ def _window(name: str, window: PartExposure) -> dict[str, float | None]:
     return {f"{name}/{key}": value for key, value in figures.items()}
 
 
-def _parameters(
-    config: Mapping[str, Any], facts: RunFacts, exposure: Exposure
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what the run was, as texts; and which of them were cut."""
+    step = facts.compute
     told: dict[str, Any] = {
         "dataset": facts.dataset,
         "format": facts.format,
@@ -257,11 +256,11 @@ def _parameters(
         "n_samples": facts.n_samples,
         "sample_nbytes": facts.sample_nbytes,
         "stand_in": facts.stand_in,
-        "cache": facts.cache_asked,
-        "compute_forward_s": None if facts.forward_ns is None else seconds(facts.forward_ns),
-        "compute_backward_s": None if facts.backward_ns is None else seconds(facts.backward_ns),
+        "cache": facts.cache.asked,
+        "compute_forward_s": None if step.forward_ns is None else seconds(step.forward_ns),
+        "compute_backward_s": None if step.backward_ns is None else seconds(step.backward_ns),
         "rank": exposure.rank,
-        "world_size": config.get("world_size"),
+        "world_size": facts.world_size,
         "launcher": facts.launcher or None,
         "steps": None if facts.steps is None else f"{facts.steps[0]}:{facts.steps[1]}",
         "command": facts.command,

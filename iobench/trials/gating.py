@@ -129,14 +129,12 @@ def gate_growth(
     gates = []
     for name, opened in new.items():
         before = old[name]
-        datasets = [each.config.get("dataset") for each in (opened, before)]
+        datasets = [each.about.dataset for each in (opened, before)]
         if datasets[0] != datasets[1]:
             raise OptionError(
                 f"{stored}: is of {datasets[1]}, {run} of {datasets[0]}; expected one"
             )
-        unlike = unlike_machines(
-            opened.config.get("machine") or {}, before.config.get("machine") or {}
-        )
+        unlike = unlike_machines(opened.about.machine, before.about.machine)
         if unlike and not any_machine:
             raise OptionError(
                 f"{stored}: was measured on another machine ({'; '.join(unlike)}); compare times "

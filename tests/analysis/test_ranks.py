@@ -11,6 +11,7 @@ from scripts import LOOP, Script
 from iobench.analysis.ranks import compare_ranks, missing_ranks
 from iobench.analysis.run import Run
 from iobench.profiles.contents import Profile
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
@@ -195,7 +196,9 @@ def told(rank, ended):
 
 def test_missing_ranks_are_named():
     facts = [told(0, "closed"), told(1, "RuntimeError"), told(2, None), told(3, None)]
-    size, missing = missing_ranks(facts, (0, 1, 2), config=SETTINGS, unclosed={2: "h2"})
+    size, missing = missing_ranks(
+        facts, (0, 1, 2), about=RunFacts.from_config(SETTINGS), unclosed={2: "h2"}
+    )
     assert size == 5
     assert [(each.rank, each.host, each.what) for each in missing] == [
         (1, "h1", "ended with RuntimeError"),

@@ -25,9 +25,9 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
+from iobench.profiles.run_facts import RunFacts
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines
-from iobench.report.facts import RunFacts
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
 from iobench.subjects.check.gates import Checked, Outcome

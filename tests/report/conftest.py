@@ -22,8 +22,8 @@ from iobench.analysis.figures import (
     StageExposure,
     WaitStatistics,
 )
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.kinds import Kind, stage_name
-from iobench.report.facts import RunFacts
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport

@@ -108,8 +108,8 @@ def test_published_row(bound: RunReport) -> None:
 
 
 def test_run_json_of_other_types_is_unknown(make: Make) -> None:
-    run = run_of(make(dataset=3, stand_in="yes", batch_size=True, published=7, setup=None))
-    assert [run[key] for key in ("dataset", "stand_in", "batch_size", "published")] == [None] * 4
+    run = run_of(make(dataset=3, stand_in="yes", framework=True, published=7, setup=None))
+    assert [run[key] for key in ("dataset", "stand_in", "framework", "published")] == [None] * 4
     assert run["setup_s"] == {}
 
 

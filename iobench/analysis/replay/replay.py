@@ -129,8 +129,7 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
     read_nbytes_per_s : float, optional
         What storage gives, where that is known better.
     """
-    told = profile.config.get("machine")
-    cpus = told.get("cpus") if isinstance(told, dict) else None
+    cpus = profile.about.machine.get("cpus")
     if read_nbytes_per_s is None:
         read_nbytes_per_s = _probed_rate(profile)
     return Machine(
@@ -141,11 +140,11 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
 
 
 def _probed_rate(profile: Profile) -> float | None:
-    limits = read_limits(profile.config.get("storage_limits"))
+    limits = read_limits(profile.about.storage_limits)
     if len({each.mount for each in limits}) != 1:
         return None
-    workers = profile.config.get("workers") or profile.config.get("threads") or 1
-    found = limits[0].fastest(int(workers), DEVICE, SERVER, STORAGE)
+    workers = profile.about.workers or profile.about.threads or 1
+    found = limits[0].fastest(workers, DEVICE, SERVER, STORAGE)
     return None if found is None else found.bytes_per_s
 
 

@@ -225,7 +225,7 @@ class _Parts:
     def _rule(self, settings: LoaderSettings, frame: _Frame) -> LoaderRule:
         """Return by what rule a loader worked, by who it says made its batches."""
         makers = {self.deliveries.made_by[row] for row in frame.rows.tolist()}
-        framework = settings.framework or str(self.profile.config.get("framework") or "")
+        framework = settings.framework or (self.profile.about.framework or "")
         if settings.workers and not makers & {IN_THREADS, SERIAL}:
             return LoaderRule.POOL
         if makers == {SERIAL}:

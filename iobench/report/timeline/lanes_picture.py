@@ -258,8 +258,7 @@ def _placement(run: Run, profile: Profile) -> Placement | None:
 
 
 def _title(profile: Profile) -> str:
-    command = profile.config.get("command")
-    name = profile.config.get("dataset") or profile.config.get("script") or command
+    name = profile.about.dataset or profile.config.get("script") or profile.about.command
     return short_path(str(name)) if name else profile.path.name
 
 

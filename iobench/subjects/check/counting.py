@@ -65,8 +65,8 @@ def counts_of(run: Run) -> Counts:
 
 
 def _check_end(profile: Profile, batches: int) -> None:
-    asked = profile.config.get("asked")
-    if not isinstance(asked, dict) or asked.get("steady_s") is None:
+    asked = profile.about.asked
+    if asked.get("steady_s") is None:
         return
     limit = asked.get("batches")
     if limit is None or batches < limit:
@@ -108,7 +108,7 @@ class _Tally:
         summed = (spans["flags"] & Flag.SUMMED) != 0
         pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
         fuzzy = bool((spans["flags"] & Flag.ESTIMATED).any())
-        fuzzy |= profile.is_script and profile.config.get("detail") == "auto" and bool(summed.any())
+        fuzzy |= profile.is_script and profile.about.detail == "auto" and bool(summed.any())
         for what in ("opens", "reads", "read_nbytes") if fuzzy else ():
             self._lack(what, SUMMED)
         for kind, label, rows in _by_stage(spans):
@@ -179,8 +179,7 @@ class _Tally:
         return {name: f"{each:032x}" for name, each in found.items()}
 
     def _peak(self) -> int | None:
-        asked = self._profile.config.get("asked")
-        if isinstance(asked, dict) and asked.get("workers", 0) is None:
+        if self._profile.about.asked.get("workers", 0) is None:
             self._lack("peak_nbytes", "how many processes load was left to this machine's CPUs")
             return None
         peaks = [process.peak_nbytes for process in self._profile.processes]

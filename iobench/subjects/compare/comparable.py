@@ -100,7 +100,7 @@ def withheld(first: MeasuredRun, other: MeasuredRun) -> tuple[str, ...]:
     found = []
     if a.batch_size != b.batch_size:
         found.append(OTHER_BATCH)
-    if _step_differs(a.step_ns, a.batch_size, b.step_ns, b.batch_size):
+    if _step_differs(a.compute.step_ns, a.batch_size, b.compute.step_ns, b.batch_size):
         found.append(OTHER_STEP)
     return tuple(found)
 

@@ -10,7 +10,6 @@ import numpy as np
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
 from iobench.json_keys import HIDDEN, figure, key
-from iobench.report.facts import RunFacts
 from iobench.report.units import seconds
 from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.figures import Exposure, PartExposure, Window
+    from iobench.profiles.run_facts import RunFacts
     from iobench.subjects.samples.figures import SamplesSeen
     from iobench.subjects.utilisation.figures import Utilisation
 
@@ -141,10 +141,10 @@ class MeasuredRun:
         for name in ("dataset", "framework", "batch_size"):
             if getattr(self.facts, name) is not None:
                 found[name] = getattr(self.facts, name)
-        if self.facts.step_ns is not None:
-            found["step_ns"] = self.facts.step_ns
-        if self.facts.cache_asked is not None:
-            found["cache"] = self.facts.cache_asked
+        if self.facts.compute.step_ns is not None:
+            found["step_ns"] = self.facts.compute.step_ns
+        if self.facts.cache.asked is not None:
+            found["cache"] = self.facts.cache.asked
         if self.facts.is_script and config.get("command"):
             found["script"] = config["command"]
         found["ranks"] = len(self.exposures)
@@ -176,7 +176,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         used.append(utilisation(measured))
         unclosed += [each.name for each in measured.processes if not each.closed]
         damaged += [each.name for each in measured.processes if each.damaged]
-    facts = RunFacts.from_config(run.config)
+    facts = run.about
     if facts.is_script:
         facts = facts.with_loaders(exposures[0].loaders)
     return MeasuredRun(

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag
-from iobench.report.facts import RunFacts
 from iobench.subjects.energy.figures import (
     ENERGY_KINDS,
     CountedEnergy,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Process, Profile
+    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.energy_file import EnergySeries, HostEnergy
 
 __all__ = ["energy_of"]
@@ -69,7 +69,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         counted.append(found)
         by_kind.setdefault(series.source.kind, []).append(edges.by_delivery(series, n_sharing))
     energies = {kind: _joined(by_kind[kind]) for kind in ENERGY_KINDS if kind in by_kind}
-    facts, wait = RunFacts.from_config(run.profile.config), run.exposure.whole.wait
+    facts, wait = run.profile.about, run.exposure.whole.wait
     told = EnergyFigures(
         kinds=tuple(
             _kind(kind, [each for each in counted if each.source.kind == kind], run, waits)
@@ -84,7 +84,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         reading_ns=here.cpu_ns // here.n_timed if here.cpu_ns and here.n_timed else None,
         n_damaged=here.n_damaged,
         typical_wait_ns=None if wait is None else wait.median_ns,
-        is_emulated=bool(facts.step_ns),
+        is_emulated=bool(facts.compute.step_ns),
         trained_on=_trained_on(run, facts),
     )
     return in_the_mean(told)

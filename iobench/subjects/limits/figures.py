@@ -7,11 +7,20 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from iobench.json_keys import HIDDEN, key
-from iobench.report.facts import RunFacts
-from iobench.storage.limits.figures import CACHE, DEVICE, MEMORY, OWN_CACHE, SERVER, STORAGE
+from iobench.storage.limits.figures import (
+    CACHE,
+    DEVICE,
+    MEMORY,
+    OWN_CACHE,
+    SERVER,
+    STORAGE,
+    read_limits,
+)
 from iobench.subjects.storage.figures import storage_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.analysis.figures import PartExposure
     from iobench.analysis.run import RankRun
     from iobench.storage.limits.figures import StorageLimits
@@ -64,10 +73,10 @@ def limit_of(run: RankRun) -> LimitUse | None:
 
     A run that reads from several mounts is held against none: what it read of each is not counted.
     """
-    facts, exposure = RunFacts.from_config(run.whole.config), run.exposure
-    if facts.is_script:
-        facts = facts.with_loaders(exposure.loaders)
-    limits = facts.storage_limits if facts.mounts is None else _of_named_files(run, facts)
+    facts, exposure = run.about, run.exposure
+    limits: Sequence[StorageLimits] = read_limits(facts.storage_limits)
+    if facts.mounts is not None:
+        limits = _of_named_files(run, limits, facts.mounts)
     if len(limits) != 1:
         return None
     return limit_use(
@@ -111,12 +120,14 @@ def limit_use(
     )
 
 
-def _of_named_files(run: RankRun, facts: RunFacts) -> tuple[StorageLimits, ...]:
+def _of_named_files(
+    run: RankRun, limits: Sequence[StorageLimits], mounts_then: Sequence[str]
+) -> tuple[StorageLimits, ...]:
     """Return the limits of the mount on which all files lie that a script's spans name."""
-    storage = run.once(storage_of) if facts.storage_limits else None
+    storage = run.once(storage_of) if limits else None
     rows = storage.rows if storage is not None else ()
     names = [PurePath(row.name) for row in rows if row.scope == "file"]
-    mounts = sorted(map(PurePath, facts.mounts or ()), key=lambda each: -len(each.parts))
+    mounts = sorted(map(PurePath, mounts_then), key=lambda each: -len(each.parts))
     used = {
         str(next((mount for mount in mounts if name.is_relative_to(mount)), ""))
         for name in names
@@ -124,4 +135,4 @@ def _of_named_files(run: RankRun, facts: RunFacts) -> tuple[StorageLimits, ...]:
     }
     if len(used) != 1:
         return ()
-    return tuple(each for each in facts.storage_limits if each.mount in used)
+    return tuple(each for each in limits if each.mount in used)

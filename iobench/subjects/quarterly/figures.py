@@ -17,8 +17,8 @@ from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_time
 from iobench.analysis.run import Run, open_runs
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
+from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -204,10 +204,9 @@ def _run(
 ) -> QuarterlyRun | SkippedRun:
     """Return a run for its cell, or why it is in none."""
     name = str(path)
-    config = runs[0].config
-    facts = RunFacts.from_config(config)
+    facts = runs[0].about
     if facts.is_script:
-        facts = facts.with_loaders(runs[0].of_rank(runs[0].ranks[0]).exposure.loaders)
+        facts = runs[0].of_rank(runs[0].ranks[0]).about
     cell = (
         facts.dataset or UNTOLD,
         facts.tiny,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -20,7 +21,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.wrapping import plain
 from iobench.subjects.quarterly.figures import KEYS, Published, Quarterly, QuarterlyRun
 
@@ -125,8 +125,8 @@ def _about(run: QuarterlyRun) -> str:
     told = [f"batch size {facts.batch_size}"] if facts.batch_size is not None else []
     if run.n_ranks > 1:
         told.append(f"{units.count(run.n_ranks)} ranks")
-    if facts.step_ns:
-        told.append(f"{units.duration(facts.step_ns)} of compute emulated")
+    if facts.compute.step_ns:
+        told.append(f"{units.duration(facts.compute.step_ns)} of compute emulated")
     if facts.stand_in and not facts.tiny:
         told.append("stand-ins")
     cpu, cpus = (facts.machine.get(name) for name in ("cpu_model", "cpus"))

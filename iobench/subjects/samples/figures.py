@@ -225,7 +225,7 @@ def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:
     profile: Profile | None = None
     for run in runs:
         profile = run.whole
-        if profile.digests is None and not profile.config.get("digests"):
+        if profile.digests is None and not profile.about.digests:
             return SamplesSeen(recorded=False, epochs=(), n_damaged=0)
         parts.append(_of_rank(run))
     if profile is None:
@@ -319,10 +319,10 @@ def _place_in_plan(table: NDArray[Any], profile: Profile) -> dict[tuple[int, int
 
     Its batches run on from one epoch to the next, and have the epoch of their first sample.
     """
-    batch_size = max(int(profile.config.get("batch_size") or 1), 1)
+    batch_size = profile.about.batch_size or 1
     weight = np.where(table["known"] | (table["position"] >= 0), 1, batch_size)
     order = np.cumsum(weight) - weight
-    n_samples = int(profile.config.get("n_samples") or 0)
+    n_samples = profile.about.n_samples or 0
     # Of a stream of unknown length all is one epoch.
     table["order"], table["epoch"] = order, 0
     if n_samples > 0:
@@ -341,7 +341,7 @@ def _epoch(
     batches = np.unique(rows[["rank", "batch"]])
     unknown = np.unique(rows[["rank", "batch"]][~known])
     rows = rows[known]
-    steps = profile.config.get("steps")
+    steps = profile.about.steps
     return EpochSamples(
         loader=key[0],
         epoch=key[1],

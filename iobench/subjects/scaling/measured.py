@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from iobench.recording.span_keys import batch_keys
 from iobench.subjects.scaling.demand import rank_demand
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import Run
     from iobench.profiles.contents import Profile
+    from iobench.profiles.run_facts import RunFacts
     from iobench.subjects.scaling.demand import RankDemand
 
 __all__ = ["MeasuredJob", "measured_job"]
@@ -123,7 +124,7 @@ def measured_job(
         step_ns=float(np.mean(step_ns)) if step_ns and n_loaders == 1 else None,
         cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         reads_per_sample=reads,
-        dataset_nbytes=_dataset_nbytes(run.config, demand),
+        dataset_nbytes=_dataset_nbytes(run.about, demand),
         delivered_nbytes=_delivered_nbytes(run.of_rank(run.ranks[0]).profile, demand)
         if n_loaders == 1
         else None,
@@ -156,13 +157,11 @@ def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:
     return max(1.0, float(pieces.sum()) / n_samples)
 
 
-def _dataset_nbytes(config: Mapping[str, Any], demand: RankDemand) -> int | None:
+def _dataset_nbytes(about: RunFacts, demand: RankDemand) -> int | None:
     """Return the bytes of an epoch: of a whole store, else of the samples by those read."""
-    store = config.get("store")
-    if isinstance(store, dict) and store.get("n_samples"):
-        whole = store.get("n_samples_all") or store["n_samples"]
-        return int(store["nbytes"]) * int(whole) // int(store["n_samples"])
-    n_samples = config.get("n_samples")
-    if not isinstance(n_samples, int):
+    store = about.store
+    if store is not None and store.n_samples and store.nbytes is not None:
+        return store.nbytes * (store.n_samples_all or store.n_samples) // store.n_samples
+    if about.n_samples is None:
         return None
-    return round(n_samples * float(demand.nbytes.mean()) / demand.batch_size) or None
+    return round(about.n_samples * float(demand.nbytes.mean()) / demand.batch_size) or None

@@ -27,11 +27,11 @@ from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import RoundTimes, StepSums, step_sums
+from iobench.profiles.run_facts import RunFacts
 from iobench.recording.kinds import Kind
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_sentences import outcome_sentence, reason_text
 from iobench.report.advice_text import advice_lines
-from iobench.report.facts import RunFacts
 
 MS = 1_000_000
 GB = 10**9

@@ -1,0 +1,426 @@
+"""What ``run.json`` says of a run, as one typed value that everybody reads."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from iobench.errors import ProfileError
+from iobench.json_files import read_fields
+from iobench.json_keys import HIDDEN, figure
+
+__all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts"]
+
+T = TypeVar("T")
+OWN: Final = "own"
+SCRIPT: Final = "script"
+FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
+PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFacts:
+    """How the variable of a source is cut of which chunks hold most for a sample.
+
+    Parameters
+    ----------
+    variable, sample_dim : str
+    dims : tuple of str
+    shape, chunk : tuple of int
+        Of the variable in one file, and of its chunks.
+    targets, options : tuple of str
+        The files as they were named, and what says which samples they hold.
+    """
+
+    variable: str
+    sample_dim: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    targets: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    @property
+    def spelled(self) -> str:
+        """The chunks, as ``6 x 5 x 91 x 180``."""
+        return " x ".join(map(str, self.chunk))
+
+    @property
+    def fitting(self) -> str:
+        """The chunks that hold one sample and nothing else."""
+        lengths = zip(self.dims, self.shape, strict=True)
+        return " x ".join(str(1 if dim == self.sample_dim else n) for dim, n in lengths)
+
+    @property
+    def command(self) -> str:
+        """What writes each sample as one chunk."""
+        return shlex.join(
+            ["iobench", "convert", *self.targets, "samples.zarr", "--to", "zarr", *self.options]
+        )
+
+    def __post_init__(self) -> None:
+        if not (self.variable and self.sample_dim):
+            raise ValueError("a variable without name")
+        if not len(self.dims) == len(self.shape) == len(self.chunk):
+            raise ValueError(f"{self.dims} have no such lengths")
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedStep:
+    """The training step that was emulated by waiting; unknown of a training of the user's own.
+
+    Parameters
+    ----------
+    forward_ns, backward_ns : int or None
+        Time of its two halves.
+    source : str or None
+        Where that time is from.
+    """
+
+    forward_ns: int | None = None
+    backward_ns: int | None = None
+    source: str | None = None
+
+    @figure
+    def step_ns(self) -> int | None:
+        """Its time; null where nothing was emulated."""
+        if self.forward_ns is None or self.backward_ns is None:
+            return None
+        return self.forward_ns + self.backward_ns
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedWait:
+    """What was published of the wait of a step.
+
+    Parameters
+    ----------
+    source : str or None
+        Where it stands.
+    exposed_io_s : mapping of str to float
+        The exposed I/O of a step in seconds: `PUBLISHED_FIGURES`.
+    """
+
+    source: str | None
+    exposed_io_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """The page cache before the run.
+
+    Parameters
+    ----------
+    asked : str or None
+        What was asked for: ``"as-is"``, ``"warm"`` or ``"cold"``.
+    resident_fraction_before : float or None
+        Share of the files in the page cache when the run began.
+    cold_known : bool or None
+        Whether the file system tells what came from the device.
+    """
+
+    asked: str | None = None
+    resident_fraction_before: float | None = None
+    cold_known: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """The store that was read.
+
+    Parameters
+    ----------
+    path : str or None
+        Where it lies.
+    probe, reused : bool
+        Whether it holds a part of the dataset alone; whether it was there already.
+    convert_s : float or None
+        Seconds its conversion took; unknown where it was there already.
+    nbytes : int or None
+        Its size.
+    n_samples, n_samples_all : int or None
+        Samples in it, and in the whole dataset.
+    """
+
+    path: str | None = None
+    probe: bool = False
+    reused: bool = False
+    convert_s: float | None = None
+    nbytes: int | None = None
+    n_samples: int | None = None
+    n_samples_all: int | None = None
+
+
+class AskedLoader(Protocol):
+    """A loader of a script, as far as facts of its run follow from it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def framework(self) -> str: ...
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def n_batches(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What ``run.json`` says of a run, parsed once; what it does not say has the default.
+
+    Parameters
+    ----------
+    dataset, format, framework : str or None
+        By name.
+    threads : int
+        Reader threads of the ring; 0 where there was none.
+    pipeline : str
+        Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``; unknown of scripts.
+    described_by : str
+        Where a pipeline that is not our own is described.
+    stand_in : bool or None
+        Whether the files were generated.
+    tiny : bool
+        Whether they are the small ones of the tests.
+    batch_size, n_samples, sample_nbytes : int or None
+        Samples of a batch; samples it could draw from; bytes of one sample.
+    compute : EmulatedStep
+        The emulated training step.
+    published : PublishedWait or None
+        The published wait of a step.
+    cache : CacheFacts
+        The page cache: what was asked for and what was found.
+    setup_s : mapping of str to float
+        Seconds spent once before the run, by what for.
+    store : StoreFacts or None
+        The store that was read.
+    machine : mapping
+        Processors, memory and versions, as found when the run began.
+    iobench_version : str or None
+        That recorded it.
+    command : str or None
+        What was run.
+    files_hint : str or None
+        Where its files are from.
+    own_label : str or None
+        What it is called where its format does not tell it from others.
+    is_script : bool
+        Whether it is of a user's own script: then what `from_config` cannot know of its loaders
+        is filled in by `with_loaders`.
+    launcher : str
+        Who started the training processes, ``""`` where nobody is known.
+    steps : tuple of int or None
+        First step recorded, and the first one not; None where all were.
+    storage_limits : object
+        What ``iobench limits`` had found of the storage when the run was made, for its reader.
+    mounts : tuple of str or None
+        Of a script: the mount points then, by which its files are told to lie on one.
+    chunks : ChunkFacts or None
+        How the source is cut into chunks, where several samples share one.
+    source_kind : str or None
+        Of users' own files ``"NetCDF"``, ``"Zarr"`` or ``"GRIB"``.
+    workers, prefetch, world_size : int or None
+        Loading processes, batches each may be ahead, and training processes, as configured.
+    expected_workers : tuple of str
+        Loading processes that have to leave spans, by name.
+    keep_nbytes : int or None
+        Bytes of spans that are kept one by one.
+    unit_costs : mapping of str to float or None, or None
+        What a span costs, ns, as `iobench.recording.costs.unit_costs` measured it.
+    position : float or None
+        Place among the runs of one profile.
+    turns : str or None
+        The same in all runs of one profile, and in no other.
+    detail : str or None
+        ``auto``, ``sample`` or ``batch``, of scripts.
+    digests, own_order : bool
+        Whether digests of samples were asked for; whether samples came in an order of the
+        loader's own.
+    asked : mapping
+        What the command line said of the length and the workers; None is what was left out.
+    files_nbytes, n_samples_all : int or None
+        Bytes of the files; samples of the whole dataset.
+    """
+
+    dataset: str | None = None
+    format: str | None = None
+    framework: str | None = None
+    threads: int = 0
+    pipeline: str = field(default=OWN, metadata=HIDDEN)
+    described_by: str = ""
+    stand_in: bool | None = None
+    tiny: bool = False
+    batch_size: int | None = None
+    n_samples: int | None = None
+    sample_nbytes: int | None = None
+    compute: EmulatedStep = EmulatedStep()
+    published: PublishedWait | None = None
+    cache: CacheFacts = CacheFacts()
+    setup_s: Mapping[str, float] = field(default_factory=dict)
+    store: StoreFacts | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    iobench_version: str | None = None
+    command: str | None = None
+    files_hint: str | None = None
+    own_label: str | None = field(default=None, metadata=HIDDEN)
+    is_script: bool = field(default=False, metadata=HIDDEN)
+    launcher: str = field(default="", metadata=HIDDEN)
+    steps: tuple[int, int] | None = None
+    storage_limits: Any = field(default=None, metadata=HIDDEN)
+    mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
+    chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)
+    source_kind: str | None = field(default=None, metadata=HIDDEN)
+    workers: int | None = field(default=None, metadata=HIDDEN)
+    prefetch: int | None = field(default=None, metadata=HIDDEN)
+    world_size: int | None = field(default=None, metadata=HIDDEN)
+    expected_workers: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    keep_nbytes: int | None = field(default=None, metadata=HIDDEN)
+    unit_costs: Mapping[str, float | None] | None = field(default=None, metadata=HIDDEN)
+    position: float | None = field(default=None, metadata=HIDDEN)
+    turns: str | None = field(default=None, metadata=HIDDEN)
+    detail: str | None = field(default=None, metadata=HIDDEN)
+    digests: bool = field(default=False, metadata=HIDDEN)
+    own_order: bool = field(default=False, metadata=HIDDEN)
+    asked: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
+    files_nbytes: int | None = field(default=None, metadata=HIDDEN)
+    n_samples_all: int | None = field(default=None, metadata=HIDDEN)
+
+    @figure.named("pipeline")
+    def known_pipeline(self) -> str | None:
+        """Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``; null of scripts."""
+        return None if self.is_script else self.pipeline
+
+    @figure
+    def kind(self) -> str:
+        """What was recorded: ``"script"``, else ``"profile"``."""
+        return SCRIPT if self.is_script else "profile"
+
+    def with_loaders(self, loaders: Sequence[AskedLoader]) -> Self:
+        """Return these facts with what loaders of a script have in common."""
+        used = [each for each in loaders if each.n_batches] or list(loaders)
+        return replace(
+            self,
+            dataset=self.dataset or _common(each.name or None for each in used),
+            framework=self.framework or _common(each.framework or None for each in used),
+            batch_size=self.batch_size or _common(each.batch_size for each in used),
+            threads=self.threads or _common(each.threads for each in used) or 0,
+        )
+
+    @property
+    def label(self) -> str | None:
+        """What the run is called among others: its format, or a pipeline that is not our own.
+
+        Where several frameworks are compared it has a name of its own.
+        """
+        return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], path: Path | None = None) -> Self:
+        """Read the values of a ``run.json``, that of the run at ``path``.
+
+        Raises
+        ------
+        ProfileError
+            If a value that figures depend on cannot be; others count as not said.
+        """
+        for name, (sound, expected) in EXPECTED.items():
+            value = config.get(name)
+            if value is not None and not sound(value):
+                file = "run.json" if path is None else path / "run.json"
+                raise ProfileError(
+                    f"{file}: {name} is {str(value)[:40]!r}, expected {expected}; "
+                    "put it right, or measure again"
+                )
+        told = {name: value for name, value in config.items() if value is not None}
+        told |= {
+            "setup_s": config.get("setup"),
+            "own_label": config.get("label"),
+            "is_script": config.get("kind") == SCRIPT,
+            "tiny": config.get("stand_in") is True and config.get("tiny") is True,
+            "published": None,
+        }
+        found = read_fields(cls, told, lenient=True)
+        return replace(
+            found,
+            # Objects of the user's own have kinds as well.
+            source_kind=found.source_kind if found.source_kind in FILE_KINDS else None,
+            published=_published_io(config),
+            cache=replace(found.cache, cold_known=config.get("cold_known")),
+        )
+
+
+def _common(values: Iterable[T | None]) -> T | None:
+    """Return the value all have; None where they differ, or there is none."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+MOST: Final = 2**40
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_costs(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        each is None or (type(each) in (int, float) and 0 <= each <= MOST)
+        for each in value.values()
+    )
+
+
+COUNT: Final = (_is_count, "a number from 0 on")
+EXPECTED: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "workers": COUNT,
+    "prefetch": COUNT,
+    "threads": COUNT,
+    "batch_size": COUNT,
+    "sample_nbytes": COUNT,
+    "n_samples": COUNT,
+    "world_size": COUNT,
+    "keep_nbytes": (lambda value: type(value) is int and value > 0, "a number of bytes"),
+    "expected_workers": (_is_texts, "a list of names"),
+    "unit_costs": (_is_costs, "nanoseconds by name"),
+    "kind": (lambda value: isinstance(value, str), "a word"),
+    "cold_known": (lambda value: isinstance(value, bool), "true or false"),
+    "position": (lambda value: type(value) in (int, float), "a number"),
+}
+"""What figures depend on: whether a value can be, and what is expected."""
+
+
+def _published_io(config: Mapping[str, Any]) -> PublishedWait | None:
+    """Return the published exposed I/O of a run's own framework, and where it stands.
+
+    A table is of a framework that its name holds; where there is none, what was published of the
+    dataset first.
+    """
+    published = _mapping(config.get("published"))
+    first, framework = _published(published.get("exposed_io_s")), config.get("framework")
+    source = published.get("source")
+    for name, table in _mapping(published.get("tables")).items():
+        own = _published(_mapping(table).get("I/O"))
+        if own and own != first and framework and str(framework).lower() in str(name).lower():
+            first, source = own, name
+            break
+    return None if first is None else PublishedWait(None if source is None else str(source), first)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _published(value: object) -> Mapping[str, float] | None:
+    if not isinstance(value, list | tuple) or len(value) != len(PUBLISHED_FIGURES):
+        return None
+    if not all(isinstance(figure, int | float) for figure in value):
+        return None
+    return dict(zip(PUBLISHED_FIGURES, map(float, value), strict=True))
