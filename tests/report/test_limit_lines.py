@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from iobench.cli.limits_document import limits_told
+from iobench.profiles.run_facts import RunFacts
 from iobench.report.document import Document
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
@@ -102,7 +103,7 @@ def held(exposure, *limits, files=(), mounts=None):
     config = {"storage_limits": list(limits)} | ({} if mounts is None else {"mounts": mounts})
     rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
     run = SimpleNamespace(
-        whole=SimpleNamespace(config=config),
+        about=RunFacts.from_config(config),
         exposure=exposure,
         once=lambda make: SimpleNamespace(rows=rows),
     )
