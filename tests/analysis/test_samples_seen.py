@@ -119,9 +119,9 @@ def test_a_single_changed_sample_is_found_and_named(
     assert (found.n_missing, found.n_extra) == (1, 1)
     first = found.first
     assert first is not None
-    assert (first.place, first.batch_b) == (place, place // 2)
-    assert first.digest_b == FIRST + samples[place] + 1000
-    assert first.digest_a == FIRST + samples[place]
+    assert (first.place, first.batches[1]) == (place, place // 2)
+    digest = FIRST + samples[place]
+    assert first.digests == (f"{digest:032x}", f"{digest + 1000:032x}")
     assert first.sample == samples[place]
 
 
@@ -129,18 +129,18 @@ def test_a_changed_sample_in_another_order_is_named_by_its_number() -> None:
     found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([3, 2, 1, 0], changed=[2])))
     assert found.verdict is DIFFERENT
     assert found.first is not None
-    assert (found.first.sample, found.first.batch_a, found.first.batch_b) == (1, 0, 1)
+    assert (found.first.sample, found.first.batches) == (1, (0, 1))
 
 
 def test_missing_and_extra_samples_are_counted() -> None:
     found = compare_samples(Run(run([0, 1, 2, 2])), Run(run([0, 1, 2])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 1, 0)
     assert found.first is not None
-    assert (found.first.sample, found.first.digest_b) == (2, None)
+    assert (found.first.sample, found.first.digests[1]) == (2, None)
     found = compare_samples(Run(run([0, 1])), Run(run([0, 1, 5])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 0, 1)
     assert found.first is not None
-    assert (found.first.sample, found.first.digest_a) == (5, None)
+    assert (found.first.sample, found.first.digests[0]) == (5, None)
 
 
 def test_of_runs_that_ended_early_the_beginning_both_have_is_compared() -> None:
@@ -185,7 +185,7 @@ def test_lost_digests_make_it_unknown_unless_what_is_left_differs() -> None:
     assert seen.epochs[0].digest is None
     found = compare_samples(Run(run([0, 1, 2, 3])), Run(lossy))
     assert (found.verdict, found.why_unknown) == (UNKNOWN, "digests are missing")
-    assert found.n_unknown_batches_b == 1
+    assert found.n_unknown_batches[1] == 1
     found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], lost=[1], changed=[0])))
     assert found.verdict is DIFFERENT
     assert compare_samples(Run(run([0, 1])), Run(run([0, 1], lost=[0]))).verdict is UNKNOWN

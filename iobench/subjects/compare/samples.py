@@ -43,7 +43,7 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
     lines = [Sentence(f"Samples: {_verdict(found, a, b)}.", "strong")]
     if found.first is not None:
         lines.append(Sentence(_first(found.first, a, b)))
-    for name, n_unknown in ((a, found.n_unknown_batches_a), (b, found.n_unknown_batches_b)):
+    for name, n_unknown in zip((a, b), found.n_unknown_batches, strict=True):
         if n_unknown:
             lines.append(
                 Sentence(
@@ -67,15 +67,15 @@ def _verdict(found: SamplesComparison, a: str, b: str) -> str:
         )
     if found.is_partial:
         text += (
-            f" (of {units.count(found.n_samples_a)} in {a} and {units.count(found.n_samples_b)} "
+            f" (of {units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} "
             f"in {b}; no further can be told: not all epochs are whole in both)"
         )
     return text
 
 
 def _first(first: FirstDifference, a: str, b: str) -> str:
-    loader = f" of loader {first.loader}" if first.loader >= 0 else ""
-    sample = "of unknown number" if first.sample < 0 else units.count(first.sample)
+    loader = "" if first.loader is None else f" of loader {first.loader}"
+    sample = "of unknown number" if first.sample is None else units.count(first.sample)
     where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
     told = [
         f"{digest} in batch {batch} of {name}" if digest is not None else f"not found in {name}"

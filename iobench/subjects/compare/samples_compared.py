@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.json_keys import HIDDEN, figure, key
+from iobench.json_keys import key
 from iobench.subjects.samples.figures import SamplesSeen, samples_seen
 
 if TYPE_CHECKING:
@@ -44,47 +44,26 @@ class FirstDifference:
 
     Parameters
     ----------
-    loader, epoch : int
+    loader : int or None
+        Its number in both runs; None where it has none.
+    epoch : int
         Of both runs.
     place : int
         Samples of the epoch before it.
-    sample : int
-        Its number, -1 where unknown.
-    batch_a, batch_b : int or None
-        Where the runs delivered it; None where one did not, or it is not known which it is there.
-    digest_a, digest_b : int or None
-        What was delivered; None likewise.
+    sample : int or None
+        Its number; None where it is not known.
+    batches : tuple of (int or None)
+        Where either run delivered it; None where one did not, or it is not known which it is there.
+    digests : tuple of (str or None)
+        What either run delivered, in hexadecimal digits; None likewise.
     """
 
-    loader: int = field(metadata=HIDDEN)
+    loader: int | None
     epoch: int
     place: int
-    sample: int = field(metadata=HIDDEN)
-    batch_a: int | None = field(metadata=HIDDEN)
-    batch_b: int | None = field(metadata=HIDDEN)
-    digest_a: int | None = field(metadata=HIDDEN)
-    digest_b: int | None = field(metadata=HIDDEN)
-
-    @figure.named("loader")
-    def known_loader(self) -> int | None:
-        """Its number; None where it is not known."""
-        return None if self.loader < 0 else self.loader
-
-    @figure.named("sample")
-    def known_sample(self) -> int | None:
-        """Its number; None where it is not known."""
-        return None if self.sample < 0 else self.sample
-
-    @figure
-    def batches(self) -> tuple[int | None, int | None]:
-        """Where either run delivered it."""
-        return self.batch_a, self.batch_b
-
-    @figure
-    def digests(self) -> tuple[str | None, ...]:
-        """What either run delivered, in hexadecimal digits."""
-        found = self.digest_a, self.digest_b
-        return tuple(None if digest is None else f"{digest:032x}" for digest in found)
+    sample: int | None
+    batches: tuple[int | None, int | None]
+    digests: tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +75,8 @@ class SamplesComparison:
     verdict : SamplesVerdict
     n_compared : int
         Samples of the first run of which it is known whether the second delivered them too.
-    n_samples_a, n_samples_b : int
-        With a digest.
+    n_samples : tuple of int
+        Of both runs, with a digest.
     n_missing, n_extra : int
         Samples that the second run lacks, and that only it has; as often as that is so.
     n_epochs : int
@@ -108,32 +87,20 @@ class SamplesComparison:
     why_unknown : str
         One of ``"not recorded in a"``, ``"not recorded in b"``, ``"no epoch in common"``,
         ``"digests are missing"``, ``"no sample in common"``; ``""`` where the verdict is known.
-    n_unknown_batches_a, n_unknown_batches_b : int
-        Batches of which some sample has no digest.
+    n_unknown_batches : tuple of int
+        Of both runs, batches of which some sample has no digest.
     """
 
     verdict: SamplesVerdict
     n_compared: int = 0
-    n_samples_a: int = field(default=0, metadata=HIDDEN)
-    n_samples_b: int = field(default=0, metadata=HIDDEN)
+    n_samples: tuple[int, int] = (0, 0)
     n_missing: int = 0
     n_extra: int = 0
     n_epochs: int = 0
     is_partial: bool = False
     first: FirstDifference | None = field(default=None, metadata=key("first_difference"))
     why_unknown: str = ""
-    n_unknown_batches_a: int = field(default=0, metadata=HIDDEN)
-    n_unknown_batches_b: int = field(default=0, metadata=HIDDEN)
-
-    @figure
-    def n_samples(self) -> tuple[int, int]:
-        """Of both runs, with a digest."""
-        return self.n_samples_a, self.n_samples_b
-
-    @figure
-    def n_unknown_batches(self) -> tuple[int, int]:
-        """Of both runs, batches of which some sample has no digest."""
-        return self.n_unknown_batches_a, self.n_unknown_batches_b
+    n_unknown_batches: tuple[int, int] = (0, 0)
 
 
 def compare_samples(a: Run, b: Run) -> SamplesComparison:
@@ -158,43 +125,35 @@ def compare_samples(a: Run, b: Run) -> SamplesComparison:
 
 def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
     """Return what `compare_samples` does, of what runs are known to have delivered."""
+    unknown = SamplesComparison(
+        SamplesVerdict.UNKNOWN,
+        n_samples=(a.n_samples, b.n_samples),
+        n_unknown_batches=(a.n_unknown_batches, b.n_unknown_batches),
+    )
     for name, seen in (("a", a), ("b", b)):
         if not seen.recorded:
-            return _unknown(a, b, f"not recorded in {name}")
+            return replace(unknown, why_unknown=f"not recorded in {name}")
     # Where both runs have one loader, it is that one, whatever its number.
     is_only = all(len({each.loader for each in seen.epochs}) == 1 for seen in (a, b))
-    of_b = {(0 if is_only else each.loader, each.epoch): each for each in b.epochs}
-    keys = [(0 if is_only else each.loader, each.epoch) for each in a.epochs]
-    pairs = [(each, of_b[key]) for key, each in zip(keys, a.epochs, strict=True) if key in of_b]
-    if not pairs:
-        return _unknown(a, b, "no epoch in common")
-    found = [_compare_epoch(one, other) for one, other in pairs]
+    of_a, of_b = (
+        {(0 if is_only else each.loader, each.epoch): each for each in seen.epochs}
+        for seen in (a, b)
+    )
+    found = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
+    if not found:
+        return replace(unknown, why_unknown="no epoch in common")
     worst = max(found, key=lambda each: [*SamplesVerdict].index(each.verdict))
-    return SamplesComparison(
+    return replace(
+        unknown,
         verdict=worst.verdict,
         n_compared=sum(each.n_compared for each in found),
-        n_samples_a=a.n_samples,
-        n_samples_b=b.n_samples,
         n_missing=sum(each.n_missing for each in found),
         n_extra=sum(each.n_extra for each in found),
-        n_epochs=len(pairs),
+        n_epochs=len(found),
         is_partial=any(each.is_partial for each in found)
-        or len(pairs) < max(len(a.epochs), len(b.epochs)),
+        or len(found) < max(len(a.epochs), len(b.epochs)),
         first=next((each.first for each in found if each.first is not None), None),
         why_unknown=worst.why_unknown,
-        n_unknown_batches_a=a.n_unknown_batches,
-        n_unknown_batches_b=b.n_unknown_batches,
-    )
-
-
-def _unknown(a: SamplesSeen, b: SamplesSeen, why: str) -> SamplesComparison:
-    return SamplesComparison(
-        verdict=SamplesVerdict.UNKNOWN,
-        n_samples_a=a.n_samples,
-        n_samples_b=b.n_samples,
-        why_unknown=why,
-        n_unknown_batches_a=a.n_unknown_batches,
-        n_unknown_batches_b=b.n_unknown_batches,
     )
 
 
@@ -215,8 +174,9 @@ def _compare_epoch(a: EpochSamples, b: EpochSamples) -> SamplesComparison:
         if whole:
             return _of_whole(a, b, lacking, more)
         in_order = 2 * int(same.sum()) > n_both  # but for some samples
-        if in_order and not same.all():
-            return _of_places(a, b, ~same)
+        at = np.arange(n_both)
+        if in_order and (different := _of_places(a, b, at, at)) is not None:
+            return different
         # What a whole epoch has not, it never delivers; what a part has not, may still come.
         if (a.is_complete and more.any()) or (b.is_complete and lacking.any()):
             if not a.is_complete:
@@ -248,55 +208,37 @@ def _of_whole(
     )
 
 
-def _of_places(a: EpochSamples, b: EpochSamples, differs: NDArray[np.bool_]) -> SamplesComparison:
-    """Compare beginnings of an epoch in one order, in which some samples differ."""
-    place = int(np.flatnonzero(differs)[0])
-    n_differing = int(differs.sum())
+def _of_places(
+    a: EpochSamples, b: EpochSamples, of_a: Integers, of_b: Integers
+) -> SamplesComparison | None:
+    """Compare samples that should be the same, by their places in either; None if they are."""
+    differs = np.flatnonzero(a.digests[of_a] != b.digests[of_b])
+    if not len(differs):
+        return None
     return SamplesComparison(
         SamplesVerdict.DIFFERENT,
-        len(differs),
-        n_missing=n_differing,
-        n_extra=n_differing,
+        len(of_a),
+        n_missing=len(differs),
+        n_extra=len(differs),
         is_partial=True,
-        first=_difference(a, b, place, place),
+        first=_difference(a, b, int(of_a[differs[0]]), int(of_b[differs[0]])),
     )
 
 
 def _by_number(a: EpochSamples, b: EpochSamples, *, missing: bool) -> SamplesComparison:
     """Compare the samples that both have by their numbers, where one run has not all."""
-    why = "digests are missing" if missing else "no sample in common"
-    at = _first_of_number(a)
-    places = [
-        (at[number], place)
-        for number, place in sorted(_first_of_number(b).items(), key=lambda item: item[1])
-        if number in at
-    ]
-    if places:
-        of_a, of_b = (np.array(each, dtype=np.int64) for each in zip(*places, strict=True))
-        differs = a.digests[of_a] != b.digests[of_b]
-        n_differing = int(differs.sum())
-        if n_differing:
-            place = int(np.flatnonzero(differs)[0])
-            return SamplesComparison(
-                SamplesVerdict.DIFFERENT,
-                len(places),
-                n_missing=n_differing,
-                n_extra=n_differing,
-                is_partial=True,
-                first=_difference(a, b, int(of_a[place]), int(of_b[place])),
-            )
-    if missing or not places:
+    numbers, in_a, in_b = np.intersect1d(a.sample, b.sample, return_indices=True)
+    known = np.flatnonzero(numbers >= 0)
+    in_order = known[np.argsort(in_b[known])]
+    different = _of_places(a, b, in_a[in_order], in_b[in_order])
+    if different is not None:
+        return different
+    if missing or not len(known):
+        why = "digests are missing" if missing else "no sample in common"
         return SamplesComparison(
-            SamplesVerdict.UNKNOWN, len(places), is_partial=True, why_unknown=why
+            SamplesVerdict.UNKNOWN, len(known), is_partial=True, why_unknown=why
         )
-    return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(places), is_partial=True)
-
-
-def _first_of_number(epoch: EpochSamples) -> dict[int, int]:
-    """Return where each number comes first; those that are unknown nowhere."""
-    numbers, first = np.unique(epoch.sample, return_index=True)
-    pairs = zip(numbers.tolist(), first.tolist(), strict=True)
-    return {number: place for number, place in pairs if number >= 0}
+    return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(known), is_partial=True)
 
 
 def _ids(a: NDArray[Any], b: NDArray[Any]) -> tuple[Integers, Integers]:
@@ -334,24 +276,24 @@ def _same_one(a: EpochSamples, b: EpochSamples, place: int) -> int | None:
 def _difference(
     a: EpochSamples, b: EpochSamples, of_a: int | None, of_b: int | None
 ) -> FirstDifference:
-    sample = -1
-    if of_b is not None:
-        sample = int(b.sample[of_b])
-    if sample < 0 and of_a is not None:
-        sample = int(a.sample[of_a])
-    place = of_b if of_b is not None else of_a
+    places = [(epoch, at) for epoch, at in ((b, of_b), (a, of_a)) if at is not None]
+    numbers = [number for epoch, at in places if (number := int(epoch.sample[at])) >= 0]
     return FirstDifference(
-        loader=a.loader,
+        loader=None if a.loader < 0 else a.loader,
         epoch=a.epoch,
-        place=-1 if place is None else place,
-        sample=sample,
-        batch_a=None if of_a is None else int(a.batch[of_a]),
-        batch_b=None if of_b is None else int(b.batch[of_b]),
-        digest_a=None if of_a is None else _digest(a, of_a),
-        digest_b=None if of_b is None else _digest(b, of_b),
+        place=places[0][1],
+        sample=numbers[0] if numbers else None,
+        batches=(_batch(a, of_a), _batch(b, of_b)),
+        digests=(_digest(a, of_a), _digest(b, of_b)),
     )
 
 
-def _digest(epoch: EpochSamples, place: int) -> int:
+def _batch(epoch: EpochSamples, place: int | None) -> int | None:
+    return None if place is None else int(epoch.batch[place])
+
+
+def _digest(epoch: EpochSamples, place: int | None) -> str | None:
+    if place is None:
+        return None
     key = epoch.digests[place]
-    return int(key["high"]) << 64 | int(key["low"])
+    return f"{key['high']:016x}{key['low']:016x}"
