@@ -47,7 +47,7 @@ class _Job:
                 self.demand,
                 self.storage,
                 ranks=ranks,
-                ranks_per_host=-(-ranks // self.hosts.used_by(ranks)),
+                ranks_per_host=int(self.hosts.most_on_one(np.array([ranks]))[0]),
                 hit_fraction=0.0 if use is None else use.hit_fraction,
                 allreduce_ns=self.allreduce_ns,
                 seed=seed,

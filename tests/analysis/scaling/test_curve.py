@@ -190,6 +190,14 @@ def test_a_slower_reader_and_latency_of_the_target_count() -> None:
     assert step_ms(host_bytes_per_s=40e6) == 130
 
 
+def test_a_node_is_full_before_the_next_one_is_used() -> None:
+    serial = rank_demand([make_run(rule=LoaderRule.SERIAL)])
+    storage = SharedStorage(host_bytes_per_s=400e6)
+    curve = simulate_ranks(serial, storage, [5], hosts=Hosts(ranks_per_host=4), n_seeds=1)
+    # Four of the five ranks share a link, which takes 10 ms for the batch of each.
+    assert curve.first_epoch[0].step_ns == (4 * 10 + 5 + 25) * MS
+
+
 def test_an_allreduce_is_no_wait_for_data() -> None:
     with_it, without = (
         curve_of(SharedStorage(), [4], allreduce_ns=value).first_epoch[0] for value in (75 * MS, 0)
