@@ -10,6 +10,7 @@ import numpy as np
 from iobench.analysis.read_spans import find_read_spans
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag, io_looks
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +44,14 @@ class Counters:
         Whether its batch's time was split as that of others.
     written_ns : ndarray of float64, shape (n_deliveries,), or None
         Time spent writing its spans; None where nobody knows what one costs.
+    n_lanes : int
+        Threads that wrote them; a device's are written by one that has others.
     """
 
     table: NDArray[Any]
     estimated: NDArray[np.bool_]
     written_ns: NDArray[np.float64] | None
+    n_lanes: int
 
     def sums(self, chosen: NDArray[np.bool_]) -> dict[str, int]:
         """Return the sum of each column over marked deliveries."""
@@ -66,7 +70,7 @@ def counters_of(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
         np.add.at(table[f"{name}_unknown"], place, values < 0)
     table["undecoded_nbytes"] = _undecoded_nbytes(profile, loop, deliveries)
     looks = spans[(spans["flags"] & Flag.DECODED) != 0]
-    place, of_bytes = _delivery_of(looks["batch"], deliveries), looks["kind"] == Kind.DECODE
+    place, of_bytes = deliveries.of_batch(looks["batch"]), looks["kind"] == Kind.DECODE
     np.add.at(table["n_decodes"], place, of_bytes)
     for name, column, chosen in (
         ("decoded_nbytes", "nbytes", of_bytes),
@@ -80,6 +84,7 @@ def counters_of(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
         table,
         np.isin(deliveries.batch, estimated[estimated >= 0]),
         _written_ns(spans, _unit_costs(profile, loop), deliveries),
+        len(np.unique(lane_keys(spans[(spans["flags"] & Flag.DEVICE) == 0]))),
     )
 
 
@@ -96,19 +101,8 @@ def io_counters(
         Bytes read by any means, and from the device; -1 where unknown.
     """
     spans = spans[io_looks(spans)]
-    delivery = _delivery_of(spans["batch"], deliveries)
+    delivery = deliveries.of_batch(spans["batch"])
     return delivery, spans["nbytes"].astype(np.int64), spans["cpu_ns"].astype(np.int64)
-
-
-def _delivery_of(batches: NDArray[Any], deliveries: Deliveries) -> NDArray[np.int64]:
-    """Return the delivery that brought each batch; -1 where none did."""
-    order = np.argsort(deliveries.batch, kind="stable")
-    place = np.searchsorted(deliveries.batch[order], batches)
-    found = place < len(order)
-    delivery = np.full(len(batches), -1, dtype=np.int64)
-    delivery[found] = order[place[found]]
-    found &= (batches >= 0) & (np.append(deliveries.batch, -1)[delivery] == batches)
-    return np.where(found, delivery, -1)
 
 
 def _undecoded_nbytes(
@@ -122,7 +116,7 @@ def _undecoded_nbytes(
     spans = profile.spans[reads.rows]
     chosen = loop.mine[spans["process"]] & ~reads.decoding
     total = np.zeros(len(deliveries) + 1, dtype=np.int64)
-    place = _delivery_of(spans["batch"][chosen], deliveries)
+    place = deliveries.of_batch(spans["batch"][chosen])
     np.add.at(total, place, np.maximum(reads.nbytes[chosen], 0))
     return total
 

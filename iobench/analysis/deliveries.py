@@ -139,6 +139,16 @@ class Deliveries:
         inside = (place >= 0) & (time_ns < self.until_ns[place])
         return np.where(inside, place, -1).astype(np.int64)
 
+    def of_batch(self, batches: Integers) -> Integers:
+        """Return the delivery that brought each batch, -1 where none did."""
+        order = np.argsort(self.batch, kind="stable")
+        place = np.searchsorted(self.batch[order], batches)
+        found = place < len(order)
+        delivery = np.full(len(batches), -1, dtype=np.int64)
+        delivery[found] = order[place[found]]
+        found &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
+        return np.where(found, delivery, -1)
+
     def waiting_at(self, time_ns: Integers) -> Integers:
         """Return the delivery being waited for at each instant, -1 where none, or a round's end."""
         place = self.at(time_ns)

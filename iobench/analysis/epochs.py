@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.exposure import part_of
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.figures import PartExposure
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
 
 __all__ = [
     "BatchStatistics",
     "EpochFigures",
-    "EpochStage",
     "batch_statistics",
     "epoch_figures",
     "step_times",
@@ -58,35 +59,8 @@ class BatchStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochStage:
-    """A stage in one epoch: of loading, or of the training loop itself (``forward``, ...).
-
-    Parameters
-    ----------
-    stage : str
-        ``kind`` or ``kind:label``.
-    busy_ns, exposed_ns : int
-        Of the whole epoch, waits that brought no batch included; what the loop does itself is 0
-        exposed.
-    busy, exposed : BatchStatistics or None
-        Per batch: of loading over all batches of the epoch, those it did not work on count as 0;
-        of the loop itself over the batches that have it, and None exposed. None of an epoch
-        without a batch.
-    """
-
-    stage: str
-    busy_ns: int
-    exposed_ns: int
-    busy: BatchStatistics | None
-    exposed: BatchStatistics | None
-
-
-@dataclass(frozen=True, slots=True)
 class EpochFigures:
     """One pass of the training loop over its samples.
-
-    Added up over the epochs of a run, ``n_batches``, ``wall_ns``, ``wait_ns``, ``compute_ns`` and
-    the stages' times are those of ``exposure(profile).whole``, exactly.
 
     Parameters
     ----------
@@ -96,20 +70,13 @@ class EpochFigures:
     rank : int
     complete : bool
         Whether all its batches were measured.
-    n_batches : int
-    n_samples : int or None
-        None where neither sample nor batch size is known.
-    nbytes : int or None
-        Of its batches; None where a delivery does not tell.
-    start_ns, end_ns : int
-        From its first delivery's being asked for to the end of its last round. What lies between
-        its rounds is in no other figure.
-    wall_ns : int
-        From being asked for each delivery to being asked for the next one or the round's end.
-    wait_ns : int
-        Time the training loop was blocked, waits that brought no batch included.
+    part : PartExposure
+        Its sums, waits that brought no batch included; those of all epochs add up to the whole
+        run's, exactly.
+    end_ns : int
+        The end of its last round.
     batches_ns : int
-        The part of ``wall_ns`` that is of batches: the epoch as D2.3 has it.
+        The part of the wall time that is of batches: the epoch as D2.3 has it.
     batch : BatchStatistics or None
         From being asked for a batch to being asked for the next; without batches of which nobody
         knows when the next was asked for.
@@ -117,37 +84,27 @@ class EpochFigures:
         How long each batch was waited for: the exposed I/O of D2.3.
     forward, backward : BatchStatistics or None
         Per batch, all stages of that kind; None where there are none.
-    stages, compute_stages : tuple of EpochStage
-        Of loading, and of the loop itself: largest exposed time first, then largest busy time.
+    busy, exposed : mapping of str to BatchStatistics
+        Of each stage of loading, per batch: those it did not work on count as 0. Empty of an epoch
+        without a batch.
+    computed : mapping of str to BatchStatistics
+        Of each stage of the loop itself (``forward``, ``step:optimizer``, ...), per batch that
+        has it.
     """
 
     epoch: int
     rank: int
     complete: bool
-    n_batches: int
-    n_samples: int | None
-    nbytes: int | None
-    start_ns: int
+    part: PartExposure
     end_ns: int
-    wall_ns: int
-    wait_ns: int
     batches_ns: int
     batch: BatchStatistics | None
     wait: BatchStatistics | None
     forward: BatchStatistics | None
     backward: BatchStatistics | None
-    stages: tuple[EpochStage, ...]
-    compute_stages: tuple[EpochStage, ...]
-
-    @property
-    def compute_ns(self) -> int:
-        """Everything between waits."""
-        return self.wall_ns - self.wait_ns
-
-    @property
-    def wait_fraction(self) -> float | None:
-        """Share of its time spent waiting; None of an epoch without time."""
-        return self.wait_ns / self.wall_ns if self.wall_ns else None
+    busy: Mapping[str, BatchStatistics]
+    exposed: Mapping[str, BatchStatistics]
+    computed: Mapping[str, BatchStatistics]
 
 
 def batch_statistics(times_ns: Integers) -> BatchStatistics | None:
@@ -174,66 +131,44 @@ def epoch_figures(run: RankRun) -> tuple[EpochFigures, ...]:
 
 def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
     """Return the figures of chosen deliveries, those of one epoch."""
-    deliveries, ledger = run.deliveries, run.ledger
+    deliveries, ledger, part = run.deliveries, run.ledger, part_of(run, chosen)
     with_batch = chosen & (deliveries.batch >= 0)
-    nbytes = deliveries.nbytes[with_batch]
+    loading = [row.stage for row in part.stages]
+    computing = [row.stage for row in part.compute_stages]
     return EpochFigures(
         epoch=number,
         rank=run.loop.rank,
         complete=number in deliveries.complete_epochs,
-        n_batches=int(with_batch.sum()),
-        n_samples=run.samples_in(with_batch),
-        nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        start_ns=int(deliveries.from_ns[chosen].min()),
+        part=part,
         end_ns=int(deliveries.until_ns[chosen].max()),
-        wall_ns=int(deliveries.wall_ns[chosen].sum()),
-        wait_ns=int(deliveries.wait_ns[chosen].sum()),
         batches_ns=int(deliveries.wall_ns[with_batch].sum()),
         batch=batch_statistics(deliveries.wall_ns[with_batch & _followed(deliveries)]),
         wait=batch_statistics(deliveries.wait_ns[with_batch]),
         forward=batch_statistics(_pass(ledger, Kind.FORWARD, with_batch)),
         backward=batch_statistics(_pass(ledger, Kind.BACKWARD, with_batch)),
-        stages=_stages(ledger, chosen, with_batch),
-        compute_stages=_compute_stages(ledger, chosen, with_batch),
+        busy=dict(_by_stage(ledger, loading, ledger.busy_ns, with_batch)),
+        exposed=dict(_by_stage(ledger, loading, ledger.exposed_ns, with_batch)),
+        computed=dict(
+            _by_stage(ledger, computing, ledger.compute_ns, with_batch, ledger.n_computed)
+        ),
     )
 
 
-def _stages(ledger: Ledger, chosen: Marks, with_batch: Marks) -> tuple[EpochStage, ...]:
-    busy_ns, exposed_ns, n_spans = (
-        ledger.sum(chosen, name) for name in ("busy_ns", "exposed_ns", "n_spans")
-    )
+def _by_stage(
+    ledger: Ledger,
+    stages: Sequence[str],
+    table: Integers,
+    with_batch: Marks,
+    there: Integers | None = None,
+) -> Iterator[tuple[str, BatchStatistics]]:
+    """Yield the statistics of stages, over the batches where a table says that they are there."""
     rows = np.flatnonzero(with_batch)
-    busy, exposed = ledger.busy_ns[rows], ledger.exposed_ns[rows]
-    return _in_order(
-        EpochStage(
-            stage=ledger.stages.names[index],
-            busy_ns=int(busy_ns[index]),
-            exposed_ns=int(exposed_ns[index]),
-            busy=batch_statistics(busy[:, index]),
-            exposed=batch_statistics(exposed[:, index]),
-        )
-        for index in np.flatnonzero((busy_ns > 0) | (exposed_ns > 0) | (n_spans > 0)).tolist()
-    )
-
-
-def _compute_stages(ledger: Ledger, chosen: Marks, with_batch: Marks) -> tuple[EpochStage, ...]:
-    busy_ns, n_pieces = ledger.sum(chosen, "compute_ns"), ledger.sum(chosen, "n_computed")
-    rows = np.flatnonzero(with_batch)
-    times, there = ledger.compute_ns[rows], ledger.n_computed[rows] > 0
-    return _in_order(
-        EpochStage(
-            stage=ledger.stages.names[index],
-            busy_ns=int(busy_ns[index]),
-            exposed_ns=0,
-            busy=batch_statistics(times[there[:, index], index]),
-            exposed=None,
-        )
-        for index in np.flatnonzero(n_pieces).tolist()
-    )
-
-
-def _in_order(rows: Iterable[EpochStage]) -> tuple[EpochStage, ...]:
-    return tuple(sorted(rows, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
+    for name in stages:
+        at = ledger.stages.names.index(name)
+        some = rows if there is None else rows[there[rows, at] > 0]
+        found = batch_statistics(table[some, at])
+        if found is not None:
+            yield name, found
 
 
 def _followed(deliveries: Deliveries) -> Marks:

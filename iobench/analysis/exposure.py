@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.counters import Counters, counters_of
 from iobench.analysis.deliveries import PHASES, STEADY, roles_of_loaders
 from iobench.analysis.figures import (
     ComputeStage,
@@ -23,15 +22,14 @@ from iobench.analysis.loop import ONLY
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.profiles.contents import TRAINING_PROCESS
-from iobench.recording.span_file import RECORD_NBYTES, Flag
-from iobench.recording.span_keys import lane_keys
+from iobench.recording.span_file import RECORD_NBYTES
 
 if TYPE_CHECKING:
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["exposure_of", "refuse_what_has_no_sum"]
+__all__ = ["exposure_of", "part_of", "refuse_what_has_no_sum"]
 
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
@@ -62,13 +60,12 @@ def refuse_what_has_no_sum(profile: Profile) -> None:
 def exposure_of(run: RankRun) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
     profile, loop, deliveries = run.profile, run.loop, run.deliveries
-    counters = counters_of(profile, loop, deliveries)
     steady, repeated = deliveries.phase == STEADY, deliveries.repeated
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
     return Exposure(
-        whole=_part(run, counters, np.ones(len(deliveries), dtype=bool)),
-        steady=_part(run, counters, steady) if steady.any() else None,
-        recurring=_part(run, counters, repeated) if repeated.any() else None,
+        whole=part_of(run, np.ones(len(deliveries), dtype=bool)),
+        steady=part_of(run, steady) if steady.any() else None,
+        recurring=part_of(run, repeated) if repeated.any() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
         long_waits=find_long_waits(
@@ -163,9 +160,9 @@ def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
     return tuple(found)
 
 
-def _part(run: RankRun, counters: Counters, chosen: Marks) -> PartExposure:
-    """Sum the chosen deliveries, a mark per delivery."""
-    deliveries = run.deliveries
+def part_of(run: RankRun, chosen: Marks) -> PartExposure:
+    """Sum some deliveries, a mark for each: the whole run, an epoch, or any part of it."""
+    deliveries, counters = run.deliveries, run.counters
     with_batch = chosen & (deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
@@ -188,7 +185,7 @@ def _part(run: RankRun, counters: Counters, chosen: Marks) -> PartExposure:
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]
         else None,
         cold_fraction=_cold_fraction(run.profile, counted),
-        overhead_fraction=_overhead_fraction(run, counters, chosen, wall_ns),
+        overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
         decoded=_decoded(run.profile, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
     )
@@ -283,9 +280,7 @@ def _day_nbytes(profile: Profile) -> int | None:
     return len(spans) * RECORD_NBYTES * (24 * 60 * MINUTE_NS) // lasted_ns
 
 
-def _overhead_fraction(
-    run: RankRun, counters: Counters, chosen: Marks, wall_ns: int
-) -> float | None:
+def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | None:
     """Return what recording took, over the time: of the loop or of its workers, the larger share.
 
     As the processes measured it themselves, else by what a span costs alone.
@@ -306,9 +301,7 @@ def _overhead_fraction(
             working += run.profile.folded.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
         return float(own_ns * share / wall_ns)
+    counters = run.counters
     if counters.written_ns is None or not wall_ns:
         return None
-    # A device's spans are written by a thread that has others.
-    spans = run.loop.spans_of(run.profile)
-    n_lanes = len(np.unique(lane_keys(spans[(spans["flags"] & Flag.DEVICE) == 0])))
-    return float(counters.written_ns[chosen].sum() / (wall_ns * n_lanes))
+    return float(counters.written_ns[chosen].sum() / (wall_ns * counters.n_lanes))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from iobench.analysis.attribution import attribute
+from iobench.analysis.counters import counters_of
 from iobench.analysis.deliveries import find_deliveries
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.attribution import Attribution
+    from iobench.analysis.counters import Counters
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.figures import Exposure
     from iobench.analysis.ledger import Ledger
@@ -139,6 +141,11 @@ class RankRun:
     def ledger(self) -> Ledger:
         """Its time by delivery and stage: what figures are sums of."""
         return self.attribution.ledger
+
+    @cached_property
+    def counters(self) -> Counters:
+        """Bytes and chunks counted for each delivery, by whoever counted them."""
+        return counters_of(self.profile, self.loop, self.deliveries)
 
     @cached_property
     def exposure(self) -> Exposure:

@@ -440,7 +440,7 @@ def _phase_table(exposure: Exposure) -> Table:
 
 def _epoch_table(all_epochs: Sequence[EpochFigures]) -> tuple[Table, ...]:
     """Return one row for each epoch; nothing where there is but one."""
-    epochs = [each for each in all_epochs if each.n_batches]
+    epochs = [each for each in all_epochs if each.part.n_batches]
     if len(epochs) < 2:
         return ()
     more = len(epochs) - MOST_EPOCHS
@@ -467,8 +467,8 @@ def _epoch_row(epoch: EpochFigures) -> tuple[Cell, ...]:
     batch, wait = epoch.batch, epoch.wait
     return (
         units.count(epoch.epoch),
-        Count(epoch.n_batches, "{}" if epoch.complete else "{} (not all)"),
-        _share(epoch.wait_ns, epoch.wall_ns),
+        Count(epoch.part.n_batches, "{}" if epoch.complete else "{} (not all)"),
+        _share(epoch.part.wait_ns, epoch.part.wall_ns),
         Duration(told_of(batch, "mean_ns")),
         Duration(told_of(wait, "mean_ns")),
         Duration(told_of(wait, "median_ns")),

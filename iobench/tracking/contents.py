@@ -178,28 +178,30 @@ def _per_second(amount: int | None, wall_ns: int) -> float | None:
 
 
 def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
+    part = epoch.part
     metrics: dict[str, float | None] = {
-        "epoch/wall_s": seconds(epoch.wall_ns),
+        "epoch/wall_s": seconds(part.wall_ns),
         "epoch/batches_s": seconds(epoch.batches_ns),
-        "epoch/wait_s": seconds(epoch.wait_ns),
-        "epoch/compute_s": seconds(epoch.compute_ns),
-        "epoch/exposed_fraction": epoch.wait_fraction,
-        "epoch/batches": epoch.n_batches,
-        "epoch/samples": epoch.n_samples,
-        "epoch/samples_per_s": _per_second(epoch.n_samples, epoch.wall_ns),
-        "epoch/bytes_per_s": _per_second(epoch.nbytes, epoch.wall_ns),
+        "epoch/wait_s": seconds(part.wait_ns),
+        "epoch/compute_s": seconds(part.compute_ns),
+        "epoch/exposed_fraction": part.wait_fraction,
+        "epoch/batches": part.n_batches,
+        "epoch/samples": part.n_samples,
+        "epoch/samples_per_s": _per_second(part.n_samples, part.wall_ns),
+        "epoch/bytes_per_s": _per_second(part.nbytes, part.wall_ns),
         "epoch/complete": float(epoch.complete),
         **_statistics("batch_s", epoch.batch),
         **_statistics("exposed_io_s", epoch.wait),
         **_statistics("forward_s", epoch.forward),
         **_statistics("backward_s", epoch.backward),
     }
-    for stage in epoch.stages:
-        name = names[stage.stage]
-        metrics |= _statistics(f"{name}/busy_s", stage.busy)
-        metrics |= _statistics(f"{name}/exposed_s", stage.exposed)
-    for part in epoch.compute_stages:
-        metrics |= _statistics(f"{names[part.stage]}/compute_s", part.busy)
+    for of_stages, what in (
+        (epoch.busy, "busy_s"),
+        (epoch.exposed, "exposed_s"),
+        (epoch.computed, "compute_s"),
+    ):
+        for stage, found in of_stages.items():
+            metrics |= _statistics(f"{names[stage]}/{what}", found)
     return _known(metrics)
 
 

@@ -1,6 +1,7 @@
 """Figures by epoch: exact sums of the whole run, and the statistics of D2.3 within each."""
 
 import statistics
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -48,23 +49,21 @@ def several_epochs(made, workers, step_ns, told):
 
 
 def add_up(figures, whole):
-    assert sum(each.n_batches for each in figures) == whole.n_batches
-    assert sum(each.wall_ns for each in figures) == whole.wall_ns
-    assert sum(each.wait_ns for each in figures) == whole.wait_ns
-    assert sum(each.compute_ns for each in figures) == whole.compute_ns
-    for name in ("busy_ns", "exposed_ns"):
-        found: dict[str, int] = {}
-        for each in figures:
-            for stage in each.stages:
-                found[stage.stage] = found.get(stage.stage, 0) + getattr(stage, name)
-        assert found == {row.stage: getattr(row, name) for row in whole.stages}
-    computed: dict[str, int] = {}
-    for each in figures:
-        for stage in each.compute_stages:
-            computed[stage.stage] = computed.get(stage.stage, 0) + stage.busy_ns
-    assert computed == {row.stage: row.busy_ns for row in whole.compute_stages}
-    for each in figures:
-        assert sum(stage.exposed_ns for stage in each.stages) == each.wait_ns
+    parts = [each.part for each in figures]
+    for name in ("n_batches", "wall_ns", "wait_ns", "compute_ns"):
+        assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
+    for rows, name in (
+        ("stages", "busy_ns"),
+        ("stages", "exposed_ns"),
+        ("compute_stages", "busy_ns"),
+    ):
+        found: Counter[str] = Counter()
+        for part in parts:
+            for row in getattr(part, rows):
+                found[row.stage] += getattr(row, name)
+        assert found == {row.stage: getattr(row, name) for row in getattr(whole, rows)}
+    for part in parts:
+        assert sum(part.exposed_ns.values()) == part.wait_ns
 
 
 @few
@@ -75,18 +74,17 @@ def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
     add_up(figures, exposure(profile).whole)
     first = 3 if told else 0
     assert [each.epoch for each in figures] == [first + place for place in range(len(made))]
-    assert [each.n_batches for each in figures] == [len(each) for each in made]
+    assert [each.part.n_batches for each in figures] == [len(each) for each in made]
     assert all(each.complete for each in figures)
     for each in figures:
         assert each.batch is not None
-        assert each.batch.n_batches == each.n_batches
+        assert each.batch.n_batches == each.part.n_batches
         assert each.batch.total_ns == each.batches_ns
-        assert each.batch.total_ns <= each.wall_ns
-        for stage in each.stages:
-            assert stage.busy is not None
-            assert stage.exposed is not None
-            assert stage.busy.n_batches == each.n_batches
-            assert stage.exposed.total_ns <= stage.exposed_ns
+        assert each.batch.total_ns <= each.part.wall_ns
+        assert [*each.busy] == [*each.exposed] == [row.stage for row in each.part.stages]
+        for row in each.part.stages:
+            assert each.busy[row.stage].n_batches == each.part.n_batches
+            assert each.exposed[row.stage].total_ns <= row.exposed_ns
 
 
 actions = st.lists(
@@ -145,16 +143,16 @@ def test_parts_of_a_step_are_told_per_batch():
     sketch.shutdown(at, at + 2)
     sketch.round(0, at + 2)
     (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
-    assert (figures.wall_ns, figures.wait_ns, figures.batches_ns) == (107, 47, 105)
-    assert (figures.start_ns, figures.end_ns) == (0, 107)
+    part = figures.part
+    assert (part.wall_ns, part.wait_ns, figures.batches_ns, figures.end_ns) == (107, 47, 105, 107)
     assert figures.batch == batch_statistics(np.array([35, 70]))
     assert figures.wait == batch_statistics(np.array([15, 30]))
     assert figures.forward == figures.backward == batch_statistics(np.array([10, 20]))
-    stages = {stage.stage: stage for stage in figures.stages}
-    assert stages["read"].busy == stages["read"].exposed == batch_statistics(np.array([10, 30]))
-    assert stages["decode"].busy == batch_statistics(np.array([5, 0]))
-    assert stages["shutdown"].exposed_ns == 2
-    assert stages["shutdown"].exposed.total_ns == 0
+    assert figures.busy["read"] == figures.exposed["read"] == batch_statistics(np.array([10, 30]))
+    assert figures.busy["decode"] == batch_statistics(np.array([5, 0]))
+    assert figures.computed["forward"] == figures.forward
+    assert part.exposed_ns["shutdown"] == 2
+    assert figures.exposed["shutdown"].total_ns == 0
     taken = step_times(Run(sketch.profile()).of_rank())
     assert {name: found.tolist() for name, found in taken.items()} == {
         "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
@@ -177,7 +175,11 @@ def test_a_validation_is_of_the_epoch_before_it():
         training(script, train, 4)
         if epoch != 1:
             training(script, validation, 2)
-    assert [each.n_batches for each in epoch_figures(Run(script.profile()).of_rank())] == [6, 4, 6]
+    assert [each.part.n_batches for each in epoch_figures(Run(script.profile()).of_rank())] == [
+        6,
+        4,
+        6,
+    ]
 
 
 def test_a_loader_made_anew_for_each_epoch_counts_epochs():
@@ -189,7 +191,7 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
         names.append(loader.number)
     script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
     figures = epoch_figures(Run(script.profile()).of_rank())
-    assert [(each.epoch, each.n_batches, each.complete) for each in figures] == [
+    assert [(each.epoch, each.part.n_batches, each.complete) for each in figures] == [
         (0, 4, True), (1, 4, True), (2, 4, False),
     ]  # fmt: skip
 
@@ -201,7 +203,7 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
         sketch.add(CONSUMER, Kind.FORWARD, start + 10, start + 40, batch=batch)
     (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
     assert not figures.complete
-    assert figures.n_batches == 3
+    assert figures.part.n_batches == 3
     assert figures.batch == batch_statistics(np.array([50, 50]))
     assert figures.forward.n_batches == 3
 
@@ -249,7 +251,10 @@ def test_samples_are_counted_epoch_by_epoch():
     loader = script.loader(batch_size=4)
     training(script, loader, 3)
     training(script, loader, 2)
-    assert [each.n_samples for each in epoch_figures(Run(script.profile()).of_rank())] == [12, 8]
+    assert [each.part.n_samples for each in epoch_figures(Run(script.profile()).of_rank())] == [
+        12,
+        8,
+    ]
 
 
 def test_of_several_training_processes_one_must_be_named():

@@ -59,7 +59,7 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
     assert [each.role for each in measured.exposure.loaders] == [
         "training" if "spans" in known else "", "evaluation",
     ]  # fmt: skip
-    assert [each.n_batches for each in epoch_figures(measured)] == [13, 13]
+    assert [each.part.n_batches for each in epoch_figures(measured)] == [13, 13]
     assert "Samples0" in recorded_runs(Run(profile).of_rank())[0].name
     assert "is for loader 1 (Samples1), which evaluates" in said(profile)
 

@@ -92,7 +92,7 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     assert [held[number] for number in done["batch"].tolist()] == done["start_ns"].tolist()
     assert (done["end_ns"][:-1] <= waits["start_ns"][1:]).all()
     epochs = epoch_figures(Run(profile).of_rank())
-    assert [each.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
+    assert [each.part.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
     assert [(each.role, each.n_rounds) for each in exposure(profile).loaders] == [
         ("training", 2), ("evaluation", 2),
     ]  # fmt: skip

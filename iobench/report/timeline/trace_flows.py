@@ -70,14 +70,8 @@ def _made(placed: PlacedSpans, deliveries: Deliveries) -> tuple[Integers, Intege
     chosen = ~in_loop & (spans["batch"] >= 0) & is_one_of(spans["kind"], WORKER_KINDS)
     chosen &= (spans["flags"] & Flag.DEVICE) == 0
     rows = np.flatnonzero(chosen)
-    with_batch = np.flatnonzero(deliveries.batch >= 0)
-    with_batch = with_batch[np.argsort(deliveries.batch[with_batch], kind="stable")]
-    batches = deliveries.batch[with_batch]
-    place = np.searchsorted(batches, spans["batch"][rows])
-    found = place < len(batches)
-    found[found] = batches[place[found]] == spans["batch"][rows][found]
-    rows, delivery = rows[found], with_batch[place[found]]
-    before = spans["start_ns"][rows] < deliveries.delivered_ns[delivery]
+    delivery = deliveries.of_batch(spans["batch"][rows])
+    before = (delivery >= 0) & (spans["start_ns"][rows] < deliveries.delivered_ns[delivery])
     rows, delivery = rows[before], delivery[before]
     first = _firsts(rows, delivery, placed.start_ns[rows])
     return np.unique(delivery), first, _firsts(rows, delivery, -placed.end_ns[rows])
