@@ -69,18 +69,18 @@ def _words(name: str) -> set[str]:
 
 def _public_classes() -> Iterator[str]:
     for path in SOURCES:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name
+        yield from re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_names_keep_to_our_words(path: Path) -> None:
-    place = path.relative_to(ROOT).as_posix()
-    allowed = {word for word, places in ELSEWHERE.items() if place.startswith(places)}
-    named = [(1, path.stem), *_names(ast.parse(path.read_text()))]
-    wrong = {f"{name} (line {line})" for line, name in named if _words(name) & NOT_OURS - allowed}
-    assert wrong == set()
+def test_names_keep_to_our_words() -> None:
+    wrong = []
+    for path in SOURCES:
+        place = path.relative_to(ROOT).as_posix()
+        allowed = {word for word, places in ELSEWHERE.items() if place.startswith(places)}
+        named = [(1, path.stem), *_names(ast.parse(path.read_text()))]
+        refused = NOT_OURS - allowed
+        wrong += [f"{place}:{line}: {name}" for line, name in named if _words(name) & refused]
+    assert wrong == []
 
 
 def test_a_class_name_stands_for_one_class() -> None:
@@ -91,23 +91,15 @@ def commands() -> list[typer.models.CommandInfo]:
     return make_app().registered_commands
 
 
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.callback.__name__)
-def test_a_command_is_called_like_its_module_and_function(
-    command: typer.models.CommandInfo,
-) -> None:
-    assert command.callback is not None
-    name = command.name or command.callback.__name__
-    assert command.callback.__name__.rstrip("_") == name
-    assert command.callback.__module__ == f"iobench.cli.{name}_command"
-
-
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.callback.__name__)
-def test_a_command_says_what_it_does(command: typer.models.CommandInfo) -> None:
-    assert command.callback is not None
-    name = command.name or command.callback.__name__
-    help_line = (command.callback.__doc__ or "").strip().splitlines()[0]
-    assert help_line.endswith(".")
-    assert f"| `iobench {name}" in README, "README.md has no row for it in its table of commands"
+def test_a_command_is_called_like_its_module_and_function_and_says_what_it_does() -> None:
+    for command in commands():
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        assert command.callback.__name__.rstrip("_") == name
+        assert command.callback.__module__ == f"iobench.cli.{name}_command"
+        help_line = (command.callback.__doc__ or "").strip().splitlines()[0]
+        assert help_line.endswith("."), name
+        assert f"| `iobench {name}" in README, "README.md has no row for it among its commands"
 
 
 def test_every_option_has_a_help_text() -> None:
