@@ -43,15 +43,6 @@ needs_plugin = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def libraries_kept():
-    """Leave what is there already out of each collection: half a second for every test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
 def files_closed():
     """Close what xarray has open while no thread reads: netCDF4 breaks when two do something."""

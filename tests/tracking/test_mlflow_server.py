@@ -32,7 +32,7 @@ from iobench.errors import TrackingError  # noqa: E402
 from iobench.tracking.live_tracking import live  # noqa: E402
 from iobench.tracking.telling import log_run  # noqa: E402
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 SECRET = "QQsecretQQ"
 START_S = 120
