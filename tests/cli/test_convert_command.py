@@ -424,7 +424,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGUSR1, signal.SIGINT],
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.long),
+        signal.SIGINT,
+    ],
 )
 def test_an_interrupted_conversion_goes_on(
     start, iobench, whole, tmp_path: Path, number: int

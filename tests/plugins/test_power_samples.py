@@ -297,14 +297,14 @@ def test_provenance_is_json_without_folders(stand_ins):
 
 
 @pytest.mark.timeout(100)
-def test_it_is_profiled_from_its_files_and_from_stores(iobench, tmp_path):
-    done = iobench(
-        "profile", "maelstrom-power", "--tiny", "--format", "source,tfrecord,numpy",
-        "--compute", "none", "--batches", 3, "--batch-size", 8, "--workers", 1,
+def test_it_is_profiled_from_its_files_and_from_stores(iobench_here, tmp_path):
+    done = iobench_here(
+        "profile", "maelstrom-power", "--tiny", "--format", "source,numpy",
+        "--compute", "none", "--batches", 3, "--batch-size", 8, "--workers", 0,
         "--store-dir", tmp_path, "--out", tmp_path / "run",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "run").rglob("run.json"))) == 3
+    assert len(list((tmp_path / "run").rglob("run.json"))) == 2
 
 
 @pytest.mark.parametrize(

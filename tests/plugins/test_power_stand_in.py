@@ -155,7 +155,9 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("pl", marks=pytest.mark.long), "ml", "sfc", "production", "constants"]
+)
 def test_the_same_seed_gives_the_same_bytes(root_of, tmp_path, name):
     dataset = MAKERS[name]()
     paths = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=0)

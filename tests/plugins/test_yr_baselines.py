@@ -212,7 +212,7 @@ def assert_equal_samples(dataset, index, baseline):
         pytest.param({}, 1, id="defaults-1"),
         pytest.param({}, 3, id="defaults-3", marks=pytest.mark.long),
         pytest.param(DIFFERENCES, 1, id="differences-1", marks=pytest.mark.long),
-        pytest.param(DIFFERENCES, 3, id="differences-3"),
+        pytest.param(DIFFERENCES, 3, id="differences-3", marks=pytest.mark.long),
         pytest.param({"normalize": "false"}, 1, id="raw-1"),
         pytest.param({"normalize": "false"}, 3, id="raw-3", marks=pytest.mark.long),
     ],
@@ -253,6 +253,7 @@ def test_a_date_that_is_gone_is_named_before_the_plugin_looks_for_it(yr_5gb, tmp
 
 
 @needs_plugin
+@pytest.mark.long
 def test_files_whose_times_are_not_those_of_their_names_are_refused(yr_5gb):
     files = yr_5gb.files[:2]
     dataset, index = prepared(files, yr_5gb.locator, size="5GB")

@@ -95,6 +95,7 @@ def test_stand_in_in_a_mirror(load, request, size):
     assert_decoded_equal(theirs, dataset, index)
 
 
+@pytest.mark.long
 def test_normalised_differences(load, yr_5gb):
     starts = [file.stem[:8] for file in yr_5gb.files[:2]]
     theirs = load(yr_5gb.root, "5GB", dates=starts, normalize=True, predict_diff=True)
