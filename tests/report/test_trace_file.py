@@ -321,7 +321,7 @@ def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
     figures = epoch_figures(Run(profile).of_rank())
     document = written(tmp_path, profile)
     assert [each["name"] for each in of(document, "i")] == ["epoch 0", "epoch 1", "epoch 2"]
-    first = np.cumsum([0, *(each.n_batches for each in figures)]).tolist()
+    first = np.cumsum([0, *(each.part.n_batches for each in figures)]).tolist()
     assert timeline_payload(Run(profile)).meta["steps"] == [
         {"rank": 0, "n_steps": first[-1], "epochs": [[n, first[n]] for n in range(3)]}
     ]

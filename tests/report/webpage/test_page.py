@@ -140,7 +140,7 @@ def test_epochs_have_a_row_each(tmp_path: Path) -> None:
     run = write_run(tmp_path / "source", batches=40)
     table = parts_of(run).words.partition("Epoch by epoch")[2]
     (first, second, third) = epoch_figures(open_runs(run)[0].of_rank())
-    assert [each.n_batches for each in (first, second, third)] == [16, 16, 8]
+    assert [each.part.n_batches for each in (first, second, third)] == [16, 16, 8]
     assert first.wait is not None
     assert first.batch is not None
     row = (first.batch.mean_ns, first.wait.mean_ns, first.wait.median_ns, first.wait.max_ns)
