@@ -13,7 +13,6 @@ from iobench.analysis.deliveries import find_deliveries
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.placement.placing import place_segments
-from iobench.analysis.rank_steps import rank_steps
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
 from iobench.profiles.folders import run_paths
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.placement.placed_calls import Placement
-    from iobench.analysis.rank_steps import RankSteps
     from iobench.profiles.contents import Process, Profile
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
@@ -107,6 +105,15 @@ class RankRun:
         return told.with_loaders(self.exposure.loaders) if told.is_script else told
 
     @property
+    def job_size(self) -> int:
+        """Training processes of its job, those that left nothing too; 1 of ``iobench profile``."""
+        whole = self.whole
+        if not whole.is_script:
+            return 1
+        sizes = [whole.about.world_size or 1, *(each.world_size for each in whole.facts)]
+        return max([*sizes, *(rank + 1 for rank in whole.ranks)])
+
+    @property
     def processes(self) -> tuple[Process, ...]:
         """Those that recorded for it."""
         return self.whole.processes if self.is_alone else self.profile.processes
@@ -165,11 +172,6 @@ class RankRun:
         if (samples < 0).any() or not (len(samples) or self.loop.loaders[ONLY].batch_size):
             return None
         return int(samples.sum())
-
-    @cached_property
-    def steps(self) -> RankSteps:
-        """What a comparison with other ranks needs."""
-        return rank_steps(self.profile, self.loop, self.deliveries)
 
     @property
     def share(self) -> NDArray[np.float64]:

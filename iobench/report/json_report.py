@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.json_keys import INLINE, figure
-from iobench.report.job_report import make_job
 from iobench.report.json_walk import to_plain
 from iobench.report.next_steps import next_steps
 from iobench.report.operator_shares import operator_rows
@@ -15,10 +14,10 @@ from iobench.report.replay_lines import replay_to_json
 from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
-from iobench.report.subject_sections import job_figures
+from iobench.report.subject_sections import job_figures, job_to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.run import Run
@@ -94,15 +93,15 @@ def to_json(runs: Iterable[Run]) -> dict[str, Any]:
     ProfileError
         If one cannot be analysed.
     """
-    return reports_to_json(make_reports(runs))
+    reports = make_reports(runs)
+    return reports_to_json(reports, job_figures(reports) if reports else None)
 
 
-def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
-    """Return what `to_json` does, for runs analysed already."""
-    job = to_plain(make_job(reports))
-    if job is not None:
-        job |= to_plain(job_figures(reports))
-    return {"runs": [_run(report) for report in reports], "job": job}
+def reports_to_json(
+    reports: Sequence[RunReport], job: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what `to_json` does, for runs analysed already, with the figures of their job."""
+    return {"runs": [_run(report) for report in reports], "job": job_to_plain(job)}
 
 
 def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:

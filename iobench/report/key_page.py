@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from iobench.analysis.rank_figures import JobExposure
 from iobench.json_keys import figure
 from iobench.registry import installed_subjects
 from iobench.report.json_report import OF_THE_RUN, RunDocument
@@ -95,12 +94,14 @@ def explained_keys() -> Iterator[ExplainedKey]:
             yield from (
                 ExplainedKey(f"{found.path}.{name}", "As of the run.") for name in OF_THE_RUN
             )
-    for name, (kind, text) in answers.items():
-        yield from _of_subject(f"runs[].{name}", kind, text)
-    yield ExplainedKey("job", "All training processes of a job, compared step by step.")
-    yield from _keys(JobExposure, "job")
     for subject in subjects:
-        if subject.together is not None:
+        if not subject.of_job:
+            yield from _of_subject(f"runs[].{subject.name}", *answers[subject.name])
+    yield ExplainedKey("job", "All training processes of a job, compared step by step.")
+    for subject in subjects:
+        if subject.of_job:
+            yield from _keys(_answer(subject.together), "job")
+        elif subject.together is not None:
             yield from _of_subject(f"job.{subject.name}", *answers[subject.name])
 
 

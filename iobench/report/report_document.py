@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import ProfileError
 from iobench.report import lines, script_lines, units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Command, Document, Drawing, Section, Sentence
-from iobench.report.job_report import make_job
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
     bytes_section,
@@ -23,16 +22,15 @@ from iobench.report.loading_sections import (
 )
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
-from iobench.report.script_sections import job_section, loaders_section, processes_section
-from iobench.report.subject_sections import job_sections, run_sections
+from iobench.report.script_sections import loaders_section, processes_section
+from iobench.report.subject_sections import job_figures, job_sections, run_sections
 from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from iobench.analysis.figures import Exposure
-    from iobench.analysis.rank_figures import JobExposure
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload
@@ -61,7 +59,7 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     reports = make_reports(runs) if reports is None else reports
     if not reports:
         raise ProfileError("no run to report: expected at least one with spans")
-    job = make_job(reports)
+    job = job_figures(reports)
     shown = _shown(reports, job)
     parts = tuple(
         Document(
@@ -74,12 +72,12 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     )
     lead = _lead(runs, reports, job, reports[shown[0]])
     if not lead:
-        parts = tuple(replace(each, title=_title(reports, job)) for each in parts)
-        return replace(parts[0], figures=lambda: reports_to_json(reports))
-    return Document(_title(reports, job), lead, parts, figures=lambda: reports_to_json(reports))
+        parts = tuple(replace(each, title=_title(reports)) for each in parts)
+        return replace(parts[0], figures=lambda: reports_to_json(reports, job))
+    return Document(_title(reports), lead, parts, figures=lambda: reports_to_json(reports, job))
 
 
-def _shown(reports: Sequence[RunReport], job: JobExposure | None) -> list[int]:
+def _shown(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> list[int]:
     """Return the places of the reports that have a part of their own, in the order of the parts."""
     places = range(len(reports))
     if job is None:
@@ -88,9 +86,9 @@ def _shown(reports: Sequence[RunReport], job: JobExposure | None) -> list[int]:
     return longest[:MOST_RUNS]
 
 
-def _title(reports: Sequence[RunReport], job: JobExposure | None) -> str:
+def _title(reports: Sequence[RunReport]) -> str:
     if reports[0].facts.is_script:
-        return script_lines.script_title(reports, job)
+        return script_lines.script_title(reports)
     return lines.title_line(reports)
 
 
@@ -105,19 +103,19 @@ def _rank_name(report: RunReport, place: int) -> str:
 def _lead(
     runs: Sequence[Run],
     reports: Sequence[RunReport],
-    job: JobExposure | None,
+    job: Mapping[str, Any] | None,
     slowest: RunReport,
 ) -> tuple[Section, ...]:
     """Return what is said of several runs together; nothing of a single one."""
     if job is not None:
-        told = job_section(job, reports)
-        if len(reports) > MOST_RUNS:
+        told = job_sections(job)
+        if told and len(reports) > MOST_RUNS:
             note = Sentence(
                 f"A page has a part for each of the {MOST_RUNS} ranks that wait longest; "
                 f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
             )
-            told = replace(told, blocks=(*told.blocks, note))
-        return told, *job_sections(reports), *next_section([slowest])
+            told = (replace(told[0], blocks=(*told[0].blocks, note)), *told[1:])
+        return *told, *next_section([slowest])
     if len(reports) == 1:
         return ()
     found = (comparison_section(reports), published_section(runs))
@@ -136,7 +134,7 @@ def _run_sections(
     runs: Sequence[Run],
     n_parts: int,
     *,
-    job: JobExposure | None,
+    job: Mapping[str, Any] | None,
 ) -> tuple[Section, ...]:
     """Return what is said of one run; what a job's section tells, its energy, is not repeated."""
     exposure, facts = report.exposure, report.facts

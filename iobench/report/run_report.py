@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
-    from iobench.analysis.rank_steps import RankSteps
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process
     from iobench.profiles.run_facts import RunFacts
@@ -56,12 +55,8 @@ class RunReport:
         What each process did; only where nobody waited, and there is no exposure to show.
     device : mapping or None
         What the devices waited for, as `DeviceExposure.to_dict` has it.
-    steps : RankSteps or None
-        What the comparison with other ranks needs.
-    job : tuple of ProcessFacts
-        What the processes of all ranks told of themselves.
-    config : mapping
-        Of the run.
+    job_size : int
+        Training processes of its job, 1 where it is none.
     epochs : tuple of EpochFigures
         Epoch by epoch; empty for one of many ranks.
     way : MeasuredWay or None
@@ -69,6 +64,8 @@ class RunReport:
     figures : mapping of str to dataclass
         The answer to each question asked of a run (`iobench.subjects.contract`), by its name; None
         where there is nothing to say.
+    for_job : mapping of str to dataclass
+        The same for questions asked of a job alone.
     """
 
     run: str | None
@@ -81,11 +78,10 @@ class RunReport:
     told: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
     processes: tuple[ProcessWork, ...] = ()
     device: Mapping[str, Any] | None = None
-    steps: RankSteps | None = field(default=None, metadata=HIDDEN)
-    job: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
-    config: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
+    job_size: int = field(default=1, metadata=HIDDEN)
     way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
+    for_job: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
     epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
 
     @property
@@ -143,7 +139,7 @@ def _slim(report: RunReport) -> RunReport:
 
 def _report(found: RankRun, *, slim: bool) -> RunReport:
     measured, profile = found.exposure, found.whole
-    facts = found.about
+    facts, subjects = found.about, installed_subjects()
     device = device_exposure(profile, measured.rank)
     runs = () if slim else recorded_runs(found, max_batches=JUDGED_BATCHES)
     return RunReport(
@@ -158,11 +154,10 @@ def _report(found: RankRun, *, slim: bool) -> RunReport:
         if measured.has_consumer
         else process_work(profile, rank=None if found.is_alone else found.rank),
         device=None if device is None else device.to_dict(),
-        steps=found.steps if facts.is_script else None,
-        job=profile.facts,
-        config=profile.config,
+        job_size=found.job_size,
         way=measured_way(found, runs),
-        figures={each.name: found.once(each.figures) for each in installed_subjects()},
+        figures={each.name: found.once(each.figures) for each in subjects if not each.of_job},
+        for_job={each.name: found.once(each.figures) for each in subjects if each.of_job},
         epochs=() if slim else tuple(epoch_figures(found)),
     )
 

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 from iobench.report.operator_shares import operator_lines
-from iobench.report.sentences import kept_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.figures import Exposure, LoaderExposure
-    from iobench.analysis.rank_figures import JobExposure
     from iobench.report.run_report import RunReport
 
 __all__ = [
-    "job_lines",
     "measured_compute_line",
-    "missing_rank_lines",
     "script_lines",
     "script_title",
     "unseen",
@@ -27,7 +23,7 @@ __all__ = [
 MOST_LISTED: Final = 8
 
 
-def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -> str:
+def script_title(reports: Sequence[RunReport]) -> str:
     """Return the script's command, its loaders, and how much of it was recorded."""
     first = max(reports, key=lambda report: report.exposure.whole.n_batches)
     loaders = first.exposure.loaders
@@ -41,8 +37,9 @@ def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -
     if not any(report.exposure.has_consumer for report in reports):
         return f"{first.facts.command or 'unnamed script'}: no loader"
     what = _loader(loaders[0]) if len(loaders) == 1 else f"{units.count(len(loaders))} loaders"
-    ranks = f"{units.count(job.world_size)} training processes, " if job is not None else ""
-    started = f" ({first.facts.launcher})" if job is not None and first.facts.launcher else ""
+    is_job = first.job_size > 1
+    ranks = f"{units.count(first.job_size)} training processes, " if is_job else ""
+    started = f" ({first.facts.launcher})" if is_job and first.facts.launcher else ""
     in_all = " in all" if len(reports) > 1 else ""
     return (
         f"{first.facts.command or 'unnamed script'}: {ranks}{what}, {batches} batches"
@@ -158,45 +155,3 @@ def _device(report: RunReport) -> str:
         f"{units.duration(device['exposed_ns'])}; {units.duration(device['covered_ns'])} of the "
         f"{units.duration(device['host_wait_ns'])} that the loop waited lay under queued work."
     )
-
-
-def job_lines(job: JobExposure, reports: Sequence[RunReport]) -> list[str]:
-    """Return what the job waited for, first of all; then how that was found."""
-    n_batches = sum(report.exposure.whole.n_batches for report in reports)
-    n_folded = sum(report.exposure.n_folded for report in reports)
-    lines = []
-    if job.n_steps:
-        share = units.fraction(job.wait_ns / job.wall_ns) if job.wall_ns else units.UNKNOWN
-        kept = f"In {kept_words(n_batches, n_folded)}, the" if n_folded else "The"
-        lines.append(
-            f"{kept} job waits {share} of its time for the last rank of each step "
-            f"({units.duration(job.wait_ns)} of {units.duration(job.wall_ns)}, "
-            f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
-            "other ranks had their batch."
-        )
-    if job.imbalance is not None:
-        lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
-    peers = [each.peer_input_wait_ns for each in job.ranks if each.peer_input_wait_ns is not None]
-    if peers:
-        comm = sum(each.comm_ns or 0 for each in job.ranks)
-        lines.append(
-            f"Collective operations of all ranks: {units.duration(comm)}, and "
-            f"{units.duration(sum(peers))} in them waiting for another rank's input."
-        )
-    if job.n_single_steps:
-        lines.append(f"{units.count(job.n_single_steps)} steps of one rank alone are left out.")
-    if job.clock_uncertainty_ns is not None:
-        lines.append(
-            f"Times of {units.count(len(job.hosts))} machines are set by their wall clocks; if "
-            f"those agree, to within {units.duration(job.clock_uncertainty_ns)}. In "
-            f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than that."
-        )
-    return lines
-
-
-def missing_rank_lines(job: JobExposure) -> list[str]:
-    """Return a line for each rank that is missing, or did not end as it should."""
-    return [
-        f"Rank {each.rank}{f' on {each.host}' if each.host else ''}: {each.what}."
-        for each in job.missing
-    ]

@@ -1,21 +1,19 @@
-"""The sections that only scripts and jobs of several training processes have."""
+"""The sections that only scripts have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.report import script_lines, units
+from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
     Bytes,
     Column,
     Count,
     Duration,
-    HeatMap,
     Section,
     Share,
     Table,
-    sentences,
 )
 
 if TYPE_CHECKING:
@@ -23,84 +21,11 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure, LoaderExposure
     from iobench.analysis.processes import ProcessWork
-    from iobench.analysis.rank_figures import JobExposure, RankExposure
     from iobench.report.document import Cell
-    from iobench.report.run_report import RunReport
 
-__all__ = ["job_section", "loaders_section", "processes_section"]
+__all__ = ["loaders_section", "processes_section"]
 
-MOST_RANKS: Final = 16
-MOST_HEAT_RANKS: Final = 256
 MOST_LOADERS: Final = 16
-
-
-def job_section(job: JobExposure, reports: Sequence[RunReport]) -> Section:
-    """Return what a job waited for, rank by rank."""
-    return Section(
-        "job",
-        "All training processes",
-        (
-            *sentences(script_lines.job_lines(job, reports)),
-            *sentences(script_lines.missing_rank_lines(job), "caution"),
-            *_heat_map(job),
-            *_rank_table(job),
-        ),
-    )
-
-
-def _rank_table(job: JobExposure) -> tuple[Table, ...]:
-    """Return the ranks that wait longest, and how many more there are."""
-    shown = _slowest(job, MOST_RANKS)
-    if not shown:
-        return ()
-    some = any(each.comm_ns is not None for each in job.ranks)
-    rest = f", the {len(shown)} that wait longest of {len(job.ranks)}"
-    comm = (Column("comm", "time"), Column("peer input wait", "time")) if some else ()
-    return (
-        Table(
-            f"Ranks{rest if len(job.ranks) > len(shown) else ''}",
-            (
-                *(Column("rank"), Column("host"), Column("batches"), Column("wait", "time")),
-                *(Column("exposed"), Column("last in steps"), Column("alone", "time"), *comm),
-            ),
-            tuple(
-                (
-                    str(each.rank),
-                    each.host or units.UNKNOWN,
-                    Count(each.n_batches),
-                    Duration(each.wait_ns),
-                    _share(each.wait_ns, each.wall_ns),
-                    Count(each.n_last),
-                    Duration(each.exposed_ns),
-                    *((Duration(each.comm_ns), Duration(each.peer_input_wait_ns)) if some else ()),
-                )
-                for each in shown
-            ),
-        ),
-    )
-
-
-def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:
-    """Return rank by time: how much of each bin was waited."""
-    if not job.wall_ns or not job.bin_ns or not job.ranks:
-        return ()
-    place = {each.rank: index for index, each in enumerate(job.ranks)}
-    shown = sorted(each.rank for each in _slowest(job, MOST_HEAT_RANKS))
-    return (
-        HeatMap(
-            "Waiting by rank and time, from blank (not at all) to full (all of it); a column is "
-            f"{units.duration(job.bin_ns)} of {units.duration(job.wall_ns)}",
-            tuple(map(str, shown)),
-            tuple(
-                tuple(value / job.bin_ns for value in job.matrix_ns[place[rank]]) for rank in shown
-            ),
-            job.bin_ns,
-        ),
-    )
-
-
-def _slowest(job: JobExposure, most: int) -> list[RankExposure]:
-    return sorted(job.ranks, key=lambda each: (-each.wait_ns, each.rank))[:most]
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:

@@ -5,38 +5,57 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.registry import installed_subjects
+from iobench.report.json_walk import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.report.document import Section
     from iobench.report.run_report import RunReport
+    from iobench.subjects.contract import Subject
 
-__all__ = ["job_figures", "job_sections", "run_sections"]
+__all__ = ["job_figures", "job_sections", "job_to_plain", "run_sections"]
 
 
 def run_sections(report: RunReport, *, in_job: bool = False) -> tuple[Section, ...]:
     """Return the sections of a run; what its job is told of as a whole is not told again of it."""
-    asked = [each for each in installed_subjects() if not (in_job and each.together)]
-    told = [(each, report.figures.get(each.name)) for each in asked]
-    found = (each.section(figures) for each, figures in told if figures is not None)
-    return tuple(section for section in found if section is not None)
+    asked = [
+        each for each in installed_subjects() if not (each.of_job or (in_job and each.together))
+    ]
+    return _sections(asked, report.figures)
 
 
-def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any]:
-    """Return the figures of all training processes together, of subjects that have such."""
+def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
+    """Return the figures of all training processes of a job together; None of other runs."""
+    if reports[0].job_size < 2 or len({report.run for report in reports}) > 1:
+        return None
     found = {}
     for each in installed_subjects():
-        told = [report.figures.get(each.name) for report in reports]
+        told = [(r.for_job if each.of_job else r.figures).get(each.name) for r in reports]
         known = [figures for figures in told if figures is not None]
         if each.together is not None:
             found[each.name] = each.together(known) if known else None
     return found
 
 
-def job_sections(reports: Sequence[RunReport]) -> tuple[Section, ...]:
+def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
     """Return the sections of a job of several training processes."""
-    figures = job_figures(reports)
-    told = [(each, figures.get(each.name)) for each in installed_subjects()]
+    return _sections(installed_subjects(), figures)
+
+
+def job_to_plain(figures: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the figures of a job for JSON; None of runs that are none."""
+    if figures is None:
+        return None
+    found: dict[str, Any] = {}
+    for each in installed_subjects():
+        if each.name in figures:
+            plain = to_plain(figures[each.name])
+            found |= (plain or {}) if each.of_job else {each.name: plain}
+    return found
+
+
+def _sections(asked: Sequence[Subject[Any]], figures: Mapping[str, Any]) -> tuple[Section, ...]:
+    told = [(each, figures.get(each.name)) for each in asked]
     found = (each.section(known) for each, known in told if known is not None)
     return tuple(section for section in found if section is not None)

@@ -38,6 +38,9 @@ class Subject(Generic[F]):
     together : callable, optional
         From the figures of all training processes of a job to those of the job, as energy adds up.
         The job's section then stands in place of one for each process.
+    of_job : bool
+        Whether it is asked of a job alone: figures of one training process are what ``together``
+        compares, and stand nowhere; what that returns stands in JSON's ``job`` itself.
     """
 
     name: str
@@ -45,3 +48,4 @@ class Subject(Generic[F]):
     figures: Callable[[RankRun], F | None]
     section: Callable[[F], Section | None]
     together: Callable[[Sequence[F]], F | None] | None = None
+    of_job: bool = False

@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
-from iobench.analysis.ranks import compare_ranks, missing_ranks
 from iobench.analysis.run import Run
 from iobench.profiles.contents import Profile
-from iobench.profiles.run_facts import RunFacts
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-
-SETTINGS = {"kind": "script"}
+from iobench.subjects.job.ranks import compare_ranks, missing_ranks
+from iobench.subjects.job.steps import rank_steps
 
 
 def job(waits, *, compute=10, comm=False, hosts=None):
@@ -42,7 +40,8 @@ def job(waits, *, compute=10, comm=False, hosts=None):
 
 
 def compared(profiles, **more):
-    steps = [Run(profile).of_rank(profile.ranks[0]).steps for profile in profiles]
+    runs = [Run(profile).of_rank(profile.ranks[0]) for profile in profiles]
+    steps = [rank_steps(each.profile, each.loop, each.deliveries) for each in runs]
     return compare_ranks(steps, world_size=len(profiles), **more)
 
 
@@ -196,10 +195,7 @@ def told(rank, ended):
 
 def test_missing_ranks_are_named():
     facts = [told(0, "closed"), told(1, "RuntimeError"), told(2, None), told(3, None)]
-    size, missing = missing_ranks(
-        facts, (0, 1, 2), about=RunFacts.from_config(SETTINGS), unclosed={2: "h2"}
-    )
-    assert size == 5
+    missing = missing_ranks(facts, (0, 1, 2), world_size=5, unclosed={2: "h2"})
     assert [(each.rank, each.host, each.what) for each in missing] == [
         (1, "h1", "ended with RuntimeError"),
         (2, "h2", "killed, or still at work"),

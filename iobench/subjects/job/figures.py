@@ -109,6 +109,8 @@ class JobExposure:
         By rank (as in ``ranks``) and time: the wait in each bin.
     step_wait_ns, step_exposed_ns, step_last : ndarray of int64, shape (n_steps,)
         By step, in order of time: the last rank's wait, ``E_job``, and which rank it was.
+    n_folded : int
+        Batches before all others, of which there are sums only.
     """
 
     world_size: int
@@ -128,6 +130,7 @@ class JobExposure:
     step_wait_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     step_last: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
+    n_folded: int = field(default=0, metadata=HIDDEN)
 
     @figure
     def wait_fraction(self) -> float | None:

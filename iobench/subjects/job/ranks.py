@@ -3,25 +3,78 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
 from iobench.analysis.time_intervals import union
+from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
+from iobench.subjects.job.steps import rank_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.analysis.rank_steps import RankSteps, Stream
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
+    from iobench.subjects.job.steps import RankSteps, Stream
 
-__all__ = ["compare_ranks", "missing_ranks"]
+__all__ = ["RankOfJob", "compare_ranks", "job_of_ranks", "missing_ranks", "rank_of_job"]
 
 Integers = NDArray[np.int64]
 N_BINS: Final = 48
+
+
+@dataclass(frozen=True, slots=True)
+class RankOfJob:
+    """What the comparison of the ranks of a job needs of one of them.
+
+    Parameters
+    ----------
+    steps : RankSteps
+    world_size : int
+        Training processes the job had.
+    told : tuple of ProcessFacts
+        What the processes of all ranks told of themselves.
+    is_unclosed : bool
+        Whether the training process did not end its span file itself: killed, or still at work.
+    n_folded : int
+        Batches before all others, of which there are sums only.
+    """
+
+    steps: RankSteps
+    world_size: int
+    told: tuple[ProcessFacts, ...]
+    is_unclosed: bool
+    n_folded: int
+
+
+def rank_of_job(run: RankRun) -> RankOfJob | None:
+    """Return what a job's comparison needs of a rank; None where there is no job."""
+    if run.job_size < 2:
+        return None
+    return RankOfJob(
+        steps=rank_steps(run.profile, run.loop, run.deliveries),
+        world_size=run.job_size,
+        told=run.whole.facts,
+        is_unclosed=any(not each.closed and each.role == "consumer" for each in run.processes),
+        n_folded=run.exposure.n_folded,
+    )
+
+
+def job_of_ranks(ranks: Sequence[RankOfJob]) -> JobExposure:
+    """Return what a job waited for."""
+    missing = missing_ranks(
+        ranks[0].told,
+        [each.steps.rank for each in ranks],
+        world_size=ranks[0].world_size,
+        unclosed={each.steps.rank: each.steps.host for each in ranks if each.is_unclosed},
+    )
+    found = compare_ranks(
+        [each.steps for each in ranks], world_size=ranks[0].world_size, missing=missing
+    )
+    return replace(found, n_folded=sum(each.n_folded for each in ranks))
 
 
 def compare_ranks(
@@ -217,10 +270,10 @@ def missing_ranks(
     facts: Sequence[ProcessFacts],
     ranks: Sequence[int],
     *,
-    about: RunFacts,
+    world_size: int,
     unclosed: Mapping[int, str],
-) -> tuple[int, tuple[MissingRank, ...]]:
-    """Return the size of the job, and who of it is missing or did not end as it should.
+) -> tuple[MissingRank, ...]:
+    """Return who of a job is missing or did not end as it should.
 
     Parameters
     ----------
@@ -228,15 +281,12 @@ def missing_ranks(
         What its processes told.
     ranks : sequence of int
         Those that left spans.
-    about : RunFacts
-        Of the run.
+    world_size : int
+        Training processes the job had.
     unclosed : dict of int to str
         Ranks whose span file was not closed, with their hosts.
     """
     told = {each.rank: each for each in facts if each.role == "consumer"}
-    world_size = max(
-        [about.world_size or 1, *(rank + 1 for rank in ranks)] + [each.world_size for each in facts]
-    )
     found = []
     for rank in range(world_size):
         own = told.get(rank)
@@ -249,4 +299,4 @@ def missing_ranks(
             found.append(MissingRank(rank, host, "left no spans"))
         elif rank in unclosed:
             found.append(MissingRank(rank, host, "killed, or still at work"))
-    return world_size, tuple(found)
+    return tuple(found)

@@ -1,0 +1,155 @@
+"""What a job waited for, as people read it: rank by rank, and by rank and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Count,
+    Duration,
+    HeatMap,
+    Section,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.sentences import kept_words
+from iobench.subjects.contract import Subject
+from iobench.subjects.job.ranks import job_of_ranks, rank_of_job
+
+if TYPE_CHECKING:
+    from iobench.report.document import Cell
+    from iobench.subjects.job.figures import JobExposure, RankExposure
+
+__all__ = ["SUBJECT", "job_section"]
+
+MOST_RANKS: Final = 16
+MOST_HEAT_RANKS: Final = 256
+
+
+def job_section(job: JobExposure) -> Section:
+    """Return what a job waited for, rank by rank."""
+    return Section(
+        "job",
+        "All training processes",
+        (
+            *sentences(_lines(job)),
+            *sentences(_missing(job), "caution"),
+            *_heat_map(job),
+            *_rank_table(job),
+        ),
+    )
+
+
+def _lines(job: JobExposure) -> list[str]:
+    """Return what the job waited for, first of all; then how that was found."""
+    n_batches, n_folded = sum(each.n_batches for each in job.ranks), job.n_folded
+    lines = []
+    if job.n_steps:
+        share = units.fraction(job.wait_ns / job.wall_ns) if job.wall_ns else units.UNKNOWN
+        kept = f"In {kept_words(n_batches, n_folded)}, the" if n_folded else "The"
+        lines.append(
+            f"{kept} job waits {share} of its time for the last rank of each step "
+            f"({units.duration(job.wait_ns)} of {units.duration(job.wall_ns)}, "
+            f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
+            "other ranks had their batch."
+        )
+    if job.imbalance is not None:
+        lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
+    peers = [each.peer_input_wait_ns for each in job.ranks if each.peer_input_wait_ns is not None]
+    if peers:
+        comm = sum(each.comm_ns or 0 for each in job.ranks)
+        lines.append(
+            f"Collective operations of all ranks: {units.duration(comm)}, and "
+            f"{units.duration(sum(peers))} in them waiting for another rank's input."
+        )
+    if job.n_single_steps:
+        lines.append(f"{units.count(job.n_single_steps)} steps of one rank alone are left out.")
+    if job.clock_uncertainty_ns is not None:
+        lines.append(
+            f"Times of {units.count(len(job.hosts))} machines are set by their wall clocks; if "
+            f"those agree, to within {units.duration(job.clock_uncertainty_ns)}. In "
+            f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than that."
+        )
+    return lines
+
+
+def _missing(job: JobExposure) -> list[str]:
+    """Return a line for each rank that is missing, or did not end as it should."""
+    return [
+        f"Rank {each.rank}{f' on {each.host}' if each.host else ''}: {each.what}."
+        for each in job.missing
+    ]
+
+
+def _rank_table(job: JobExposure) -> tuple[Table, ...]:
+    """Return the ranks that wait longest, and how many more there are."""
+    shown = _slowest(job, MOST_RANKS)
+    if not shown:
+        return ()
+    some = any(each.comm_ns is not None for each in job.ranks)
+    rest = f", the {len(shown)} that wait longest of {len(job.ranks)}"
+    comm = (Column("comm", "time"), Column("peer input wait", "time")) if some else ()
+    return (
+        Table(
+            f"Ranks{rest if len(job.ranks) > len(shown) else ''}",
+            (
+                *(Column("rank"), Column("host"), Column("batches"), Column("wait", "time")),
+                *(Column("exposed"), Column("last in steps"), Column("alone", "time"), *comm),
+            ),
+            tuple(
+                (
+                    str(each.rank),
+                    each.host or units.UNKNOWN,
+                    Count(each.n_batches),
+                    Duration(each.wait_ns),
+                    _share(each.wait_ns, each.wall_ns),
+                    Count(each.n_last),
+                    Duration(each.exposed_ns),
+                    *((Duration(each.comm_ns), Duration(each.peer_input_wait_ns)) if some else ()),
+                )
+                for each in shown
+            ),
+        ),
+    )
+
+
+def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:
+    """Return rank by time: how much of each bin was waited."""
+    if not job.wall_ns or not job.bin_ns or not job.ranks:
+        return ()
+    place = {each.rank: index for index, each in enumerate(job.ranks)}
+    shown = sorted(each.rank for each in _slowest(job, MOST_HEAT_RANKS))
+    return (
+        HeatMap(
+            "Waiting by rank and time, from blank (not at all) to full (all of it); a column is "
+            f"{units.duration(job.bin_ns)} of {units.duration(job.wall_ns)}",
+            tuple(map(str, shown)),
+            tuple(
+                tuple(value / job.bin_ns for value in job.matrix_ns[place[rank]]) for rank in shown
+            ),
+            job.bin_ns,
+        ),
+    )
+
+
+def _slowest(job: JobExposure, most: int) -> list[RankExposure]:
+    return sorted(job.ranks, key=lambda each: (-each.wait_ns, each.rank))[:most]
+
+
+def _share(part_ns: int, whole_ns: int) -> Cell:
+    return Share(part_ns / whole_ns) if whole_ns else NOT_APPLICABLE
+
+
+SUBJECT: Final[Subject[Any]] = Subject(
+    name="job",
+    order=50,
+    figures=rank_of_job,
+    section=job_section,
+    together=job_of_ranks,
+    of_job=True,
+)
+"""What a job waited for, as the entry point names it."""
