@@ -45,9 +45,6 @@ class Attribution:
         time, other work as that of the delivery of its own batch; work on batches never
         delivered, on no path, counts nowhere. So for any set of deliveries
         ``0 <= exposed <= busy``, and disjoint sets add up.
-    compute_stage, compute_ns, compute_delivery : ndarray of int64
-        Pieces of what the training loop did itself: stage, length, and in whose share of the
-        wall time it began (-1 outside rounds).
     ready_ns : ndarray of int64, shape (n_deliveries,)
         When the loading processes had the batch ready, -1 where they did not or nobody knows.
     worker_start : ndarray of bool, shape (n_deliveries,)
@@ -57,9 +54,6 @@ class Attribution:
     """
 
     ledger: Ledger
-    compute_stage: Integers
-    compute_ns: Integers
-    compute_delivery: Integers
     ready_ns: Integers
     worker_start: NDArray[np.bool_]
     work: Callable[[], ChargedWork]
@@ -99,15 +93,11 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     pool.count()
     ledger.settle()
     compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
-    compute_stage = compute_stage[compute.span]
-    compute_delivery = deliveries.at(compute.start_ns)
-    np.add.at(ledger.compute_ns, (compute_delivery, compute_stage), compute.duration_ns)
-    np.add.at(ledger.n_computed, (compute_delivery, compute_stage), 1)
+    place = deliveries.at(compute.start_ns), compute_stage[compute.span]
+    np.add.at(ledger.compute_ns, place, compute.duration_ns)
+    np.add.at(ledger.n_computed, place, 1)
     return Attribution(
         ledger=ledger,
-        compute_stage=compute_stage,
-        compute_ns=compute.duration_ns,
-        compute_delivery=compute_delivery,
         ready_ns=ready_ns,
         worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
         work=lambda: ChargedWork.joined(own.work(), pool.work()),

@@ -18,8 +18,6 @@ from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind, Trait, stage_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.analysis.run import RankRun
 
 __all__ = [
@@ -199,13 +197,18 @@ def _mean(parts: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 
 def _stretches(run: RankRun) -> Iterator[StepStretch]:
     """Yield the stretches of a run: rounds of the loader that trains, cut where it saved."""
-    deliveries, attribution = run.deliveries, run.attribution
-    names = attribution.stages.names
+    deliveries, ledger = run.deliveries, run.attribution.ledger
+    names = ledger.stages.names
     saves = np.array([_saves(name) for name in names], dtype=bool)
-    besides = _besides(run)
-    exposed, others = attribution.ledger.exposed_ns, np.where(saves, 0, besides)
-    compute_ns = deliveries.until_ns - deliveries.delivered_ns - besides.sum(axis=1)
-    saved = attribution.compute_delivery[saves[attribution.compute_stage]]
+    saved = np.flatnonzero(ledger.n_computed[:-1, saves].any(axis=1))
+    left_ns = deliveries.until_ns - deliveries.delivered_ns
+    besides = [Trait.NO_COMPUTE in kind.traits for kind in ledger.stages.kinds]
+    besides_ns = np.where(besides, ledger.compute_ns[:-1], 0)
+    # No more than there is between two waits: what goes on over the next one is the longest.
+    too_long_ns = np.maximum(besides_ns.sum(axis=1) - left_ns, 0)
+    besides_ns[np.arange(len(besides_ns)), besides_ns.argmax(axis=1)] -= too_long_ns
+    compute_ns = left_ns - besides_ns.sum(axis=1)
+    exposed_ns, others_ns = ledger.exposed_ns, np.where(saves, 0, besides_ns)
     main = deliveries.of_main
     is_step = main & (deliveries.batch >= 0)
     is_over = main & (deliveries.ends_round | deliveries.failed)
@@ -221,7 +224,7 @@ def _stretches(run: RankRun) -> Iterator[StepStretch]:
             later = rows[(is_step | is_over)[rows] & (rows > steps[0])]
             counted = rows[rows >= later[0]] if len(later) else rows[:0]
             over = is_over[counted]
-            of_stages = exposed[counted].sum(axis=0) + others[rows].sum(axis=0)
+            of_stages = exposed_ns[counted].sum(axis=0) + others_ns[rows].sum(axis=0)
             missing = dict(zip(names, of_stages.tolist(), strict=True))
             before_ns = int(deliveries.asked_ns[rows[0]] - deliveries.from_ns[rows[0]])
             after_ns = int(compute_ns[counted][over].sum())
@@ -240,25 +243,3 @@ def _stretches(run: RankRun) -> Iterator[StepStretch]:
 def _saves(stage: str) -> bool:
     """Tell whether it is a checkpoint of the training: in no time of a stretch, and its end."""
     return stage.partition(":")[0] == Kind.CHECKPOINT.spelled and stage != NOT_SAVING
-
-
-def _besides(run: RankRun) -> NDArray[np.int64]:
-    """Return what the loop did after each delivery that is no compute, by stage."""
-    deliveries, attribution = run.deliveries, run.attribution
-    found = np.zeros((len(deliveries), len(attribution.stages)), dtype=np.int64)
-    besides = np.array([Trait.NO_COMPUTE in kind.traits for kind in attribution.stages.kinds], bool)
-    chosen = besides[attribution.compute_stage] & (attribution.compute_delivery >= 0)
-    row, stage, ns = (
-        each[chosen]
-        for each in (
-            attribution.compute_delivery,
-            attribution.compute_stage,
-            attribution.compute_ns,
-        )
-    )
-    # No more than there is between two waits.
-    before = np.cumsum(ns) - ns
-    before -= before[np.searchsorted(row, row)]
-    left = (deliveries.until_ns - deliveries.delivered_ns)[row] - before
-    np.add.at(found, (row, stage), np.clip(left, 0, ns))
-    return found
