@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from iobench.cli.command import IobenchCommand
-from iobench.cli.documents import print_document
+from iobench.cli.documents import print_answer, print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,24 +194,18 @@ def _of_run(
 
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
+    from iobench.report.document import sentences
     from iobench.subjects.check.section import kept_lines
     from iobench.trials.gating import keep_counts
 
     kept = keep_counts(run, counts)
-    if json:
-        import json as json_text
-
-        figures = {
-            name: {"exact": dict(each.exact), "at_most": dict(each.at_most)}
-            for name, each in kept.items()
-        }
-        typer.echo(json_text.dumps({"file": str(counts), "runs": figures}, indent=1))
-        return
-    from iobench.cli.screen import say
-
-    for line in kept_lines(kept):
-        say(line)
-    say(f"Written to {counts}; commit it.")
+    figures = {name: {"exact": each.exact, "at_most": each.at_most} for name, each in kept.items()}
+    print_answer(
+        f"Written to {counts}; commit it",
+        *sentences(kept_lines(kept)),
+        figures={"file": str(counts), "runs": figures},
+        json=json,
+    )
 
 
 def _paired(

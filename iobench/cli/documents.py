@@ -38,7 +38,7 @@ def print_document(document: Document, renderer: str = "", *, file: TextIO | Non
 
 def print_answer(
     title: str,
-    *sections: Section | Block,
+    *told: Section | Block,
     figures: Mapping[str, Any],
     json: bool,
 ) -> None:
@@ -47,8 +47,8 @@ def print_answer(
     Parameters
     ----------
     title : str
-    *sections : Section or Block
-        Blocks stand in a section without a title.
+    *told : Section or Block
+        Blocks stand first, in a section without a title.
     figures : mapping
         The same for machines.
     json : bool
@@ -57,10 +57,9 @@ def print_answer(
     from iobench.report.document import Document, Section
     from iobench.report.json_walk import to_plain
 
-    shown = tuple(
-        each if isinstance(each, Section) else Section(f"part-{place}", "", (each,))
-        for place, each in enumerate(sections)
-    )
+    blocks = tuple(each for each in told if not isinstance(each, Section))
+    sections = (each for each in told if isinstance(each, Section))
+    shown = (*([Section("answer", "", blocks)] if blocks else []), *sections)
     document = Document(title, shown, figures=lambda: to_plain(figures))
     print_document(document, "json" if json else "")
 

@@ -7,6 +7,7 @@ import sys
 import types
 
 import pytest
+from queue_device import QueueDevice
 
 import iobench
 from iobench.analysis.device import device_exposure
@@ -17,7 +18,7 @@ from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording, current_recording
 from iobench.recording.span_file import Flag
-from iobench.testing import FakeClock, QueueDevice
+from iobench.testing import FakeClock
 
 # The loop of the timer's guide and of the project's report, less its comments: BATCH and IO begin
 # before the loop and at the end of each step but the last one.

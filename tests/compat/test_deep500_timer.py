@@ -13,10 +13,11 @@ import types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from queue_device import QueueDevice
 
 from iobench.compat.deep500 import timer
 from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes
-from iobench.testing import FakeClock, QueueDevice
+from iobench.testing import FakeClock
 
 KEYS = tuple(key for key in timer.TimeType if key is not timer.TimeType.ALL)
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the training loop is PyTorch's")
 import torch
+from queue_device import QueueDevice
 
 import iobench
 from iobench.analysis.device import device_exposure
@@ -18,7 +19,7 @@ from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
-from iobench.testing import FakeClock, QueueDevice
+from iobench.testing import FakeClock
 from iobench.torch import checkpoints
 from iobench.torch.cuda_clock import CudaClock
 from iobench.torch.device_time import DeviceTimer
