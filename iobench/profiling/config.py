@@ -41,7 +41,7 @@ class RunConfig(SourceRequest):
     formats : tuple of str
         ``source`` for the original files, else store formats; several are interleaved.
     pipelines : tuple of str
-        Of `iobench.datasets.PIPELINES`: which code loads the original files; several are
+        Which code loads the original files, from `iobench.datasets.PIPELINES`; several are
         interleaved. Stores are loaded by our own. Or `AUTO_PIPELINES`.
     framework : str
         ``native`` for the ring of reader threads, ``workers`` for our worker processes, ``torch``

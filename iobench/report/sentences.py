@@ -234,7 +234,7 @@ def long_waits_sentence(long: LongWaits) -> str:
         f"{name}: {units.count(long.n_waits)} of "
         f"{units.count(long.n_steps)} steps wait "
         f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
-        f"middle; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
+        f"median; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )
     if long.period_steps is not None:
         text += f"; one every {units.count(long.period_steps)} steps"

@@ -103,7 +103,7 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     ----------
     measured : RankRun
     name : str
-        Of `RunContents`.
+        What it is called among those of the same run directory; ``""`` of the only one.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def log_run(
     wandb : str, optional
         Project, or ``entity/project``.
     opened : sequence of Run, optional
-        Of `open_runs`, where it has been opened before.
+        The run as `open_runs` has opened it before.
     document : Document, optional
         From `report_document` of these runs, for the page.
     trace : Path, optional

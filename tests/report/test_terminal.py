@@ -177,7 +177,7 @@ def test_rare_long_waits_are_said(make: Make, show: Show, long_waits: LongWaits)
     report = make()
     report = replace(report, exposure=replace(report.exposure, long_waits=long_waits))
     assert (
-        "Rare long waits: 9 of 362 steps wait 160 s in all, 18.0 s each in the middle; waiting "
+        "Rare long waits: 9 of 362 steps wait 160 s in all, 18.0 s each in the median; waiting "
         "above the median is 71 % of the run; one every 40 steps; they fall together with a "
         "change of file (9 of 9), the first batch of an epoch (1 of 9)." in unwrapped(show(report))
     )
@@ -199,7 +199,7 @@ def test_workers_in_step_explain_uneven_waits(
     even = replace(long_waits, n_waits=96, n_steps=200, period_steps=2, coincidences=())
     in_step = replace(report.exposure, long_waits=replace(even, in_step=True))
     assert (
-        "Workers in step: 96 of 200 steps wait 160 s in all, 18.0 s each in the middle; waiting "
+        "Workers in step: 96 of 200 steps wait 160 s in all, 18.0 s each in the median; waiting "
         "above the median is 71 % of the run; one every 2 steps; the workers finish their batches "
         "together, so that one step waits for all and those after it hardly wait: go by the mean, "
         "not the median." in unwrapped(show(replace(report, exposure=in_step)))

@@ -108,7 +108,7 @@ def lanes_of(run: Run | RankRun, placement: Placement | None = None) -> tuple[La
     ----------
     run : Run or RankRun
     placement : Placement, optional
-        Of its trace; by default the lanes of storage are left out.
+        Where the calls of its trace lie; by default the lanes of storage are left out.
     """
     return tuple(_lanes(run, timeline_of(run, summed=False), placement))
 

@@ -149,7 +149,7 @@ class PairedGate(Gate):
     ----------
     command, reference : tuple of str
     paired : RoundRatio
-        Of ``command`` over ``reference``.
+        The time of ``command`` over that of ``reference``.
     command_s, reference_s : float
         Medians.
     margin : float

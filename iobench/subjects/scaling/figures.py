@@ -24,7 +24,7 @@ class Spread:
     Parameters
     ----------
     median, low, high : float
-        The middle one, the smallest and the largest.
+        The median, the smallest and the largest one.
     """
 
     median: float
