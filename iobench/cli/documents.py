@@ -57,9 +57,9 @@ def print_answer(
     from iobench.report.document import Document, Section
     from iobench.report.json_walk import to_plain
 
-    blocks = tuple(each for each in told if not isinstance(each, Section))
+    first = tuple(each for each in told if not isinstance(each, Section))
     sections = (each for each in told if isinstance(each, Section))
-    shown = (*([Section("answer", "", blocks)] if blocks else []), *sections)
+    shown = (*([Section("answer", "", first)] if first else []), *sections)
     document = Document(title, shown, figures=lambda: to_plain(figures))
     print_document(document, "json" if json else "")
 
