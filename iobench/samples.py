@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.errors import OptionError, SampleError
 
-__all__ = ["Packed", "Role", "Sample", "SampleSpec", "Variable", "Window"]
+__all__ = [
+    "Packed",
+    "Role",
+    "Sample",
+    "SampleSpec",
+    "SharedBytes",
+    "Variable",
+    "Window",
+    "handed_on_nbytes",
+]
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
@@ -346,3 +355,52 @@ class Window:
 
 def _offsets(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBytes:
+    """What was read for a sample that shares decoded chunks with others; a subclass has those.
+
+    Parameters
+    ----------
+    buffers : list of memoryview
+        Nothing of chunks that were decoded already, or that others read.
+    """
+
+    buffers: list[memoryview]
+
+
+OF_NO_BYTES: Final = frozenset({int, float, complex, bool, str, type(None)})
+
+
+def handed_on_nbytes(value: Any) -> int:
+    """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
+    items: Iterable[Any]
+    # What it mostly is comes first: asking what else it may be takes longer than all the rest.
+    kind = type(value)
+    if kind is np.ndarray:
+        return int(value.nbytes)
+    if kind in OF_NO_BYTES:
+        return -1
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value
+    elif isinstance(value, SharedBytes):
+        items = value.buffers
+    else:
+        items = (value,)  # nothing else is iterated: it may be lazy, or usable once
+    total = 0
+    for item in items:
+        if isinstance(item, (np.ndarray, np.generic, memoryview)):
+            total += item.nbytes
+        elif isinstance(item, (bytes, bytearray)):
+            total += len(item)
+        elif isinstance(item, (Mapping, list, tuple, SharedBytes)):  # of the items of a window
+            nested = handed_on_nbytes(item)
+            if nested < 0:
+                return -1
+            total += nested
+        else:
+            return -1
+    return total

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iobench.samples import handed_on_nbytes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,11 +56,5 @@ class HeldBytes:
 
 
 def nbytes_of(value: Any) -> int:
-    """Return the bytes of what a step returned, as far as it can be told: buffers and arrays."""
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return int(getattr(value, "nbytes", 0))
-    return sum(len(one) if type(one) is bytes else getattr(one, "nbytes", 0) for one in value)
+    """Return the bytes of what a step returned, of buffers or arrays; 0 where it is not told."""
+    return max(0, handed_on_nbytes(value))

@@ -149,24 +149,24 @@ class Maker:
 
     def _timed_make(self, numbers: Sequence[int]) -> tuple[float, list[Sample]]:
         watch = stopwatch()
-        values: list[Any] = self._where(numbers)
+        where = self._where(numbers)
+        given: tuple[list[Any], ...] = (where,)
         sizes = []
         for name, step in self._steps:
-            given = values
-            values, nbytes = self._apply(name, step, given)
-            sizes.append(nbytes if values[0] is not given[0] else 0)
-            del given
+            values, nbytes = self._apply(name, step, *given)
+            sizes.append(nbytes if values[0] is not given[0][0] else 0)
+            given = (values, where)
         samples = self._stored(numbers, values)
         sizes.append(len(samples) * self._nbytes if samples is not values else 0)
         self._held.learn(sizes, len(numbers))
         return watch(), samples
 
     def _apply(
-        self, name: str, step: Callable[[Any], Any], values: list[Any]
+        self, name: str, step: Callable[..., Any], *given: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """Return what a step makes of some values, and its bytes."""
+        """Return what a step makes of some values, one of each in turn, and its bytes."""
         with self._tally.timed(name):
-            made = [step(value) for value in values]
+            made = [step(*each) for each in zip(*given, strict=True)]
         nbytes = sum(map(nbytes_of, made))
         self._tally.add_nbytes(name, nbytes)
         return made, nbytes
@@ -238,10 +238,11 @@ class Maker:
         """Return the samples of one group, a few in each of several lists."""
         dataset, numbers = self._dataset, ahead.groups[number]
         assert isinstance(dataset, GroupedDataset)
+        where = self._where(numbers)
         raw = ahead.take(number)
         ahead.read(number + 1, n_read=2)
         with self._tally.timed("decode"):
-            arrays = dataset.decode_group(raw, self._run)
+            arrays = dataset.decode_group(raw, where, self._run)
         del raw
         ahead.read(number + 1, n_read=1)
         self._tally.add_nbytes("decode", sum(map(nbytes_of, arrays)))
@@ -249,7 +250,7 @@ class Maker:
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
 
         def finish(task: slice) -> list[Sample]:
-            made, _ = self._apply("preprocess", dataset.preprocess, arrays[task])
+            made, _ = self._apply("preprocess", dataset.preprocess, arrays[task], where[task])
             return self._stored(numbers[task], made)
 
         return deque(self._pool.map(finish, tasks))

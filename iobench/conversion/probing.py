@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
-from iobench.conversion.tiles import buffers_nbytes
 from iobench.datasets.contract import GroupedDataset, make_sample
 from iobench.datasets.memory import pages_used_again
 from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
+from iobench.samples import handed_on_nbytes
 from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.folders import free_nbytes, remove_leftovers, remove_tree
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
@@ -230,17 +230,14 @@ def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:
 def _nbytes_of_one(prepared: PreparedConversion, where: Where) -> tuple[int, int]:
     """Return the bytes read, and those of the decoded arrays, of one sample."""
     dataset, nbytes = prepared.dataset, prepared.index.spec.nbytes
-    raw: Any = dataset.read(where)
-    try:
-        read = buffers_nbytes(raw)
-    except (TypeError, ValueError):
+    raw = dataset.read(where)
+    read = handed_on_nbytes(raw)
+    if read < 0:
         return nbytes, nbytes  # an object of Python's own: what it read is not to be seen
     if "decode" in dataset.fused[1:]:
         return read, read
-    try:
-        return read, buffers_nbytes(dataset.decode(raw))
-    except (TypeError, ValueError):
-        return read, nbytes
+    decoded = handed_on_nbytes(dataset.decode(raw, where))
+    return read, nbytes if decoded < 0 else decoded
 
 
 def _files_nbytes(files: Sequence[Path]) -> int:

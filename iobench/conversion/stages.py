@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.contract import GroupedDataset, raw_buffers
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -65,7 +65,7 @@ class _EarlySamples:
         """Return the sample's bytes."""
         return self.inner.read(where)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are, little-endian."""
         return {name: _little_endian(array) for name, array in arrays.items()}
 
@@ -73,17 +73,17 @@ class _EarlySamples:
 class RawSamples(_EarlySamples):
     """A sample is the bytes its dataset reads for it, one after the other."""
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return all buffers as one array of bytes."""
-        return {"raw": np.concatenate([_as_bytes(piece) for piece in raw])}
+        return {"raw": np.concatenate([_as_bytes(piece) for piece in raw_buffers(raw)])}
 
 
 class DecodedSamples(_EarlySamples):
     """A sample is the arrays its dataset decodes, before preprocessing."""
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return the arrays these bytes hold."""
-        return self.inner.decode(raw)
+        return self.inner.decode(raw, where)
 
 
 class _DecodedGroups(DecodedSamples):
@@ -99,9 +99,9 @@ class _DecodedGroups(DecodedSamples):
         """Return what is stored of these samples."""
         return self.inner.read_group(where)
 
-    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each sample of the group."""
-        return self.inner.decode_group(raw, run)
+        return self.inner.decode_group(raw, where, run)
 
     def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
         """Return the bytes read and decoded for a group."""
@@ -123,8 +123,9 @@ def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, Samp
             f"--stage decoded: {dataset.name} does {'+'.join(dataset.fused)} in one, so there is "
             "nothing between them to keep; leave --stage out"
         )
-    raw: Any = dataset.read(index.where[0])
-    arrays = raw if "decode" in dataset.fused[1:] else dataset.decode(raw)
+    where = index.where[0]
+    raw = dataset.read(where)
+    arrays = raw if "decode" in dataset.fused[1:] else dataset.decode(raw, where)
     spec = SampleSpec(
         tuple(_variable(name, np.asarray(array), index.spec) for name, array in arrays.items())
     )
@@ -152,7 +153,7 @@ def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIn
     last = len(index) - 1
     looked_at = sorted({last * step // (N_LOOKED_AT - 1) for step in range(N_LOOKED_AT)})
     lengths = {
-        number: [_as_bytes(piece).size for piece in dataset.read(index.where[number])]
+        number: [_as_bytes(piece).size for piece in raw_buffers(dataset.read(index.where[number]))]
         for number in looked_at
     }
     first = lengths[looked_at[0]]

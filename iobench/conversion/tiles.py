@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.grouped import decode_apart
 from iobench.errors import OptionError
-from iobench.samples import SampleSpec
+from iobench.samples import SampleSpec, handed_on_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,15 +38,6 @@ class TileWhere(NamedTuple):
     item: int
     where: Where
     tile: int
-
-
-class _TileRaw(list[Any]):
-    """What was read for tiles, with which tiles of which samples they are."""
-
-    def __init__(self, content: Raw, tiles: Sequence[TileWhere]) -> None:
-        super().__init__(content if isinstance(content, list | tuple) else [content])
-        self.content = content
-        self.tiles = tiles
 
 
 def tile_starts(length: int, size: int) -> list[int]:
@@ -164,20 +155,16 @@ class TiledSamples:
     def read(self, where: TileWhere) -> Any:
         """Return what is read for the tile's sample; the tile itself where that is decoded."""
         raw = self.inner.read(where.where)
-        if self._reads_arrays:
-            return self._cut(raw, where.tile)  # type: ignore[arg-type]
-        return _TileRaw(raw, [where])
+        return self._cut(raw, where.tile) if self._reads_arrays else raw
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: TileWhere) -> Arrays:
         """Return the tile's arrays."""
-        if not isinstance(raw, _TileRaw):
-            raise TypeError("decode takes what read returned")
-        return self._cut(self.inner.decode(raw.content), raw.tiles[0].tile)
+        return self._cut(self.inner.decode(raw, where.where), where.tile)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: TileWhere) -> Sample:
         """Return the tile as a sample, its arrays contiguous."""
         tile = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-        return self.inner.preprocess(tile)
+        return self.inner.preprocess(tile, where.where)
 
     def groups(self, where: Sequence[TileWhere], *, memory_nbytes: int) -> list[int]:
         """Return how many consecutive tiles to make together: those of whole samples."""
@@ -195,24 +182,21 @@ class TiledSamples:
         """Return what is stored of the samples of these tiles, each once."""
         items = _distinct(where)
         if isinstance(self.inner, GroupedDataset):
-            return _TileRaw(self.inner.read_group(items), where)
-        return _TileRaw([self.inner.read(item) for item in items], where)
+            return self.inner.read_group(items)
+        return [self.inner.read(item) for item in items]
 
-    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[TileWhere], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each tile, in order."""
-        if not isinstance(raw, _TileRaw):
-            raise TypeError("decode_group takes what read_group returned")
         if isinstance(self.inner, GroupedDataset):
-            items = self.inner.decode_group(raw.content, run)
-        elif self._reads_arrays:
-            items = list(raw)
+            items = self.inner.decode_group(raw, _distinct(where), run)
         else:
-            items = self._decoded(raw, run)
+            decode = None if self._reads_arrays else self.inner.decode
+            items = decode_apart(raw, _distinct(where), run, decode)
         number, arrays, last = -1, [], None
-        for where in raw.tiles:
-            number += where.item != last
-            last = where.item
-            arrays.append(self._cut(items[number], where.tile))
+        for each in where:
+            number += each.item != last
+            last = each.item
+            arrays.append(self._cut(items[number], each.tile))
         return arrays
 
     def group_nbytes(self, where: Sequence[TileWhere]) -> tuple[int, int]:
@@ -225,15 +209,6 @@ class TiledSamples:
     @property
     def _reads_arrays(self) -> bool:
         return "decode" in self.fused[1:]
-
-    def _decoded(self, raws: Sequence[Raw], run: RunJobs) -> list[Arrays]:
-        made: list[Arrays] = [{}] * len(raws)
-
-        def job(number: int) -> None:
-            made[number] = self.inner.decode(raws[number])
-
-        run(functools.partial(job, number) for number in range(len(raws)))
-        return made
 
     def _cut(self, arrays: Arrays, tile: int) -> Arrays:
         starts = dict(zip(self.patch, self.tiles[tile], strict=True))
@@ -273,13 +248,6 @@ def tiled_samples(
             )
     item_nbytes = 0
     if not isinstance(dataset, GroupedDataset):
-        raw: Any = dataset.read(index.where[0])
-        item_nbytes = buffers_nbytes(raw)
+        item_nbytes = max(0, handed_on_nbytes(dataset.read(index.where[0])))
     tiled = TiledSamples(dataset, index.spec, patch, item_nbytes=item_nbytes)
     return tiled, tiled.index(index)
-
-
-def buffers_nbytes(raw: Any) -> int:
-    """Return the bytes of what ``read`` returned: buffers, or arrays by name."""
-    pieces = raw.values() if hasattr(raw, "values") else raw
-    return sum(int(np.asarray(piece).nbytes) for piece in pieces)

@@ -4,7 +4,7 @@ from iobench.datasets.baselines import MapStyle as MapStyle
 from iobench.datasets.baselines import Stream as Stream
 from iobench.datasets.baselines import StreamStage as StreamStage
 from iobench.datasets.baselines import UpstreamBaseline as UpstreamBaseline
-from iobench.datasets.cached import PartBytes as PartBytes
+from iobench.datasets.cached import StoredArrays as StoredArrays
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import Dataset as Dataset
 from iobench.datasets.contract import GroupedDataset as GroupedDataset
@@ -17,8 +17,10 @@ from iobench.datasets.contract import SampleIndex as SampleIndex
 from iobench.datasets.contract import SharedChunks as SharedChunks
 from iobench.datasets.contract import Synthesizer as Synthesizer
 from iobench.datasets.contract import Where as Where
+from iobench.datasets.contract import check_steps as check_steps
 from iobench.datasets.contract import make_sample as make_sample
 from iobench.datasets.contract import no_progress as no_progress
+from iobench.datasets.contract import raw_buffers as raw_buffers
 from iobench.datasets.contract import sample_steps as sample_steps
 from iobench.datasets.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.datasets.download import Downloads as Downloads

@@ -16,7 +16,6 @@ from iobench.datasets.anemoi_layout import (
     stored_dates,
     variable_names,
 )
-from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.datasets.decoded_chunks import DecodedChunks, widest_chunks
@@ -245,14 +244,12 @@ class AnemoiDataset:
         dates = np.array(where, dtype=np.int64)
         self._chunks.expect(np.zeros_like(dates), dates, follows=follows)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: int) -> Arrays:
         """Return all variables of the date, as stored."""
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
         (stored,) = raw.arrays()
         return {"data": stored.astype(stored.dtype.newbyteorder("="), copy=False)}
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: int) -> Sample:
         """Return the chosen variables, normalised if asked for."""
         values = arrays["data"]
         if self._columns is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.decoded_chunks import ChunkRow, count_decoded, count_used
+from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChunkedPart",
-    "PartBytes",
     "Place",
+    "StoredArrays",
     "join_chunks",
     "places_touched",
     "read_parts",
@@ -201,39 +202,20 @@ class ChunkedPart:
         return values
 
 
-class PartBytes(list[memoryview]):
-    """What was read for a sample: nothing of chunks that were kept, or that others read.
+@dataclass(frozen=True, slots=True)
+class StoredArrays(SharedBytes):
+    """What was read of the arrays of a sample.
 
     Parameters
     ----------
-    content : sequence of memoryview
-        The bytes.
-    sample : (int, int)
-        Number of the file, index along the sample dimension.
     decoders : sequence of callable
         Each returns one of the arrays that were asked for, as stored.
     is_absent : bool
         Whether a chunk was to be read that is not there.
-
-    Attributes
-    ----------
-    about : object
-        What whoever decodes it needs besides.
     """
 
-    def __init__(
-        self,
-        content: Sequence[memoryview],
-        sample: tuple[int, int],
-        decoders: Sequence[Callable[[], NDArray[Any]]],
-        *,
-        is_absent: bool = False,
-    ) -> None:
-        super().__init__(content)
-        self.sample = sample
-        self.is_absent = is_absent
-        self.about: Any = None
-        self.decoders = decoders
+    decoders: Sequence[Callable[[], NDArray[Any]]]
+    is_absent: bool = False
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return the arrays as stored, in the order in which they were asked for.
@@ -251,7 +233,7 @@ def read_parts(
     parts: Sequence[ChunkedPart],
     sample: tuple[int, int],
     read: Callable[[Sequence[tuple[ChunkedPart, Place]]], Sequence[memoryview | None]],
-) -> PartBytes:
+) -> StoredArrays:
     """Read what the parts of a sample need and no thread has read or decoded already.
 
     Parameters
@@ -288,4 +270,4 @@ def read_parts(
         functools.partial(part.joined, row, {place: held[row, place] for place in some})
         for part, row, some in zip(parts, rows, places, strict=True)
     ]
-    return PartBytes(own, sample, decoders, is_absent=any(brick.is_absent for brick in bricks))
+    return StoredArrays(own, decoders, any(brick.is_absent for brick in bricks))

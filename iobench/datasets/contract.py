@@ -6,12 +6,16 @@ them. See ``plugins/README.md`` for how to write one.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
+
+from iobench.errors import IobenchError
+from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -30,15 +34,18 @@ __all__ = [
     "SharedChunks",
     "Synthesizer",
     "Where",
+    "check_steps",
     "make_sample",
     "no_progress",
+    "raw_buffers",
     "sample_steps",
 ]
 
 Where = Any
 """Where a sample's bytes are: any small picklable value that the dataset's ``read`` understands."""
-Raw = Sequence[Any]
-"""Bytes-like objects, as read from storage, in the order ``decode`` expects."""
+Raw = Any
+"""Bytes-like objects, as read from storage, in the order ``decode`` expects; where samples share
+what is decoded, `iobench.samples.SharedBytes` of them."""
 Arrays = Mapping[str, NDArray[Any]]
 RunJobs = Callable[[Iterable[Callable[[], None]]], None]
 """Runs jobs that may run at once, in threads or not; returns when all are done, raises what one
@@ -178,17 +185,65 @@ class Dataset(Protocol):
         """Return the sample's bytes from storage, undecoded."""
         ...
 
-    def decode(self, raw: Raw) -> Arrays:
-        """Return the arrays these bytes hold."""
+    def decode(self, raw: Raw, where: Where) -> Arrays:
+        """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them."""
         ...
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample, as the spec says."""
         ...
 
 
-def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``."""
+STEPS: Final = {
+    "read": "where",
+    "decode": "raw, where",
+    "preprocess": "arrays, where",
+    "decode_group": "raw, where, run",
+}
+"""The arguments of the methods that make samples."""
+_checked: set[type] = set()
+
+
+def check_steps(dataset: Dataset) -> None:
+    """Raise IobenchError where a dataset's methods do not take what they are given.
+
+    Before `decode` and `preprocess` were told where a sample is they took one argument.
+    """
+    kind = type(dataset)
+    if kind in _checked:
+        return
+    for name, arguments in STEPS.items():
+        if (method := getattr(dataset, name, None)) is None:
+            continue
+        signature = inspect.signature(method)
+        try:
+            signature.bind(*arguments.split(", "))
+        except TypeError as error:
+            raise IobenchError(
+                f"{kind.__module__}.{kind.__qualname__}: {name}{signature} is not what iobench "
+                f"calls; write def {name}(self, {arguments}), as plugins/README.md shows"
+            ) from error
+    _checked.add(kind)
+
+
+def raw_buffers(raw: Raw) -> Sequence[Any]:
+    """Return the bytes-like objects of what ``read`` returned."""
+    buffers: Sequence[Any] = raw.buffers if isinstance(raw, SharedBytes) else raw
+    return buffers
+
+
+def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
+    """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``.
+
+    The first takes where the sample is; each other takes what the one before it returned, and
+    where the sample is.
+
+    Raises
+    ------
+    IobenchError
+        As `check_steps`.
+    """
+    check_steps(dataset)
     fused = tuple(dataset.fused)
     names = [name for name in ("read", "decode", "preprocess") if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
@@ -196,10 +251,10 @@ def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[[Any], Any]]]:
 
 def make_sample(dataset: Dataset, where: Where) -> Sample:
     """Return one sample of a dataset, through all its steps."""
-    value = where
+    given: tuple[Any, ...] = (where,)
     for _, step in sample_steps(dataset):
-        value = step(value)
-    sample: Sample = value
+        given = (step(*given), where)
+    sample: Sample = given[0]
     return sample
 
 
@@ -241,11 +296,12 @@ class GroupedDataset(Protocol):
         """
         ...
 
-    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each sample of the group, in order; decodes chunks through ``run``.
 
-        The samples may be views of arrays of the whole group, and share what all have in common.
-        ``raw`` is used up: its bytes are let go one by one as they are decoded.
+        ``where`` is what `read_group` was given. The samples may be views of arrays of the whole
+        group, and share what all have in common. ``raw`` is used up: its bytes are let go one
+        by one as they are decoded.
         """
         ...
 

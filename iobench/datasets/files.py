@@ -106,12 +106,11 @@ class UserFiles:
 
     def read(self, where: Where) -> Raw:
         """Return the sample's bytes; nothing it does not need."""
-        raw: Raw = self._source.read(where)
-        return raw
+        return self._source.read(where)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return the sample's arrays."""
-        return self._source.decode(raw)
+        return self._source.decode(raw, where)
 
     def expect(self, where: Sequence[Where], *, follows: bool = False) -> None:
         """Say which samples will be asked for, in order, so that their chunks are kept by plan."""
@@ -188,12 +187,12 @@ class UserFiles:
             return [self.read(each) for each in where]
         return grouped.read_group(where)
 
-    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each sample of a group."""
         grouped = self._grouped()
         if grouped is not None:
-            return grouped.decode_group(raw, run)
-        return decode_apart(raw, run, None if self.fused else self.decode)
+            return grouped.decode_group(raw, where, run)
+        return decode_apart(raw, where, run, None if self.fused else self.decode)
 
     def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples together."""
@@ -211,7 +210,7 @@ class UserFiles:
             return None
         return self._source.grouped
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""
         return arrays
 

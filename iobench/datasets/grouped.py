@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.datasets.group_plan import plan_groups
-from iobench.datasets.pieces import GroupBytes, consecutive_runs
+from iobench.datasets.pieces import PiecedGroup, consecutive_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.datasets.contract import Arrays, Raw, RunJobs
+    from iobench.datasets.contract import Arrays, Raw, RunJobs, Where
     from iobench.datasets.pieces import PiecedVariable
 
 __all__ = ["SampleGroups", "decode_apart"]
@@ -47,16 +47,19 @@ class SampleGroups:
 
     def read_group(self, where: Sequence[tuple[int, int]]) -> Raw:
         """Return the stored bytes of these samples of one file; raise ValueError for several."""
+        return self._group(where).read()
+
+    def decode_group(
+        self, raw: Raw, where: Sequence[tuple[int, int]], run: RunJobs
+    ) -> list[Arrays]:
+        """Return the arrays of each sample."""
+        return self._group(where).decode(raw, run, self._in_flight_nbytes)
+
+    def _group(self, where: Sequence[tuple[int, int]]) -> PiecedGroup:
         numbers = {number for number, _ in where}
         if len(numbers) != 1:
             raise ValueError(f"a group is of one file, asked for samples of {len(numbers)}")
-        return GroupBytes(self._files[numbers.pop()], [index for _, index in where])
-
-    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
-        """Return the arrays of each sample."""
-        if not isinstance(raw, GroupBytes):
-            raise TypeError("decode_group takes what read_group returned")
-        return raw.decode(run, self._in_flight_nbytes)
+        return PiecedGroup(self._files[numbers.pop()], [index for _, index in where])
 
     def group_nbytes(self, where: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples, each file's as one group."""
@@ -71,13 +74,20 @@ class SampleGroups:
         return read, decoded
 
 
-def decode_apart(raw: Raw, run: RunJobs, decode: Callable[[Raw], Arrays] | None) -> list[Arrays]:
+def decode_apart(
+    raw: Raw,
+    where: Sequence[Where],
+    run: RunJobs,
+    decode: Callable[[Raw, Where], Arrays] | None,
+) -> list[Arrays]:
     """Return the arrays of samples that share nothing, one job each.
 
     Parameters
     ----------
     raw : sequence
         What reading each of the samples returned.
+    where : sequence
+        Where each of them is.
     run : callable
         Runs the jobs.
     decode : callable or None
@@ -88,7 +98,7 @@ def decode_apart(raw: Raw, run: RunJobs, decode: Callable[[Raw], Arrays] | None)
     arrays: list[Arrays] = [{}] * len(raw)
 
     def job(number: int) -> None:
-        arrays[number] = decode(raw[number])
+        arrays[number] = decode(raw[number], where[number])
 
     run(partial(job, number) for number in range(len(raw)))
     return arrays

@@ -71,7 +71,7 @@ def samples_in_order(
 
 def _in_groups(
     dataset: GroupedDataset,
-    preprocess: Callable[[Arrays], Sample],
+    preprocess: Callable[[Arrays, Where], Sample],
     where: Sequence[Where],
     sizes: Sequence[int],
     pool: ThreadPoolExecutor,
@@ -89,10 +89,11 @@ def _in_groups(
 
     start = 0
     for size in sizes:
-        raw = dataset.read_group(where[start : start + size])
-        arrays = dataset.decode_group(raw, run)
+        some = where[start : start + size]
+        raw = dataset.read_group(some)
+        arrays = dataset.decode_group(raw, some, run)
         del raw
         for number in range(size):
-            yield preprocess(arrays[number])
+            yield preprocess(arrays[number], some[number])
         del arrays
         start += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, RunJobs
 
-__all__ = ["GroupBytes", "IndexRun", "Piece", "PiecePart", "PiecedVariable", "consecutive_runs"]
+__all__ = ["IndexRun", "Piece", "PiecePart", "PiecedGroup", "PiecedVariable", "consecutive_runs"]
 
 READ_NBYTES = 4 << 20
 """Pieces of about this many decoded bytes are read together: neighbours with one system call."""
 
 JOB_NBYTES = 1 << 20
 """Smaller pieces are decoded several in one job."""
-
-LATER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +135,12 @@ class PiecedVariable(SharedDecoding, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A piece to decode: whose, and which of the group's buffers; ``first`` `LATER`: unread."""
-
-    variable: int
-    piece: Piece
-    first: int
-    n_buffers: int
+GroupBytes = list[list[list[memoryview]]]
+"""What is stored of each piece of each variable of a group, as far as it was read."""
 
 
-class GroupBytes(list[memoryview]):
-    """What is stored of a group of samples of one file, read once and used up by decoding.
-
-    Of each variable no more is read here than its arrays will take, so that the bytes and the
-    arrays together never need more than the arrays alone; what is left (few samples of long
-    chunks) is read as it is decoded.
+class PiecedGroup:
+    """A group of samples of one file.
 
     Parameters
     ----------
@@ -162,32 +151,37 @@ class GroupBytes(list[memoryview]):
     """
 
     def __init__(self, variables: Sequence[PiecedVariable], indexes: Sequence[int]) -> None:
-        super().__init__()
         self._variables = tuple(variables)
         self._n_samples = len(indexes)
         self._runs = consecutive_runs(indexes)
-        self._pending: list[_Pending] = []
-        for number in range(len(self._variables)):
-            self._read_variable(number)
 
-    def _read_variable(self, number: int) -> None:
-        variable = self._variables[number]
+    def read(self) -> GroupBytes:
+        """Return what is stored of the first pieces of each variable.
+
+        No more is read here than its arrays will take, so that the bytes and the arrays together
+        never need more than the arrays alone; what is left (few samples of long chunks) is read as
+        it is decoded.
+        """
+        return [self._read_variable(variable) for variable in self._variables]
+
+    def _read_variable(self, variable: PiecedVariable) -> list[list[memoryview]]:
         pieces = variable.pieces(self._runs)
         allowed = _array_nbytes(variable, self._n_samples)
         at_once = max(1, READ_NBYTES // max(1, variable.piece_nbytes))
-        while pieces and allowed > 0:
-            batch, pieces = pieces[:at_once], pieces[at_once:]
-            for piece, buffers in zip(batch, variable.read(batch), strict=True):
-                self._pending.append(_Pending(number, piece, len(self), len(buffers)))
-                self.extend(buffers)
-                allowed -= sum(buffer.nbytes for buffer in buffers)
-        self._pending += [_Pending(number, piece, LATER, 0) for piece in pieces]
+        found: list[list[memoryview]] = []
+        while len(found) < len(pieces) and allowed > 0:
+            batch = variable.read(pieces[len(found) : len(found) + at_once])
+            found += batch
+            allowed -= sum(buffer.nbytes for buffers in batch for buffer in buffers)
+        return found
 
-    def decode(self, run: RunJobs, in_flight_nbytes: int) -> list[Arrays]:
+    def decode(self, raw: GroupBytes, run: RunJobs, in_flight_nbytes: int) -> list[Arrays]:
         """Return the arrays of each sample, in order; they are views of the group's.
 
         Parameters
         ----------
+        raw : list
+            What `read` returned; used up.
         run : callable
             Runs the jobs, one or more pieces each.
         in_flight_nbytes : int
@@ -196,8 +190,8 @@ class GroupBytes(list[memoryview]):
         arrays = [_empty(variable, self._n_samples) for variable in self._variables]
         largest = max((variable.on_the_way_nbytes for variable in self._variables), default=1)
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
-        run(self._jobs(arrays, gate))
-        self.clear()
+        run(self._jobs(raw, arrays, gate))
+        raw.clear()
         named = list(zip(self._variables, arrays, strict=True))
         return [
             {each.name: array[i, ...] if each.axis >= 0 else array for each, array in named}
@@ -205,46 +199,41 @@ class GroupBytes(list[memoryview]):
         ]
 
     def _jobs(
-        self, arrays: Sequence[NDArray[Any]], gate: threading.BoundedSemaphore
+        self, raw: GroupBytes, arrays: Sequence[NDArray[Any]], gate: threading.BoundedSemaphore
     ) -> Iterator[Callable[[], None]]:
-        targets = [
-            _Target(variable, array, self._runs)
-            for variable, array in zip(self._variables, arrays, strict=True)
-        ]
-        batch: list[_Pending] = []
+        batch: list[Callable[[], None]] = []
         nbytes = 0
-        for pending in self._pending:
-            batch.append(pending)
-            nbytes += self._variables[pending.variable].piece_nbytes
-            if nbytes >= JOB_NBYTES:
-                yield self._job(batch, targets, gate)
-                batch, nbytes = [], 0
+        for variable, array, stored in zip(self._variables, arrays, raw, strict=True):
+            target = _Target(variable, array, self._runs)
+            for number, piece in enumerate(variable.pieces(self._runs)):
+                batch.append(partial(_put, variable, target, stored, number, piece))
+                nbytes += variable.piece_nbytes
+                if nbytes >= JOB_NBYTES:
+                    yield partial(_do_each, batch, gate)
+                    batch, nbytes = [], 0
         if batch:
-            yield self._job(batch, targets, gate)
+            yield partial(_do_each, batch, gate)
 
-    def _job(
-        self,
-        batch: Sequence[_Pending],
-        targets: Sequence[_Target],
-        gate: threading.BoundedSemaphore,
-    ) -> Callable[[], None]:
-        def job() -> None:
-            with gate:
-                for pending in batch:
-                    variable = self._variables[pending.variable]
-                    parts = targets[pending.variable].parts(pending.piece)
-                    variable.put(pending.piece, self._taken(variable, pending), parts)
 
-        return job
+def _do_each(batch: Sequence[Callable[[], None]], gate: threading.BoundedSemaphore) -> None:
+    with gate:
+        for each in batch:
+            each()
 
-    def _taken(self, variable: PiecedVariable, pending: _Pending) -> list[memoryview]:
-        """Return the bytes of a piece, and let go of them here."""
-        if pending.first == LATER:
-            return variable.read([pending.piece])[0]
-        taken = slice(pending.first, pending.first + pending.n_buffers)
-        buffers = self[taken]
-        self[taken] = [memoryview(b"")] * pending.n_buffers
-        return buffers
+
+def _put(
+    variable: PiecedVariable,
+    target: _Target,
+    stored: list[list[memoryview]],
+    number: int,
+    piece: Piece,
+) -> None:
+    """Decode a piece, and let go of its bytes; read it first where it is not among the first."""
+    if number < len(stored):
+        buffers, stored[number] = stored[number], []
+    else:
+        (buffers,) = variable.read([piece])
+    variable.put(piece, buffers, target.parts(piece))
 
 
 class _Target:

@@ -99,11 +99,11 @@ class XarrayLoop:
                 found = " x ".join(map(str, sample[name].shape))
                 raise _not_read(self._paths[where[0]], f"{name}: it makes {found} of a sample")
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Nothing is left to decode: xarray reads and decodes at once."""
         raise TypeError("read and decode are one step")
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""
         return arrays
 

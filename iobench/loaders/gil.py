@@ -94,6 +94,4 @@ def _make_all(pipeline: Pipeline, samples: Sequence[int]) -> None:
 
 def _make(pipeline: Pipeline, samples: Sequence[int]) -> None:
     for sample in samples:
-        value = pipeline.where[sample]
-        for step in pipeline.steps:
-            value = step.run(value)
+        pipeline.make(sample)

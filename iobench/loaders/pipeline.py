@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
-    from iobench.samples import SampleSpec
+    from iobench.samples import Sample, SampleSpec
     from iobench.stores.contract import Store
 
 __all__ = [
@@ -20,31 +18,33 @@ __all__ = [
     "Pipeline",
     "Step",
     "dataset_pipeline",
-    "handed_on_nbytes",
     "store_pipeline",
 ]
 
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
 MOST_PLANNED = 1 << 17
 """Of longer passes the order is told in parts: the loop waits for its telling, 1 us a sample."""
-OF_NO_BYTES = frozenset({int, float, complex, bool, str, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of making a sample: takes what the step before returned."""
+    """One step of making a sample.
+
+    The first takes where the sample is, each other what the step before returned, and where the
+    sample is.
+    """
 
     kind: Kind
     label: str
-    run: Callable[[Any], Any]
+    run: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Everything a worker needs to make samples. Picklable.
 
-    The first step gets ``where[i]``; the last returns the sample's arrays. ``dataset`` is whom to
-    tell the order of a pass, where somebody wants to know.
+    The last step returns the sample's arrays. ``dataset`` is whom to tell the order of a pass,
+    where somebody wants to know.
     """
 
     spec: SampleSpec
@@ -54,6 +54,15 @@ class Pipeline:
 
     def __len__(self) -> int:
         return len(self.where)
+
+    def make(self, number: int) -> Sample:
+        """Return a sample, through all steps."""
+        where = self.where[number]
+        given: tuple[Any, ...] = (where,)
+        for step in self.steps:
+            given = (step.run(*given), where)
+        sample: Sample = given[0]
+        return sample
 
     def expect(self, samples: Sequence[int], *, follows: bool) -> None:
         """Tell the dataset, where that helps it, which samples will be asked for, in order."""
@@ -87,36 +96,15 @@ def store_pipeline(store: Store) -> Pipeline:
     return Pipeline(
         store.spec,
         [store.extents(index) for index in range(len(store))],
-        (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", store.decode)),
+        (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", _DecodeStored(store))),
     )
 
 
-def handed_on_nbytes(value: Any) -> int:
-    """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
-    items: Iterable[Any]
-    # What it mostly is comes first: asking what else it may be takes longer than all the rest.
-    kind = type(value)
-    if kind is np.ndarray:
-        return int(value.nbytes)
-    if kind in OF_NO_BYTES:
-        return -1
-    if isinstance(value, Mapping):
-        items = value.values()
-    elif isinstance(value, (list, tuple)):
-        items = value
-    else:
-        items = (value,)  # nothing else is iterated: it may be lazy, or usable once
-    total = 0
-    for item in items:
-        if isinstance(item, (np.ndarray, np.generic, memoryview)):
-            total += item.nbytes
-        elif isinstance(item, (bytes, bytearray)):
-            total += len(item)
-        elif isinstance(item, (Mapping, list, tuple)):  # of the items of a window
-            nested = handed_on_nbytes(item)
-            if nested < 0:
-                return -1
-            total += nested
-        else:
-            return -1
-    return total
+@dataclass(frozen=True, slots=True)
+class _DecodeStored:
+    """The step ``decode`` of a store, whose bytes say all."""
+
+    store: Store
+
+    def __call__(self, raw: Sequence[memoryview], where: Any) -> Sample:
+        return self.store.decode(raw)

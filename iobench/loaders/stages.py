@@ -13,9 +13,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import OptionError
-from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
@@ -157,19 +157,20 @@ class StageTimer:
         now_ns, emit = recorder.clock.now_ns, recorder.emit
         cpu_ns = recorder.clock.cpu_ns if self._with_cpu else _unknown
         recorder.position(batch, epoch, sample)
-        value: Any = self._where[sample]
+        where = self._where[sample]
+        given: tuple[Any, ...] = (where,)
         for step, label in self._steps:
             cpu, start = cpu_ns(), now_ns()
-            value = step.run(value)
+            given = (step.run(*given), where)
             end = now_ns()
             spent = cpu_ns() - cpu if self._with_cpu else -1
             emit(
-                step.kind, start, end, handed_on_nbytes(value), spent,
+                step.kind, start, end, handed_on_nbytes(given[0]), spent,
                 batch, epoch, sample, label,
             )  # fmt: skip
         cpu, start = cpu_ns(), now_ns()
-        nbytes = place(position, value)
-        value = None  # giving its memory back takes time, and belongs to this stage
+        nbytes = place(position, given[0])
+        given = ()  # giving its memory back takes time, and belongs to this stage
         end = now_ns()
         spent = cpu_ns() - cpu if self._with_cpu else -1
         emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample)
@@ -190,13 +191,14 @@ class StageTimer:
         for position, sample in enumerate(samples):
             self.failed_sample = sample
             boundaries = [now_ns()]
-            value: Any = self._where[sample]
+            where = self._where[sample]
+            given: tuple[Any, ...] = (where,)
             for number, (step, _) in enumerate(self._steps):
-                value = step.run(value)
+                given = (step.run(*given), where)
                 boundaries.append(now_ns())
-                nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(value))
-            placed = place(position, value)
-            value = None
+                nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(given[0]))
+            placed = place(position, given[0])
+            given = ()
             boundaries.append(now_ns())
             nbytes[-1] = _add_known(nbytes[-1], placed)
             for number in range(n_stages):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.loaders.stages import BUDGET_FRACTION, Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -91,10 +91,10 @@ class _PlannedItems:
 class _EachItem:
     """A step of an item, done for each item of a window."""
 
-    run: Callable[[Any], Any]
+    run: Callable[..., Any]
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
-        return [self.run(value) for value in values]
+    def __call__(self, *given: Sequence[Any]) -> list[Any]:
+        return [self.run(*each) for each in zip(*given, strict=True)]
 
 
 class _WindowWheres(Sequence[tuple[Any, ...]]):
@@ -129,7 +129,7 @@ class _Stack:
             (spec[name], source, places) for name, source, places in stacking(item_spec, window)
         ]
 
-    def __call__(self, items: Sequence[Sample]) -> dict[str, NDArray[Any]]:
+    def __call__(self, items: Sequence[Sample], where: Any) -> dict[str, NDArray[Any]]:
         for offset, item in zip(self._offsets, items, strict=True):
             self._item_spec.check(item, where=f"the item at offset {offset} of a window")
         arrays: dict[str, NDArray[Any]] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
 from iobench.datasets.files import user_files
 from iobench.datasets.locate import FileLocator
@@ -66,6 +67,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
             "target is"
         )
     dataset = _DATASETS[kind](config)
+    check_steps(dataset)
     _check_own_files(config, kind)
     pattern = FilePattern(config.files) if config.files is not None else None
     place = choose_place(store_dir=config.store_dir)

@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import IterableDataset, Subset
 
 from iobench.adapters.scope import quiet
-from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.loaders.stages import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.samples import handed_on_nbytes
 from iobench.torch.stage_methods import STAGES, StageMethods, makers
 from iobench.torch.stage_sums import StageSum, StageSums
 

@@ -75,15 +75,17 @@ class PipelineSamples:
 
     def __getitem__(self, number: int) -> MadeSample:
         try:
-            value: Any = self._where[number]
+            where = self._where[number]
+            given: tuple[Any, ...] = (where,)
             for method, step in self._steps:
-                value = step(value) if method is None else getattr(self, method)(step, value)
+                made = step(*given) if method is None else getattr(self, method)(step, *given)
+                given = (made, where)
         except Exception as error:
             worker = _worker()
             if worker < 0:
                 raise
             return MadeSample(number, {}, portable_error(error, number, worker))
-        return MadeSample(number, value)
+        return MadeSample(number, given[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return samples_of, (self._pipeline,)
@@ -117,9 +119,9 @@ class _Named:
         self._run = step.run
         self._name = step.label
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
         with stage(self._name):
-            return self._run(value)
+            return self._run(*given)
 
 
 @functools.cache
@@ -129,8 +131,8 @@ def _with_methods(names: frozenset[str | None]) -> type[PipelineSamples]:
 
 
 def _new_method() -> Callable[..., Any]:
-    def method(_: PipelineSamples, step: Callable[[Any], Any], value: Any) -> Any:
-        return step(value)
+    def method(_: PipelineSamples, step: Callable[..., Any], *given: Any) -> Any:
+        return step(*given)
 
     return method
 

@@ -113,13 +113,13 @@ class PluginSamples:
         """Return what our ``decode`` would, of one sample."""
         raise NotImplementedError
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Refuse: ``read`` decodes."""
         raise TypeError(f"{self.name}: read decodes, call preprocess next")
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample, as our own dataset makes it of these numbers."""
-        return self._own.preprocess(arrays)
+        return self._own.preprocess(arrays, where)
 
     def opened(self, name: str) -> Any:
         """Return what the plugin opens for a request, as `kept`; opened once in each process."""

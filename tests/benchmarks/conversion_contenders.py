@@ -79,7 +79,7 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
     )
 
     def check() -> None:
-        last = dataset.decode(dataset.read(index.where[-1]))
+        last = dataset.decode(dataset.read(index.where[-1]), index.where[-1])
         stored = store[len(store) - 1]
         if any(stored[each].tobytes() != values.tobytes() for each, values in last.items()):
             raise AssertionError(f"the last sample of {target} is another one")
@@ -126,7 +126,8 @@ def iobench_decode_only(source: Path, target: Path, memory_nbytes: int) -> int:
                 future.result()
 
         for length in dataset.groups(index.where, memory_nbytes=memory_nbytes):
-            dataset.decode_group(dataset.read_group(index.where[start : start + length]), run)
+            group = index.where[start : start + length]
+            dataset.decode_group(dataset.read_group(group), group, run)
             start += length
     return index.spec.nbytes * len(index)
 

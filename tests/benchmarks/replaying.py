@@ -61,7 +61,7 @@ class Sleeping:
 
     seconds: float
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
         time.sleep(self.seconds)
         return {"field": FIELD}
 

@@ -27,14 +27,14 @@ class Fields:
 
     def read(self, where):
         if "decode" in self.fused[1:]:
-            return self.decode([bytes(n) for n in self.lengths(where)])
+            return self.decode([bytes(n) for n in self.lengths(where)], where)
         return [bytes([where % 256]) * n for n in self.lengths(where)]
 
-    def decode(self, raw):
+    def decode(self, raw, where):
         pair = np.frombuffer(raw[0], ">i2").reshape(3, 4)
         return {"field": pair, "n": np.frombuffer(raw[1], "<i8")[0]}
 
-    def preprocess(self, arrays):
+    def preprocess(self, arrays, where):
         return {"mean": arrays["field"].mean(axis=0).astype("f4"), "n": arrays["n"]}
 
 
@@ -69,7 +69,7 @@ def test_what_is_done_in_one_cannot_be_kept_apart() -> None:
 
 def test_arrays_that_are_no_numbers_are_refused() -> None:
     class Dated(Fields):
-        def decode(self, raw):
+        def decode(self, raw, where):
             return {"time": np.array(["2020-01-01"], "M8[s]")}
 
     with pytest.raises(SampleError, match=r"'time'.*is not a number; leave --stage out"):

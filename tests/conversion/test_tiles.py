@@ -81,12 +81,13 @@ def test_tiles_made_together_are_the_same_and_read_their_sample_once(tiled) -> N
     dataset.inner.n_reads = 0
     start, made = 0, []
     for count in counts:
-        raw = dataset.read_group(some[start : start + count])
-        made += dataset.decode_group(raw, lambda jobs: [job() for job in jobs])
+        group = some[start : start + count]
+        raw = dataset.read_group(group)
+        made += dataset.decode_group(raw, group, lambda jobs: [job() for job in jobs])
         start += count
     assert dataset.inner.n_reads == 3
-    for arrays, sample in zip(made, alone, strict=True):
-        again = dataset.preprocess(arrays)
+    for arrays, sample, where in zip(made, alone, some, strict=True):
+        again = dataset.preprocess(arrays, where)
         assert {k: v.tobytes() for k, v in again.items()} == {
             k: v.tobytes() for k, v in sample.items()
         }

@@ -170,7 +170,7 @@ def test_sample_that_is_not_there_is_refused(tmp_path, samples):
 
 def test_sample_of_another_shape_is_named(tmp_path):
     class Wrong(MadeUpDataset):
-        def preprocess(self, arrays):
+        def preprocess(self, arrays, where):
             return {**arrays, "x": arrays["x"][:2]}
 
     with pytest.raises(SampleError, match="made-up sample 0: array 'x'"):
@@ -184,7 +184,7 @@ def test_fused_steps_are_called_once(tmp_path):
         def read(self, where):
             return random_sample(SPEC, where)
 
-        def decode(self, raw):
+        def decode(self, raw, where):
             raise AssertionError("reading did this already")
 
     assert len(run(tmp_path / "store", dataset=Fused(SPEC))) == 10

@@ -38,7 +38,7 @@ class Fields(MadeUpDataset):
             self.action()
         return super().read(where)
 
-    def decode(self, raw):
+    def decode(self, raw, where):
         return values_of(int.from_bytes(raw[0], "little"))
 
 
@@ -146,7 +146,7 @@ def test_another_encoding_is_another_plan(tmp_path, fmt):
 
 def test_a_value_that_does_not_fit_names_the_sample_and_leaves_what_is_finished(tmp_path, fmt):
     class Large(Fields):
-        def preprocess(self, arrays):
+        def preprocess(self, arrays, where):
             return {**arrays, "x": arrays["x"] * (1e6 if arrays["t"] == 7 else 1)}
 
     with pytest.raises(SampleError, match=r"made-up sample 7.*x"):

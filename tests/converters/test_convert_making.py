@@ -86,7 +86,7 @@ def test_stages_are_tallied():
 
 def test_a_sample_that_fails_ends_it_with_what_was_wrong():
     class Wrong(MadeUpDataset):
-        def preprocess(self, arrays):
+        def preprocess(self, arrays, where):
             return {**arrays, "t": np.float64(1)}
 
     with pytest.raises(SampleError, match="made-up sample 4: array 't'"):
@@ -112,14 +112,14 @@ class Grouped(MadeUpDataset):
         self.read_groups.append(list(where))
         return [int(number).to_bytes(8, "little") for number in where]
 
-    def decode_group(self, raw, run):
+    def decode_group(self, raw, where, run):
         found = {}
 
         def job(position):
             self.threads.add(threading.get_ident())
             if self.fails and position == 1:
                 raise SampleError("chunk 1 is corrupt")
-            found[position] = self.decode([raw[position]])
+            found[position] = self.decode([raw[position]], where[position])
 
         run(lambda position=position: job(position) for position in range(len(raw)))
         return [found[position] for position in range(len(raw))]

@@ -44,11 +44,11 @@ class Ensemble(MadeUpDataset):
     def read(self, where):
         return [self.buffer(READ)]
 
-    def decode(self, raw):
+    def decode(self, raw, where):
         assert len(raw) == 1
         return {f"member {n}": self.buffer(DECODED // 10) for n in range(10)}
 
-    def preprocess(self, arrays):
+    def preprocess(self, arrays, where):
         assert len(arrays) == 10
         return {"mean": self.buffer(self.spec.nbytes)}
 
@@ -81,11 +81,11 @@ def test_all_workers_are_used_where_there_is_room():
     together = threading.Barrier(4, timeout=20)
 
     class Waiting(Ensemble):
-        def decode(self, raw):
+        def decode(self, raw, where):
             if self.past_the_first:
                 together.wait()
             self.past_the_first = True
-            return super().decode(raw)
+            return super().decode(raw, where)
 
         past_the_first = False
 

@@ -38,7 +38,7 @@ class Weather(MadeUpDataset):
 
     bad: tuple[int, float] | None = None
 
-    def decode(self, raw):
+    def decode(self, raw, where):
         number = int.from_bytes(raw[0], "little")
         random = np.random.default_rng(number)
         shape = self.spec["T"].shape

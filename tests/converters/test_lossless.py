@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(120)
 class Special(MadeUpDataset):
     """Random bits, and among them what is easily lost."""
 
-    def decode(self, raw):
+    def decode(self, raw, where):
         arrays = random_sample(self.spec, int.from_bytes(raw[0], "little"))
         for array in arrays.values():
             if array.dtype.kind == "f":

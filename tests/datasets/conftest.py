@@ -8,7 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
-from iobench.datasets.contract import no_progress
+from iobench.datasets.contract import make_sample, no_progress
 from iobench.datasets.files import user_files
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,9 +59,7 @@ def open_user_files(locator):
         index = dataset.samples(dataset.files(locator), locator)
 
         def sample(i):
-            raw = dataset.read(index.where[i])
-            decoded = raw if dataset.fused else dataset.decode(raw)
-            made = dataset.preprocess(decoded)
+            made = make_sample(dataset, index.where[i])
             index.spec.check(made, where=str(i))
             return made
 

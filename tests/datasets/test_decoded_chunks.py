@@ -235,7 +235,7 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
     samples = opened(written(tmp_path, "netcdf"))
     made(samples, [0])
     sent = pickle.loads(pickle.dumps(samples.dataset))
-    sent.decode(sent.read(samples.index.where[0]))
+    sent.decode(sent.read(samples.index.where[0]), samples.index.where[0])
     counts = take_decode_counts()
     assert counts is not None
     assert counts.n_made == 2
@@ -243,7 +243,9 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
     if not child:
         status = 1
         try:
-            samples.dataset.decode(samples.dataset.read(samples.index.where[0]))
+            samples.dataset.decode(
+                samples.dataset.read(samples.index.where[0]), samples.index.where[0]
+            )
             counts = take_decode_counts()
             status = 0 if counts is not None and counts.n_made == 2 else 2
         finally:
@@ -502,10 +504,11 @@ def test_pages_that_samples_share_are_kept(
     samples = opened(path)
     assert samples.dataset.chunking() is None
     for number in (3, 49, 0):
-        read = samples.dataset.read(samples.index.where[number])
+        where = samples.index.where[number]
+        read = samples.dataset.read(where)
         kept_nbytes = {"0": 0, "10KB": 0, "1GiB": whole.nbytes}[room] if number != 3 else 0
-        assert sum(map(len, read)) == whole.nbytes + 7 * 4 - kept_nbytes
-        made_now = samples.dataset.decode(read)
+        assert sum(map(len, read.buffers)) == whole.nbytes + 7 * 4 - kept_nbytes
+        made_now = samples.dataset.decode(read, where)
         np.testing.assert_array_equal(made_now["a"], whole[..., number])
         np.testing.assert_array_equal(made_now["b"], whole[0, 0].T[number])
     assert take_decode_counts() is None  # nothing is decoded there

@@ -153,7 +153,7 @@ def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):
     with pytest.raises(
         FileFormatError, match=r"test4\.grib: the GRIB message at offset 391284 cannot"
     ):
-        made.dataset.decode(raw)
+        made.dataset.decode(raw, made.index.where[0])
 
 
 def test_corrupted_grib_gives_one_error(real, open_user_files):
@@ -297,5 +297,7 @@ def test_travels_in_a_pickle_with_json_ready_provenance(real, open_user_files, n
     made = open_user_files(real(name), sample_dim="level")
     dataset: Dataset = pickle.loads(pickle.dumps(made.dataset))
     where = pickle.loads(pickle.dumps(made.index.where))[1]
-    np.testing.assert_array_equal(dataset.decode(dataset.read(where))["t"], made.sample(1)["t"])
+    np.testing.assert_array_equal(
+        dataset.decode(dataset.read(where), where)["t"], made.sample(1)["t"]
+    )
     assert json.loads(json.dumps(made.index.provenance))["files"][0]["name"] in name

@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets.contract import GroupedDataset
-from iobench.datasets.files import user_files
 from iobench.datasets.netcdf import pieces as netcdf_pieces
-from iobench.datasets.pieces import GroupBytes
 from iobench.errors import FileFormatError, OptionError
+from iobench.samples import handed_on_nbytes
 
 ROOMY = 1 << 30
 DTYPES = ["<f4", ">f4", "<f8", "<i2", ">i2", "|u1"]
@@ -54,8 +53,8 @@ def grouped_samples(dataset, where, memory_nbytes=ROOMY, run=in_turn):
     """Make samples in the groups that the dataset chooses."""
     samples, start = [], 0
     for length in dataset.groups(where, memory_nbytes=memory_nbytes):
-        raw = dataset.read_group(where[start : start + length])
-        samples += dataset.decode_group(raw, run)
+        group = where[start : start + length]
+        samples += dataset.decode_group(dataset.read_group(group), group, run)
         start += length
     assert start == len(where)
     return samples
@@ -75,7 +74,7 @@ def assert_same_samples(found, expected):
 def check_groups(opened, where=None, memory_nbytes=ROOMY, run=in_turn):
     where = list(opened.index.where) if where is None else where
     dataset = opened.dataset
-    expected = [dataset.decode(dataset.read(each)) for each in where]
+    expected = [dataset.decode(dataset.read(each), each) for each in where]
     assert_same_samples(grouped_samples(dataset, where, memory_nbytes, run), expected)
 
 
@@ -166,8 +165,8 @@ def test_groups_equal_single_samples(layout, order, seed, open_user_files):
         where = list(opened.index.where)
         order.shuffle(where)
         check_groups(opened, where[: len(where) // 2 + 1])
-        whole = opened.dataset.decode_group(opened.dataset.read_group(where), in_turn)
-        expected = [opened.dataset.decode(opened.dataset.read(each)) for each in where]
+        whole = opened.dataset.decode_group(opened.dataset.read_group(where), where, in_turn)
+        expected = [opened.dataset.decode(opened.dataset.read(each), each) for each in where]
         assert_same_samples(whole, expected)
 
 
@@ -216,7 +215,7 @@ def test_a_pickled_dataset_makes_groups(tmp_path, open_user_files):
     where = opened.index.where
     expected = grouped_samples(opened.dataset, where)
     other = pickle.loads(pickle.dumps(opened.dataset))
-    assert_same_samples(other.decode_group(other.read_group(where), in_turn), expected)
+    assert_same_samples(other.decode_group(other.read_group(where), where, in_turn), expected)
 
 
 def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeypatch):
@@ -259,13 +258,14 @@ def test_long_chunks_for_few_samples_are_read_as_they_are_decoded(
     monkeypatch.setattr("iobench.datasets.pieces.READ_NBYTES", 1)
     path = write_file(tmp_path / "1.nc", n=64, first_chunk=64, deflate=False)
     opened = open_user_files(path, sample_dim="time", variables=["a"])
-    raw = opened.dataset.read_group(opened.index.where[:1])
+    where = opened.index.where[:1]
+    raw = opened.dataset.read_group(where)
     chunk = 64 * 3 * 5 * 4
     # One sample has 120 bytes; the second chunk is not read before the first is decoded.
-    assert sum(part.nbytes for part in raw) == chunk
+    assert handed_on_nbytes(raw) == chunk
     check_groups(opened)
-    (sample,) = opened.dataset.decode_group(raw, in_turn)
-    expected = opened.dataset.decode(opened.dataset.read(opened.index.where[0]))
+    (sample,) = opened.dataset.decode_group(raw, where, in_turn)
+    expected = opened.dataset.decode(opened.dataset.read(where[0]), where[0])
     assert_same_samples([sample], [expected])
 
 
@@ -277,9 +277,9 @@ def test_raw_bytes_are_let_go_as_they_are_decoded(tmp_path, open_user_files):
     def run(jobs):
         for job in jobs:
             job()
-            held.append(sum(part.nbytes for part in raw))
+            held.append(handed_on_nbytes(raw))
 
-    opened.dataset.decode_group(raw, run)
+    opened.dataset.decode_group(raw, opened.index.where, run)
     assert held[-1] == 0
     assert len(raw) == 0
 
@@ -339,7 +339,7 @@ def test_a_damaged_chunk_is_named(tmp_path, open_user_files, monkeypatch, sliced
     for run in (in_turn, in_threads):
         raw = opened.dataset.read_group(opened.index.where)
         with pytest.raises(FileFormatError) as caught:
-            opened.dataset.decode_group(raw, run)
+            opened.dataset.decode_group(raw, opened.index.where, run)
         for said in (str(path), "'a'", str(place)):
             assert said in str(caught.value)
 
@@ -380,12 +380,6 @@ def test_a_file_cut_short_since_is_named(tmp_path, open_user_files):
         opened.dataset.read_group(opened.index.where)
 
 
-def test_decode_group_takes_what_read_group_returned(tmp_path, open_user_files):
-    opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
-    with pytest.raises(TypeError, match="read_group"):
-        opened.dataset.decode_group([memoryview(b"")], in_turn)
-
-
 def test_classic_files_with_records_are_joined(tmp_path, open_user_files):
     with netCDF4.Dataset(tmp_path / "c.nc", "w", format="NETCDF3_64BIT_OFFSET") as ds:
         ds.createDimension("time", None)
@@ -422,22 +416,14 @@ def test_grib_samples_share_nothing(real, open_user_files, run):
     raw = [dataset.read(each) for each in where[:3]]
     n_read = sum(part.nbytes for parts in raw for part in parts)
     assert dataset.group_nbytes(where[:3]) == (n_read, 3 * opened.index.spec.nbytes)
-    assert_same_samples(
-        dataset.decode_group(dataset.read_group(where[:3]), run), [dataset.decode(r) for r in raw]
-    )
+    alone = [dataset.decode(each, place) for each, place in zip(raw, where[:3], strict=True)]
+    together = dataset.decode_group(dataset.read_group(where[:3]), where[:3], run)
+    assert_same_samples(together, alone)
 
 
 def test_no_samples_make_no_groups(tmp_path, open_user_files):
     opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
     assert opened.dataset.groups([], memory_nbytes=1) == []
-
-
-def test_raw_of_a_group_is_a_list_of_buffers(tmp_path, open_user_files):
-    opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=NAMES)
-    raw = opened.dataset.read_group(opened.index.where)
-    assert isinstance(raw, GroupBytes)
-    assert all(isinstance(part, memoryview) for part in raw)
-    assert isinstance(user_files([tmp_path / "1.nc"], sample_dim="time"), GroupedDataset)
 
 
 def test_messages_of_a_sample_that_do_not_fit_are_refused(real, open_user_files):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.datasets.zarr_arrays import pieces
 from iobench.errors import FileFormatError
+from iobench.samples import handed_on_nbytes
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -73,10 +74,10 @@ def write(path, variables, *, zarr_format=3):
 
 def check_groups(opened, where, *, memory_nbytes=ROOMY, run=in_turn):
     dataset, start = opened.dataset, 0
-    expected = [dataset.decode(dataset.read(each)) for each in where]
+    expected = [dataset.decode(dataset.read(each), each) for each in where]
     for length in dataset.groups(where, memory_nbytes=memory_nbytes):
-        raw = dataset.read_group(where[start : start + length])
-        for sample in dataset.decode_group(raw, run):
+        group = where[start : start + length]
+        for sample in dataset.decode_group(dataset.read_group(group), group, run):
             assert list(sample) == list(expected[start])
             for name, values in expected[start].items():
                 assert sample[name].dtype == values.dtype
@@ -163,8 +164,8 @@ def test_each_chunk_is_read_and_decoded_once(tmp_path, open_user_files, monkeypa
     where = opened.index.where
     assert opened.dataset.groups(where, memory_nbytes=ROOMY) == [12]
     raw = opened.dataset.read_group(where)
-    n_read = sum(part.nbytes for part in raw)
-    opened.dataset.decode_group(raw, in_turn)
+    n_read = handed_on_nbytes(raw)
+    opened.dataset.decode_group(raw, where, in_turn)
     grid = {("a", (t, y, 0)) for t in range(3) for y in range(2)}
     grid |= {("b", (t, y, 0)) for t in range(4) for y in range(3)}
     assert set(read) == set(decoded) == grid
@@ -189,7 +190,7 @@ def test_a_damaged_chunk_is_named(tmp_path, open_user_files):
     opened = open_user_files(path, sample_dim="time", variables=("a", "b"))
     raw = opened.dataset.read_group(opened.index.where)
     with pytest.raises(FileFormatError, match=r"array 'a': chunk c/1/0/0 is damaged"):
-        opened.dataset.decode_group(raw, in_threads)
+        opened.dataset.decode_group(raw, opened.index.where, in_threads)
 
 
 def test_transposed_chunks(tmp_path, open_user_files):

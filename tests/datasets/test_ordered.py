@@ -46,7 +46,7 @@ class Grouped(MadeUpDataset):
         self.groups_read.append(list(where))
         return list(where)
 
-    def decode_group(self, raw, run):
+    def decode_group(self, raw, where, run):
         arrays = [None] * len(raw)
 
         def job(at):

@@ -113,8 +113,9 @@ def assert_same_samples(open_user_files, local, url, sample_dim):
             np.testing.assert_array_equal(found[name], values, strict=True)
     where = there.index.where
     counts = there.dataset.groups(where, memory_nbytes=64 << 20)
-    raw = there.dataset.read_group(where[: counts[0]])
-    made = there.dataset.decode_group(raw, lambda jobs: [job() for job in jobs])
+    group = where[: counts[0]]
+    raw = there.dataset.read_group(group)
+    made = there.dataset.decode_group(raw, group, lambda jobs: [job() for job in jobs])
     for name, values in here.sample(counts[0] - 1).items():
         np.testing.assert_array_equal(made[-1][name], values)
 

@@ -54,9 +54,7 @@ def place(locator):
         pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
 
         def make(number):
-            value = pipeline.where[number]
-            for step in pipeline.steps:
-                value = step.run(value)
+            value = pipeline.make(number)
             pipeline.spec.check(value, where=str(number))
             return value
 
@@ -117,10 +115,7 @@ def test_a_window_is_what_xarray_selects_by_time(tmp_path_factory, apart, inputs
     expected = [n for n, time in enumerate(known) if np.isin(time + reach * step, known).all()]
     assert placed.centres.tolist() == expected
     for number, centre in enumerate(expected):
-        value = pipeline.where[number]
-        for each in pipeline.steps:
-            value = each.run(value)
-        for name, array in value.items():
+        for name, array in pipeline.make(number).items():
             offsets = inputs if name in ds else targets
             times = ds.time.values[centre] + np.array(offsets) * step
             selected = ds[name.removesuffix("_target")].sel(time=times).values

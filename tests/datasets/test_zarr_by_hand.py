@@ -18,6 +18,7 @@ import numcodecs
 import numpy as np
 import pytest
 
+from iobench.datasets.contract import make_sample
 from iobench.datasets.files import user_files
 from iobench.datasets.plain_loop import XarrayLoop
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
@@ -253,8 +254,7 @@ def opened(path, **options):
     locator = SimpleNamespace(cache_dir=path.parent, stand_in=False, progress=lambda *_: None)
     index = dataset.samples(dataset.files(locator), locator)
     for where in index.where:
-        raw = dataset.read(where)
-        dataset.preprocess(raw if dataset.fused else dataset.decode(raw))
+        make_sample(dataset, where)
     return index
 
 

@@ -57,7 +57,7 @@ def test_the_missing_file_is_named(stations: Dataset, tmp_path: Path) -> None:
 
 def test_a_file_cut_short_is_no_sample(stations: Dataset) -> None:
     with pytest.raises(FileFormatError, match=r"shape \(2, 3\), expected"):
-        stations.decode([b"t2m,rh2m,wind\n1,2,3\n1,2,3\n"])
+        stations.decode([b"t2m,rh2m,wind\n1,2,3\n1,2,3\n"], "2024-01-01.csv")
 
 
 def test_options_are_checked() -> None:
@@ -65,6 +65,30 @@ def test_options_are_checked() -> None:
         find_dataset("stations", days="none")
     with pytest.raises(OptionError, match="unexpected keyword argument 'hours'"):
         find_dataset("stations", hours="1")
+
+
+def test_a_dataset_of_the_form_before_is_told_what_to_write(
+    iobench: RunIobench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (THIRD_PARTY / "third_party_stations.py").read_text()
+    for old, new in (
+        ("raw: Raw, where: str", "raw: Raw"),
+        ("arrays: Arrays, where: str", "arrays"),
+    ):
+        source = source.replace(old, new)
+    (tmp_path / "old_stations.py").write_text(source)
+    installed = tmp_path / "old-0.1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: old\nVersion: 0.1\n")
+    entry = "[iobench.datasets]\nold-stations = old_stations:stations\n"
+    (installed / "entry_points.txt").write_text(entry)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    told = iobench("profile", "old-stations", "--option", "days=6", "--workers", "2")
+    assert told.returncode == 1
+    assert told.stderr.splitlines()[-1] == (
+        "iobench: old_stations.Stations: decode(raw: 'Raw') -> 'Arrays' is not what iobench calls; "
+        "write def decode(self, raw, where), as plugins/README.md shows"
+    )
 
 
 def test_iobench_lists_both(iobench_here: RunIobench) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tiny_pipeline import tiny_pipeline
 
-from iobench.loaders.pipeline import dataset_pipeline, handed_on_nbytes
+from iobench.loaders.pipeline import dataset_pipeline
 from iobench.recording.kinds import Kind
+from iobench.samples import SharedBytes, handed_on_nbytes
 
 
 class Source:
@@ -20,7 +21,10 @@ class Source:
     def read(self, where):
         return where
 
-    decode = preprocess = read
+    def decode(self, raw, where):
+        return raw
+
+    preprocess = decode
 
 
 class Index:
@@ -51,6 +55,7 @@ def test_fused_steps_are_one():
         ({"x": np.float32(1)}, 4),
         (b"abcd", 4),
         ([], 0),
+        ([SharedBytes([memoryview(b"abc")]), {"x": SharedBytes([])}], 3),
         ([b"a", "text"], -1),
         (object(), -1),
     ],

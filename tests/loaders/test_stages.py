@@ -35,7 +35,7 @@ class Bench:
         )  # fmt: skip
 
     def step(self, ns, nbytes):
-        def run(value):
+        def run(value, where=None):
             self.clock.advance(ns, cpu_ns=ns // 10)
             if value == self.failing:
                 raise ValueError(value)

@@ -12,14 +12,14 @@ from span_rows import rows_by_kind
 from tiny_pipeline import COSTS, SPEC, STEPS, decode, preprocess, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
-from iobench.loaders.pipeline import Pipeline, Step, handed_on_nbytes, store_pipeline
+from iobench.loaders.pipeline import Pipeline, Step, store_pipeline
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.windows import windowed_pipeline, windowed_spec
 from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
-from iobench.samples import SampleSpec, Variable, Window
+from iobench.samples import SampleSpec, Variable, Window, handed_on_nbytes
 from iobench.testing import random_sample, write_store
 from iobench.windows import place_windows
 from iobench_converters.tfrecord import FORMAT
@@ -35,9 +35,7 @@ ROLES = SampleSpec(
 
 
 def make(pipeline, number):
-    value = pipeline.where[number]
-    for step in pipeline.steps:
-        value = step.run(value)
+    value = pipeline.make(number)
     pipeline.spec.check(value, where=str(number))
     return value
 
@@ -128,7 +126,7 @@ def test_stages_keep_their_names_and_stacking_is_one_of_its_own():
 
 
 def read_and_decode(where):
-    return decode(STEPS[0].run(where))
+    return decode(STEPS[0].run(where), where)
 
 
 def test_fused_steps_stay_fused():
@@ -145,7 +143,7 @@ def test_bytes_of_all_items_are_counted():
     made = windowed(tiny_pipeline())
     raw = made.steps[0].run(made.where[0])
     assert handed_on_nbytes(raw) == 3 * (48 + 2)
-    assert handed_on_nbytes(made.steps[1].run(raw)) == 3 * (48 + 2)
+    assert handed_on_nbytes(made.steps[1].run(raw, made.where[0])) == 3 * (48 + 2)
     assert handed_on_nbytes([[b"ab"], {"x": object()}]) == -1
 
 
@@ -173,8 +171,8 @@ def test_items_beyond_the_pipeline_are_refused(items):
         windowed_pipeline(tiny_pipeline(), items, WINDOW)
 
 
-def of_other_shape(arrays):
-    made = preprocess(arrays)
+def of_other_shape(arrays, where):
+    made = preprocess(arrays, where)
     return {**made, "field": made["field"][:2]} if made["level"] == 6 else made
 
 

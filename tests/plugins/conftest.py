@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.ens10.dataset import Ens10, ens10
@@ -33,8 +34,7 @@ class TinyEns10:
         return self.files[0].parent
 
     def sample(self, number: int) -> dict[str, np.ndarray]:
-        raw = self.dataset.read(self.index.where[number])
-        return dict(self.dataset.preprocess(self.dataset.decode(raw)))
+        return dict(make_sample(self.dataset, self.index.where[number]))
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def test_decoded_values_are_xarrays(tier):
     _, dataset, files, index = tier
     expected = merged(files)
     for number in range(0, len(index), 7):
-        arrays = dataset.decode(dataset.read(index.where[number]))
+        arrays = dataset.decode(dataset.read(index.where[number]), index.where[number])
         for name, array in arrays.items():
             assert array.dtype == np.float64
             np.testing.assert_array_equal(array, expected[name].values[number])
@@ -265,8 +265,8 @@ def test_other_storage_gives_the_same(tier1, tmp_path, encoding):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_2019-04.nc", **encoding)
     index = user_index(tmp_path, dataset := downscaling_tier1())
     for number in range(5):
-        ours = dataset.decode(dataset.read(index.where[number]))
-        expected = tier1[0].decode(tier1[0].read(tier1[2].where[number]))
+        ours = dataset.decode(dataset.read(index.where[number]), index.where[number])
+        expected = tier1[0].decode(tier1[0].read(tier1[2].where[number]), tier1[2].where[number])
         for name, array in ours.items():
             np.testing.assert_array_equal(array, expected[name])
 

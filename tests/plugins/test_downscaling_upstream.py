@@ -59,7 +59,7 @@ def assert_equal(dataset, locator, real):
     over_time = {name: "time" in variable.dims for name, variable in real.variables.items()}
     values = {name: real[name].values for name in real.data_vars}
     for number, where in enumerate(index.where):
-        ours = dataset.decode(dataset.read(where))
+        ours = dataset.decode(dataset.read(where), where)
         for name, array in ours.items():
             theirs = values[name][number] if over_time[name] else values[name]
             np.testing.assert_array_equal(array, theirs, strict=True)

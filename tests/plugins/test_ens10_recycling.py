@@ -76,13 +76,13 @@ def test_threads_never_share_an_array():
 
 def test_a_sample_stays_as_it_is_while_others_are_decoded(tiny):
     dataset, where = tiny.dataset, tiny.index.where
-    first = dataset.decode(dataset.read(where[0]))
+    first = dataset.decode(dataset.read(where[0]), where[0])
     before = {name: array.copy() for name, array in first.items()}
     members = first["t2m"][1:]
     for number in (1, 2, 3):
-        dataset.decode(dataset.read(where[number]))
+        dataset.decode(dataset.read(where[number]), where[number])
     for name, array in first.items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
     del first, array
-    dataset.decode(dataset.read(where[1]))
+    dataset.decode(dataset.read(where[1]), where[1])
     np.testing.assert_array_equal(members, before["t2m"][1:])

@@ -40,7 +40,9 @@ def test_cfgrib_sees_the_grid_and_the_ensemble(decoded):
 
 @pytest.mark.parametrize("number", range(4))
 def test_decoding_equals_cfgrib_value_by_value(tiny, decoded, number):
-    arrays = tiny.dataset.decode(tiny.dataset.read(tiny.index.where[number]))
+    arrays = tiny.dataset.decode(
+        tiny.dataset.read(tiny.index.where[number]), tiny.index.where[number]
+    )
     start = np.datetime64(tiny.index.coordinate[number])
     data = next(data for data in decoded if start in data.time.values)
     for name in NAMES:

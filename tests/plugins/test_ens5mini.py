@@ -134,7 +134,7 @@ def test_values_equal_a_computation_from_xarrays_arrays(files, copied):
 def test_decoded_values_do_not_depend_on_the_storage(files, copied, encoding):
     rewritten(copied, **encoding)
     dataset, index = sampled(copied)
-    arrays = dataset.decode(dataset.read(index.where[2]))
+    arrays = dataset.decode(dataset.read(index.where[2]), index.where[2])
     [_, july] = opened(files)
     for name in NAMES:
         np.testing.assert_array_equal(arrays[name], july[name].values[:, 0, 1])

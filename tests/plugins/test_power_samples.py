@@ -64,7 +64,7 @@ def sampled(folder, dataset):
 
 
 def decoded(dataset, index, number):
-    return dataset.decode(dataset.read(index.where[number]))
+    return dataset.decode(dataset.read(index.where[number]), index.where[number])
 
 
 def opened(path, **options):

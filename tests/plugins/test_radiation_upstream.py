@@ -110,7 +110,7 @@ def test_decoded_columns_equal_the_files_as_the_plugin_opens_them(pairs, load):
         theirs = plugin.to_xarray().load()
     for number in (0, 200, 383):
         place = PATCH_ORDER.index((0, 2, 10)[number // N_COLUMNS]) * N_COLUMNS + number % N_COLUMNS
-        decoded = dataset.decode(dataset.read(index.where[number]))
+        decoded = dataset.decode(dataset.read(index.where[number]), index.where[number])
         for name in set(decoded) & set(theirs.data_vars):
             np.testing.assert_array_equal(decoded[name], theirs[name].values[place], err_msg=name)
 

@@ -92,7 +92,7 @@ def test_real_files_equal_what_netcdf4_reads(tmp_path):
     assert len(REAL_FILES) == 2
     assert len(index) == 10
     for number, where in enumerate(index.where):
-        arrays = dataset.decode(dataset.read(where))
+        arrays = dataset.decode(dataset.read(where), where)
         with netCDF4.Dataset(REAL_FILES[number // 5]) as file:
             file.set_auto_mask(False)
             for name in ("predictors", "target_mean", "target_std"):
@@ -120,8 +120,8 @@ def test_published_sample_is_the_one_of_training():
 
 def test_raw_values_without_normalisation(tmp_path):
     dataset, index = indexed(REAL_FILES, tmp_path, size="5GB", normalize="false")
-    arrays = dataset.decode(dataset.read(index.where[7]))
-    sample = dataset.preprocess(arrays)
+    arrays = dataset.decode(dataset.read(index.where[7]), index.where[7])
+    sample = dataset.preprocess(arrays, index.where[7])
     np.testing.assert_array_equal(sample["predictors"][0, ..., :8], arrays["predictors"])
     np.testing.assert_array_equal(sample["predictors"][0, :, 2, -1], range(6))
     np.testing.assert_array_equal(sample["predictors"][0, 3, :, -2], range(4))

@@ -60,7 +60,7 @@ def load(tmp_path):
 def assert_decoded_equal(theirs, dataset, index):
     """Compare each of our patches with the part of the real plugin's whole arrays."""
     for where in index.where:
-        ours = dataset.decode(dataset.read(where))
+        ours = dataset.decode(dataset.read(where), where)
         n_y, n_x = ours["target_mean"].shape
         part = {"leadtime": where.lead, "y": slice(where.y, where.y + n_y)}
         part |= {"x": slice(where.x, where.x + n_x), "time": where.file}

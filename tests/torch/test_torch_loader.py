@@ -41,7 +41,7 @@ class ReadAndDecode:
 
     def __call__(self, where):
         read, decode, _ = tiny_pipeline().steps
-        return decode.run(read.run(where))
+        return decode.run(read.run(where), where)
 
 
 def planned(n_batches, first=0):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import SampleIndex, no_progress
+from iobench.datasets.contract import SampleIndex, no_progress, raw_buffers
 from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import index_grib, read_messages
@@ -16,7 +16,7 @@ from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.remote import shown_url
-from iobench.samples import SampleSpec, Variable
+from iobench.samples import SampleSpec, SharedBytes, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,21 +62,14 @@ class _Plan:
     shape: tuple[int, ...]
 
 
-class _RawMessages(list[memoryview]):
-    """What was read of a sample's messages: those of its own, with where they are for people.
+@dataclass(frozen=True, slots=True)
+class _SharedMessages(SharedBytes):
+    """What was read of a sample's messages, its own first.
 
-    ``kept`` has of each message the decoded one, or the way to it, where samples share it.
+    ``kept`` has of each that is shared the decoded one, or the way to it.
     """
 
-    def __init__(
-        self,
-        content: list[memoryview],
-        extents: list[FileExtent],
-        kept: dict[FileExtent, DecodedChunk],
-    ) -> None:
-        super().__init__(content)
-        self.extents = extents
-        self.kept = kept
+    kept: dict[FileExtent, DecodedChunk]
 
 
 class GribSamples:
@@ -186,13 +179,12 @@ class GribSamples:
 
     def read(self, where: NDArray[np.int64]) -> Raw:
         """Return the sample's messages, but for those that are kept, or that others read."""
-        rows = where.tolist()
-        extents = [(self._files[file], offset, length) for file, offset, length in rows]
+        extents = self._extents(where)
         if not self._shared and not self._overlap:
-            return _RawMessages(read_messages(extents), extents, {})
+            return read_messages(extents)
         number = self._number(where)
         keys: dict[ChunkKey, FileExtent] = {}
-        for (file, offset, _), extent in zip(rows, extents, strict=True):
+        for (file, offset, _), extent in zip(where.tolist(), extents, strict=True):
             if (file, offset) in self._shared:
                 keys[ChunkRow(-1, "", 0, 0), (file, offset)] = extent
             elif self._overlap:
@@ -204,19 +196,20 @@ class GribSamples:
         )
         kept = dict(zip(keys.values(), chunks, strict=True))
         own = [extent for extent in extents if extent not in kept]
-        return _RawMessages([*read_messages(own), *found], extents, kept)
+        return _SharedMessages([*read_messages(own), *found], kept)
+
+    def _extents(self, where: NDArray[np.int64]) -> list[FileExtent]:
+        return [(self._files[file], offset, length) for file, offset, length in where.tolist()]
 
     def stored_nbytes(self, where: NDArray[np.int64]) -> int:
         """Return the bytes that `read` will return."""
         return int(where[:, 2].sum())
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: NDArray[np.int64]) -> Arrays:
         """Return the arrays of the sample's messages."""
-        if not isinstance(raw, _RawMessages):
-            raise TypeError("decode takes what read returned")
-        own = iter(raw)
-        extents = iter(raw.extents)
-        return {plan.name: _stack(plan, own, extents, raw.kept) for plan in self._plans}
+        own, extents = iter(raw_buffers(raw)), iter(self._extents(where))
+        kept = raw.kept if isinstance(raw, _SharedMessages) else {}
+        return {plan.name: _stack(plan, own, extents, kept) for plan in self._plans}
 
 
 def describe_messages(files: Sequence[Path], *, cache_dir: Path) -> dict[str, Any]:

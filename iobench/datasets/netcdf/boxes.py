@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.cached import ChunkedPart, PartBytes, read_parts
+from iobench.datasets.cached import ChunkedPart, StoredArrays, read_parts
 from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import read_through_library
@@ -250,7 +250,7 @@ class ChunkedFields:
 
 def read_fields(
     kept: DecodedChunks, fields: Sequence[Slab | Box], sample: tuple[int, int]
-) -> PartBytes:
+) -> StoredArrays:
     """Read what the fields of a sample need and no thread has read or decoded already.
 
     Parameters
@@ -264,7 +264,7 @@ def read_fields(
 
     Returns
     -------
-    PartBytes
+    StoredArrays
         Whose ``arrays()`` are what `slab_array` and `box_array` return.
     """
     parts = [_chunked_part(each) for each in fields]
@@ -299,7 +299,7 @@ def read_fields(
         next(joined) if part is not None else _decoder(each, [next(buffers) for _ in extents])
         for each, part, extents in zip(fields, parts, plain, strict=True)
     ]
-    return PartBytes([*contiguous, *held], sample, decoders)
+    return StoredArrays([*contiguous, *held.buffers], decoders)
 
 
 def _decoder(field: Slab | Box, buffers: Sequence[memoryview]) -> Callable[[], NDArray[Any]]:

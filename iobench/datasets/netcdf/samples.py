@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.grouped import SampleGroups
 from iobench.datasets.netcdf.boxes import ChunkedFields, read_fields
@@ -104,11 +103,9 @@ class NetcdfSamples(ChunkedFields):
     def _through_library(self, file: NetcdfFile, name: str, index: int) -> NDArray[Any]:
         return read_through_library(file, file.variables[name], dim=self._dim, index=index)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
-        variables = self._files[raw.sample[0]].variables
+        variables = self._files[where[0]].variables
         return {
             name: unpack(stored, variables[name].packing)
             for name, stored in zip(self._names, raw.arrays(), strict=True)

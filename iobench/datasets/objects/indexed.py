@@ -35,7 +35,6 @@ class IndexedObject:
         self._value: Any = value
         self._in_steps = all(callable(getattr(value, step, None)) for step in STEPS)
         self.fused = () if self._in_steps else STEPS
-        self._number = 0
         self._spec: SampleSpec | None = None
 
     @property
@@ -61,7 +60,7 @@ class IndexedObject:
             raise OptionError(f"{name}: its length is {length}; give a dataset that has samples")
         where = f"{name}[0]"
         with in_one_line(f"{where} raised"):
-            first = self._named(self._made(0))
+            first = named_arrays(self._made(0), where=where)
         self._spec = spec_of(first, where=where)
         if self._in_steps and hasattr(self._value, "__getitem__"):
             with in_one_line(f"{where} raised"):
@@ -71,18 +70,17 @@ class IndexedObject:
 
     def read(self, where: int) -> Any:
         """Return what the dataset's ``read`` does, or the whole sample."""
-        self._number = where
         if self._in_steps:
             return self._object.read(where)
-        return self._checked(self._object[where])
+        return self._checked(self._object[where], where)
 
     def decode(self, raw: Any) -> Any:
         """Return what the dataset's ``decode`` does."""
         return self._object.decode(raw)
 
-    def preprocess(self, arrays: Any) -> Sample:
+    def preprocess(self, arrays: Any, where: int) -> Sample:
         """Return the sample as the dataset's ``preprocess`` makes it."""
-        return self._checked(self._object.preprocess(arrays))
+        return self._checked(self._object.preprocess(arrays), where)
 
     @property
     def _object(self) -> Any:
@@ -96,14 +94,12 @@ class IndexedObject:
         value = self._value
         return value.preprocess(value.decode(value.read(number)))
 
-    def _named(self, value: Any) -> NamedArrays:
-        return named_arrays(value, where=f"{self._opener.name}[{self._number}]")
-
-    def _checked(self, value: Any) -> Sample:
+    def _checked(self, value: Any, number: int) -> Sample:
         if self._spec is None:
             raise SampleError(f"{self._opener.name}: call samples() before read()")
-        arrays = self._named(value)
-        self._spec.check(arrays, where=f"{self._opener.name}[{self._number}]")
+        where = f"{self._opener.name}[{number}]"
+        arrays = named_arrays(value, where=where)
+        self._spec.check(arrays, where=where)
         return arrays
 
     def __getstate__(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class LabelledObject:
         """Return what ``read`` did; never called."""
         return raw
 
-    def preprocess(self, arrays: Any) -> Any:
+    def preprocess(self, arrays: Any, where: int) -> Any:
         """Return the arrays as they are."""
         return arrays
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.download import Downloads, PluginDownload
 from iobench.datasets.objects.indexed import IndexedObject
@@ -129,16 +129,16 @@ class ObjectDataset:
 
     def read(self, where: Where) -> Raw:
         """Return what can be had by itself, up to the whole sample; see ``fused``."""
-        return cast("Raw", self._opened.read(where))
+        return self._opened.read(where)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return the sample's arrays."""
         arrays: Arrays = self._opened.decode(raw)
         return arrays
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample."""
-        sample: Sample = self._opened.preprocess(arrays)
+        sample: Sample = self._opened.preprocess(arrays, where)
         return sample
 
     @property

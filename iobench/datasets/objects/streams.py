@@ -130,7 +130,7 @@ class StreamedObject:
         )
         return SampleIndex(spec, range(0)), arrays
 
-    def read(self, where: Any) -> Any:
+    def read(self, where: Any, *_: Any) -> Any:
         """Refuse: there is no sample by number."""
         raise OptionError(
             f"{self._opener.name}: is {self.kind}, of which no sample can be had by its number; it "

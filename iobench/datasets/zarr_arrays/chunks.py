@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.cached import PartBytes
+    from iobench.datasets.cached import StoredArrays
     from iobench.datasets.decoded_chunks import DecodedChunks
     from iobench.datasets.extents import Allocate, FileExtent
     from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
@@ -192,7 +192,7 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     return joined.reshape(cut.shape)
 
 
-def read_cuts(kept: DecodedChunks, cuts: Sequence[Cut], sample: tuple[int, int]) -> PartBytes:
+def read_cuts(kept: DecodedChunks, cuts: Sequence[Cut], sample: tuple[int, int]) -> StoredArrays:
     """Read what the cuts of a sample need and no thread has read or decoded already.
 
     Parameters
@@ -206,7 +206,7 @@ def read_cuts(kept: DecodedChunks, cuts: Sequence[Cut], sample: tuple[int, int])
 
     Returns
     -------
-    PartBytes
+    StoredArrays
         Whose ``arrays()`` are what `cut_array` returns.
     """
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
@@ -126,11 +125,9 @@ class ZarrSamples:
             }
         return read_cuts(self._chunks, cuts, where)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
-        variables = self._stores[raw.sample[0]].variables
+        variables = self._stores[where[0]].variables
         packings = [variables[name].packing for name in self._names]
         return {
             name: unpack(stored.view(packing.stored), packing)

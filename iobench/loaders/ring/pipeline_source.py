@@ -105,10 +105,7 @@ class _StepFiller:
     def _make(self, numbers: tuple[int, ...], place: Any) -> None:
         for position, number in enumerate(numbers):
             try:
-                value = self._pipeline.where[number]
-                for step in self._pipeline.steps:
-                    value = step.run(value)
-                place(position, value)
+                place(position, self._pipeline.make(number))
             except IobenchError:
                 raise
             except Exception as error:

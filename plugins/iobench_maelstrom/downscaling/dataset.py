@@ -16,7 +16,6 @@ from iobench.datasets import (
     Baseline,
     ChunkedFields,
     Locator,
-    PartBytes,
     Progress,
     PublishedStep,
     Raw,
@@ -246,16 +245,13 @@ class Downscaling(ChunkedFields):
 
     def read(self, where: Where) -> Raw:
         """Return the time step's bytes, by variable."""
-        raw: Raw = self._prepared()[0].read(where, self._chunks)
-        return raw
+        return self._prepared()[0].read(where, self._chunks)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return each variable at the time step, dtype as stored (float64), in its own units."""
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
-        return self._prepared()[0].decode(raw)
+        return self._prepared()[0].decode(raw, where)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``inputs`` and ``targets``, z-scored, float32, shape (channel, row, column)."""
         monthly, normalisation = self._prepared()
         channels = monthly.channels

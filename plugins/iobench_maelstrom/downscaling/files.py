@@ -24,7 +24,7 @@ from iobench_maelstrom.downscaling.month_index import months_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import DecodedChunks, PartBytes
+    from iobench.datasets import DecodedChunks, Raw
     from iobench_maelstrom.downscaling.schema import Channels, Field, Tier
 
 __all__ = ["MonthlyFiles", "open_monthly_files"]
@@ -77,9 +77,9 @@ class MonthlyFiles:
             return {name: self._through_library(where, name) for name in names}
         return read_fields(chunks, [self._slab(where, name) for name in names], where)
 
-    def decode(self, raw: PartBytes) -> dict[str, NDArray[Any]]:
+    def decode(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
         """Return each variable at the time step, shape of a field, dtype as xarray decodes it."""
-        variables = self.files[raw.sample[0]].variables
+        variables = self.files[where[0]].variables
         return {
             name: unpack(stored, variables[name].packing)
             for name, stored in zip(self.channels.names, raw.arrays(), strict=True)

@@ -267,7 +267,7 @@ class Ens10:
         """Return the sample's messages, by variable and member, and the target's bytes last."""
         return read_messages(where)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Sequence[FileExtent]) -> Arrays:
         """Return the members of each variable, shape (member, latitude, longitude), and ``target``.
 
         All are float32, in the variables' own units.
@@ -279,14 +279,14 @@ class Ens10:
         arrays: dict[str, NDArray[Any]] = {}
         for variable, members in zip(variables, fields, strict=True):
             for number, member in zip(layout.members, members, strict=True):
-                where = f"{variable.name} of member {number}"
-                decode_message(next(messages), where=where, out=member)
+                place = f"{variable.name} of member {number}"
+                decode_message(next(messages), where=place, out=member)
             arrays[variable.name] = members.reshape(layout.n_members, *layout.shape)
         if self.has_target:
             arrays["target"] = self.target_array(next(messages))
         return arrays
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Sequence[FileExtent]) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
         layout = self._prepared()
         if self._mapped is None:

@@ -19,7 +19,6 @@ from iobench.datasets import (
     ChunkedFields,
     DecodedChunks,
     Locator,
-    PartBytes,
     Progress,
     PublishedStep,
     Raw,
@@ -171,16 +170,13 @@ class Ens5mini(ChunkedFields):
 
     def read(self, where: tuple[int, int]) -> Raw:
         """Return the forecast's bytes at the lead time, by variable and member."""
-        raw: Raw = self._prepared().read(where, self._chunks)
-        return raw
+        return self._prepared().read(where, self._chunks)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
         """Return each variable, float32, shape (member, level, latitude, longitude)."""
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
-        return self._prepared().decode(raw)
+        return self._prepared().decode(raw, where)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return ``inputs``: normalised mean and deviation by variable and level."""
         _, n_levels, n_latitudes, n_longitudes = self._prepared().shape
         if self._mapped is None:
@@ -331,7 +327,7 @@ def _part_moments(
     chunks = DecodedChunks()
     for one in where:
         raw = forecasts.read(one, chunks)
-        arrays = raw if forecasts.fused else forecasts.decode(raw)
+        arrays = raw if forecasts.fused else forecasts.decode(raw, one)
         for moments, variable in zip(parts, PRESSURE_VARIABLES, strict=True):
             moments.add(_moments(arrays[variable.name]))
         advance(1)

@@ -31,7 +31,7 @@ from iobench_maelstrom.ens10.target import hourly_times
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import DecodedChunks, PartBytes
+    from iobench.datasets import DecodedChunks, Raw
 
 __all__ = ["NAMES", "Forecasts", "open_forecasts"]
 
@@ -82,11 +82,11 @@ class Forecasts:
             return {name: self._through_library(where, name) for name in NAMES}
         return read_fields(chunks, [self._slab(where, name) for name in NAMES], where)
 
-    def decode(self, raw: PartBytes) -> dict[str, NDArray[np.float32]]:
+    def decode(self, raw: Raw, where: tuple[int, int]) -> dict[str, NDArray[np.float32]]:
         """Return each variable, shape (member, level, latitude, longitude)."""
-        variables = self.files[raw.sample[0]].variables
+        variables = self.files[where[0]].variables
         return {
-            name: self._at_lead(raw.sample, unpack(stored, variables[name].packing))
+            name: self._at_lead(where, unpack(stored, variables[name].packing))
             for name, stored in zip(NAMES, raw.arrays(), strict=True)
         }
 

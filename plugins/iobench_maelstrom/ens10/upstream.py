@@ -108,11 +108,11 @@ class Ens10Upstream:
                 arrays["target"] = whole[number - start].copy()  # nothing shall hold on to the rest
         return arrays
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Refuse: ``read`` decodes."""
         raise TypeError(f"{self.name}: read decodes, call preprocess next")
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``inputs``, mean and deviation of each variable in turn, and the target."""
         names = self.training.names
         shape = arrays[f"{names[0]}_mean"].shape

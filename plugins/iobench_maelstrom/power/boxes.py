@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.datasets import (
     Box,
-    PartBytes,
+    ChunkedFields,
     box_extents,
     box_through_library,
     cf_times,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import (
         Advance,
-        DecodedChunks,
         NetcdfFile,
         NetcdfVariable,
         Raw,
@@ -39,13 +38,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BoxedSamples",
+    "NamedBox",
     "box_of",
     "check_variable",
-    "decode_boxes",
     "hours_of",
     "index_file",
-    "read_boxes",
-    "read_boxes_through_library",
     "read_times",
     "read_whole",
     "stored_of",
@@ -78,42 +76,56 @@ def _ends(variable: NetcdfVariable, ranges: Ranges) -> tuple[list[int], list[int
     return [start for start, _ in every], [stop for _, stop in every]
 
 
-def read_boxes(
-    chunks: DecodedChunks,
-    boxes: Sequence[tuple[str, Box]],
-    sample: tuple[int, int],
-    *,
-    seconds: int | None = None,
-) -> PartBytes:
-    """Return the bytes of named boxes of a sample, by its file and index, neighbours at once.
+NamedBox = tuple[str, "NetcdfFile", str, Ranges]
+"""A name in the sample, the file, the variable there, and which part of it."""
 
-    ``seconds`` since 1970 is the sample's time, where decoding needs it.
+
+class BoxedSamples(ChunkedFields):
+    """A dataset whose samples are boxes of variables: `boxes` says which.
+
+    ``fused`` is known once ``samples`` has run.
     """
-    raw = read_fields(chunks, [box for _, box in boxes], sample)
-    raw.about = [(name, box.variable.packing) for name, box in boxes], seconds
-    return raw
 
+    fused: tuple[str, ...] = ()
+    _of_all: NetcdfFile | None = None
+    """A file that samples of all files need."""
 
-def decode_boxes(raw: Raw) -> dict[str, NDArray[Any]]:
-    """Return the numbers of what `read_boxes` returned, as ``xarray.open_dataset`` decodes them."""
-    if not isinstance(raw, PartBytes):
-        raise TypeError("decode takes what read returned")
-    named, seconds = raw.about
-    arrays = {
-        name: unpack(stored, packing)
-        for (name, packing), stored in zip(named, raw.arrays(), strict=True)
-    }
-    return arrays if seconds is None else {**arrays, "time": np.asarray(seconds)}
+    @property
+    def thread_safe(self) -> bool:
+        """Whether threads may make samples at once: the HDF5 library cannot."""
+        return not self.fused
 
+    def boxes(self, where: Any) -> list[NamedBox]:
+        """Return the boxes of a sample."""
+        raise NotImplementedError
 
-def read_boxes_through_library(
-    file: NetcdfFile, boxes: Sequence[tuple[str, NetcdfVariable, Ranges]]
-) -> dict[str, NDArray[Any]]:
-    """Read and decode boxes through the NetCDF library, for storage only it knows."""
-    return {
-        name: box_through_library(file, variable.name, *_ends(variable, ranges))
-        for name, variable, ranges in boxes
-    }
+    def place(self, where: Any) -> tuple[int, int]:
+        """Return the number of a sample's file, and its index along the sample dimension."""
+        file, index = where[:2]
+        return file, index
+
+    def read(self, where: Any) -> Any:
+        """Return the bytes of the boxes, neighbours at once; the numbers themselves where fused."""
+        boxes = [(name, file, file.variables[each], r) for name, file, each, r in self.boxes(where)]
+        if self.fused:
+            return {
+                name: box_through_library(file, variable.name, *_ends(variable, ranges))
+                for name, file, variable, ranges in boxes
+            }
+        fields = [
+            box_of(file, variable, ranges, of_all=file is self._of_all)
+            for _, file, variable, ranges in boxes
+        ]
+        return read_fields(self._chunks, fields, self.place(where))
+
+    def decode(self, raw: Raw, where: Any) -> dict[str, NDArray[Any]]:
+        """Return the numbers of the boxes by name, as ``xarray.open_dataset`` decodes them."""
+        return {
+            name: unpack(stored, file.variables[variable].packing)
+            for (name, file, variable, _), stored in zip(
+                self.boxes(where), raw.arrays(), strict=True
+            )
+        }
 
 
 def read_whole(file: NetcdfFile, name: str) -> NDArray[Any]:

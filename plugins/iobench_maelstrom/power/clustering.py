@@ -13,13 +13,12 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.datasets import (
     Arrays,
-    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -31,12 +30,9 @@ from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import weather_downloads
 from iobench_maelstrom.power.boxes import (
-    Ranges,
-    box_of,
-    decode_boxes,
+    BoxedSamples,
+    NamedBox,
     hours_of,
-    read_boxes,
-    read_boxes_through_library,
     read_whole,
     stored_of,
 )
@@ -55,7 +51,7 @@ from iobench_maelstrom.power.through_plugin import plugin_baseline, take_crop, w
 from iobench_maelstrom.power.weather import WeatherFields
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, Downloads, NetcdfFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile
     from iobench_maelstrom.power.files import WeatherRuns
 
 __all__ = ["ERA5_NAMES", "ClusteringFields", "channel_order"]
@@ -70,7 +66,7 @@ Where = tuple[int, int, int, int]
 """File, step, first row and column of the crop."""
 
 
-class ClusteringFields(ChunkedFields):
+class ClusteringFields(BoxedSamples):
     """The 25 channels of deep clustering; a `Dataset` and a `Synthesizer`.
 
     They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
@@ -94,16 +90,10 @@ class ClusteringFields(ChunkedFields):
             raise OptionError(f"crop {crop!r}: expected {', '.join(CROPS[:-1])} or {CROPS[-1]}")
         self.days = days
         self.crop = crop
-        self.fused: tuple[str, ...] = ()
         self._files: tuple[NetcdfFile, ...] = ()
         self._parts: tuple[tuple[str, str, int], ...] = ()
         self._size = CropSize("none", (0, 0))
         self._n_steps: int | None = None
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
         """Return ERA5's files, else two forecasts for each day.
@@ -168,30 +158,17 @@ class ClusteringFields(ChunkedFields):
             },
         )
 
-    def read(self, where: Where) -> Any:
-        """Return the bytes of the crop's rows in all channels; its numbers where fused."""
+    def boxes(self, where: Where) -> list[NamedBox]:
+        """Return the crop of each channel."""
         run, step, row, column = where
-        file = self._files[run]
         height, width = self._size.shape
         place = ((row, row + height), (column, column + width))
-        wanted: list[tuple[str, str, Ranges]] = [
-            (part, name, ((step, step + 1), (level, level + 1), *place))
+        return [
+            (part, self._files[run], name, ((step, step + 1), (level, level + 1), *place))
             for part, name, level in self._parts
         ]
-        if self.fused:
-            return read_boxes_through_library(
-                file, [(part, file.variables[name], ranges) for part, name, ranges in wanted]
-            )
-        boxes = [
-            (part, box_of(file, file.variables[name], ranges)) for part, name, ranges in wanted
-        ]
-        return read_boxes(self._chunks, boxes, (run, step))
 
-    def decode(self, raw: Raw) -> Arrays:
-        """Return the crop of each channel, by name."""
-        return decode_boxes(raw)
-
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the channels stacked, in float32: ``fields``."""
         fields = np.empty((len(self._parts), *self._size.shape), dtype=np.float32)
         for channel, (part, _, _) in zip(fields, self._parts, strict=True):

@@ -16,7 +16,6 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
-    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -28,12 +27,10 @@ from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import power_downloads
 from iobench_maelstrom.power.boxes import (
+    BoxedSamples,
+    NamedBox,
     Ranges,
-    box_of,
-    decode_boxes,
     hours_of,
-    read_boxes,
-    read_boxes_through_library,
     read_whole,
     stored_of,
     without_other_variables,
@@ -86,7 +83,7 @@ FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
 MODEL, SURFACE = LEVEL_TYPES["model"], LEVEL_TYPES["surface"]
 
 
-class PowerFeatures(ChunkedFields):
+class PowerFeatures(BoxedSamples):
     """Features and production of a turbine, hour by hour; a `Dataset` and a `Synthesizer`.
 
     Parameters
@@ -110,18 +107,11 @@ class PowerFeatures(ChunkedFields):
         self.wind_turbine_id = wind_turbine_id
         self.days = days
         self.model_level = model_level
-        self.fused: tuple[str, ...] = ()
         self._model: tuple[NetcdfFile, ...] = ()
         self._surface: tuple[NetcdfFile, ...] = ()
-        self._production: NetcdfFile | None = None
         self._point: Ranges = ()
         self._level: tuple[int, int] = (0, 0)
         self._pressure = (0.0, 0.0)
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the model-level and as many surface files, the constants, the production.
@@ -154,8 +144,8 @@ class PowerFeatures(ChunkedFields):
         self._pressure = pressure_coefficients(inspect_netcdf(found.constants), self.model_level)
         self._model = model.without_other_variables(MODEL.required)
         self._surface = surface.without_other_variables(SURFACE.required)
-        self._production = without_other_variables(turbine, ["production"])
-        kept = (*self._model, *self._surface, self._production)
+        self._of_all = without_other_variables(turbine, ["production"])
+        kept = (*self._model, *self._surface, self._of_all)
         unknown = any(v.storage is None for file in kept for v in file.variables.values())
         self.fused = ("read", "decode") if unknown else ()
         self._find_chunks("time", stored_of(kept))
@@ -172,35 +162,31 @@ class PowerFeatures(ChunkedFields):
             },
         )
 
-    def read(self, where: Where) -> Any:
-        """Return the few bytes of the point and the hour; the numbers themselves where fused."""
-        run, step, start, stop, seconds = where
-        if self._production is None:
+    def boxes(self, where: Where) -> list[NamedBox]:
+        """Return ``t, q, u, v, sp`` at the point and the hour, and its ``production``."""
+        run, step, start, stop, _ = where
+        if self._of_all is None:
             raise OptionError("maelstrom-power: call samples() before read()")
         time = (step, step + 1)
-        wanted: list[tuple[NetcdfFile, str, Ranges]] = [
-            (self._model[run], name, (time, self._level, *self._point)) for name in MODEL.required
+        return [
+            *(
+                (name, self._model[run], name, (time, self._level, *self._point))
+                for name in MODEL.required
+            ),
+            ("sp", self._surface[run], "sp", (time, *self._point)),
+            ("production", self._of_all, "production", ((start, stop),)),
         ]
-        wanted.append((self._surface[run], "sp", (time, *self._point)))
-        wanted.append((self._production, "production", ((start, stop),)))
-        if self.fused:
-            arrays: dict[str, NDArray[Any]] = {"time": np.asarray(seconds)}
-            for file, name, ranges in wanted:
-                variable = file.variables[name]
-                arrays |= read_boxes_through_library(file, [(name, variable, ranges)])
-            return arrays
-        turbine = self._production
-        boxes = [
-            (name, box_of(file, file.variables[name], ranges, of_all=file is turbine))
-            for file, name, ranges in wanted
-        ]
-        return read_boxes(self._chunks, boxes, (run, step), seconds=seconds)
 
-    def decode(self, raw: Raw) -> Arrays:
-        """Return ``t, q, u, v, sp`` of the point, the hour's ``production``, ``time`` in s."""
-        return decode_boxes(raw)
+    def read(self, where: Where) -> Any:
+        """Return the few bytes of the point and the hour; the numbers themselves where fused."""
+        raw = super().read(where)
+        return {"time": np.asarray(where[4]), **raw} if self.fused else raw
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def decode(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
+        """Return the numbers of the boxes, and ``time`` in s."""
+        return {**super().decode(raw, where), "time": np.asarray(where[4])}
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``features``, in the order of `FEATURES`, and the hour's mean ``production``."""
         t, q, u, v, sp = (float(arrays[name].reshape(())) for name in ("t", "q", "u", "v", "sp"))
         a, b = self._pressure

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.datasets import (
     Arrays,
-    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -23,12 +22,11 @@ from iobench.errors import FileFormatError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import constants_downloads, production_downloads
 from iobench_maelstrom.power.boxes import (
-    box_of,
+    BoxedSamples,
+    NamedBox,
+    Ranges,
     check_variable,
-    decode_boxes,
     hours_of,
-    read_boxes,
-    read_boxes_through_library,
     read_times,
     stored_of,
     without_other_variables,
@@ -56,7 +54,7 @@ from iobench_maelstrom.power.through_plugin import (
 )
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, Downloads, NetcdfFile, PlannedFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile, PlannedFile
 
 __all__ = ["CONSTANTS_DIMS", "PRODUCTION_DIMS", "LevelConstants", "Production"]
 
@@ -65,7 +63,7 @@ CONSTANTS_DIMS = ("dim0", "dim0_0")
 COEFFICIENTS = ("hyai", "hybi", "hyam", "hybm")
 
 
-class SmallFile(ChunkedFields):
+class SmallFile(BoxedSamples):
     """One NetCDF file of A6; what `Production` and `LevelConstants` share.
 
     ``fused`` is known once ``samples`` has run.
@@ -77,21 +75,11 @@ class SmallFile(ChunkedFields):
     url = ""
 
     def __init__(self) -> None:
-        self.fused: tuple[str, ...] = ()
         self._file: NetcdfFile | None = None
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the file; raise MissingFileError naming its URL."""
         return find_all(self.name, [self.url], locator)
-
-    def decode(self, raw: Raw) -> Arrays:
-        """Return the numbers by name, as xarray decodes them."""
-        return decode_boxes(raw)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
@@ -121,17 +109,18 @@ class SmallFile(ChunkedFields):
         self.fused = ("read", "decode") if unknown else ()
         self._find_chunks("time", stored_of([self._file]))
 
-    def _read(self, ranges: tuple[tuple[int, int], ...]) -> Any:
-        if self._file is None:
+    def boxes(self, where: int) -> list[NamedBox]:
+        """Return what a sample has of each variable."""
+        if (file := self._file) is None:
             raise FileFormatError(f"{self.name}: call samples() before read()")
-        variables = self._file.variables
-        if self.fused:
-            wanted = [(name, variable, ranges) for name, variable in variables.items()]
-            return read_boxes_through_library(self._file, wanted)
-        boxes = [
-            (name, box_of(self._file, variable, ranges)) for name, variable in variables.items()
-        ]
-        return read_boxes(self._chunks, boxes, (0, ranges[0][0] if ranges else 0))
+        return [(name, file, name, self._ranges(where)) for name in file.variables]
+
+    def _ranges(self, where: int) -> Ranges:
+        return ()
+
+    def place(self, where: int) -> tuple[int, int]:
+        """Return file and index of a sample."""
+        return 0, where
 
     def expect(self, where: Sequence[int], *, follows: bool) -> None:
         """Say which samples will be asked for, in order."""
@@ -200,11 +189,10 @@ class Production(SmallFile):
             },
         )  # fmt: skip
 
-    def read(self, where: int) -> Any:
-        """Return the bytes of one step; the numbers themselves where fused."""
-        return self._read(((where, where + 1),))
+    def _ranges(self, where: int) -> Ranges:
+        return ((where, where + 1),)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: int) -> Sample:
         """Return the numbers in float32, each alone."""
         return {name: np.asarray(values, "<f4").reshape(()) for name, values in arrays.items()}
 
@@ -268,11 +256,7 @@ class LevelConstants(SmallFile):
             },
         )
 
-    def read(self, where: int) -> Any:
-        """Return the bytes of all coefficients; the numbers themselves where fused."""
-        return self._read(())
-
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: int) -> Sample:
         """Return the coefficients as they are."""
         return dict(arrays)
 

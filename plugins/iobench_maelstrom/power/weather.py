@@ -11,7 +11,6 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
-    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -21,11 +20,9 @@ from iobench.datasets import (
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import weather_downloads
 from iobench_maelstrom.power.boxes import (
-    box_of,
-    decode_boxes,
+    BoxedSamples,
+    NamedBox,
     hours_of,
-    read_boxes,
-    read_boxes_through_library,
     read_whole,
     stored_of,
 )
@@ -35,13 +32,15 @@ from iobench_maelstrom.power.stand_in import STAND_IN_VERSION, PowerPlan, weathe
 from iobench_maelstrom.power.through_plugin import plugin_baseline, take_fields, weather_request
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.datasets import Baseline, Downloads, NetcdfFile, Raw
     from iobench_maelstrom.power.files import WeatherRuns
 
 __all__ = ["WeatherFields"]
 
 
-class WeatherFields(ChunkedFields):
+class WeatherFields(BoxedSamples):
     """Weather files of one kind of level; a `Dataset` and a `Synthesizer`.
 
     Of each forecast the first 12 hours are samples, as upstream.
@@ -70,14 +69,8 @@ class WeatherFields(ChunkedFields):
         self.title = f"IFS HRES weather over Europe, {level_type.title} (MAELSTROM A6)"
         self.level_type = level_type
         self.days = days
-        self.fused: tuple[str, ...] = ()
         self._files: tuple[NetcdfFile, ...] = ()
         self._names: tuple[str, ...] = ()
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
         """Return two files for each day; raise MissingFileError listing what is missing by URL."""
@@ -107,22 +100,21 @@ class WeatherFields(ChunkedFields):
             provenance=self._provenance(runs, levels, stand_in=locator.stand_in),
         )
 
-    def read(self, where: tuple[int, int]) -> Any:
-        """Return the bytes of one hour's fields; the fields themselves where fused."""
+    def boxes(self, where: tuple[int, int]) -> list[NamedBox]:
+        """Return one hour's fields."""
         run, step = where
-        file = self._files[run]
-        time = ((step, step + 1),)
-        if self.fused:
-            wanted = [(name, file.variables[name], time) for name in self._names]
-            return _without_time(read_boxes_through_library(file, wanted))
-        boxes = [(name, box_of(file, file.variables[name], time)) for name in self._names]
-        return read_boxes(self._chunks, boxes, where)
+        return [(name, self._files[run], name, ((step, step + 1),)) for name in self._names]
 
-    def decode(self, raw: Raw) -> Arrays:
+    def read(self, where: tuple[int, int]) -> Any:
+        """Return the bytes of the fields; the fields themselves where fused."""
+        raw = super().read(where)
+        return _without_time(raw) if self.fused else raw
+
+    def decode(self, raw: Raw, where: tuple[int, int]) -> dict[str, NDArray[Any]]:
         """Return the fields by name, as upstream has them: (level,) latitude, longitude."""
-        return _without_time(decode_boxes(raw))
+        return _without_time(super().decode(raw, where))
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return the fields in float32."""
         return {name: np.asarray(values, "<f4", "C") for name, values in arrays.items()}
 
@@ -194,5 +186,5 @@ class WeatherFields(ChunkedFields):
         }
 
 
-def _without_time(arrays: Arrays) -> Arrays:
+def _without_time(arrays: Arrays) -> dict[str, NDArray[Any]]:
     return {name: values[0] for name, values in arrays.items()}

@@ -238,11 +238,11 @@ class Radiation(ChunkedFields):
         """Return the column's row of each variable; the arrays where the library must read."""
         return self._prepared().read(where, self._chunks)
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
         """Return the column's variables by name, in file order of dimensions, float32."""
         return self._prepared().decode(raw)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return inputs as grouped, fluxes as asked for, and heating rates."""
         sample: dict[str, NDArray[Any]] = {}
         if self.raw_inputs:

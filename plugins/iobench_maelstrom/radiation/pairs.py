@@ -17,7 +17,6 @@ from iobench.datasets import (
     NetcdfFile,
     NetcdfVariable,
     Packing,
-    PartBytes,
     Raw,
     Slab,
     read_extents,
@@ -158,7 +157,7 @@ class Pairs:
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of a column's bytes, float32, without the column dimension."""
-        if not isinstance(raw, PartBytes):
+        if self._rows is not None:
             return {
                 part.decoded: _row(part, data) for part, data in zip(self._parts, raw, strict=True)
             }

@@ -142,14 +142,6 @@ def _files_asked_for(options: Mapping[str, str], solver: str) -> tuple[ExampleFi
     return tuple(ExampleFile(solver, t, n) for t in timesteps for n in numbers)
 
 
-class _RawExample(list[memoryview]):
-    """A framed example, and where it is."""
-
-    def __init__(self, content: list[memoryview], path: str, offset: int) -> None:
-        super().__init__(content)
-        self.path, self.offset = path, offset
-
-
 class RadiationTf:
     """Columns of the radiation TFRecords: a `Dataset` with both baselines, and a `Synthesizer`.
 
@@ -224,14 +216,13 @@ class RadiationTf:
 
     def read(self, where: tuple[str, int, int]) -> Raw:
         """Return the example's bytes with its frame."""
-        return _RawExample(read_extents([where]), where[0], where[1])
+        return read_extents([where])
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[str, int, int]) -> Arrays:
         """Return the features asked for, float32; checksums are verified here."""
-        place = f"{raw.path} at byte {raw.offset}" if isinstance(raw, _RawExample) else "an example"
-        return self._decoder.decode(raw[0], where=place)
+        return self._decoder.decode(raw[0], where=f"{where[0]} at byte {where[1]}")
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[str, int, int]) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
         view = self.view
         sample: dict[str, NDArray[Any]] = {name: arrays[name] for name in view.input_fields}

@@ -150,7 +150,7 @@ class PluginColumns(PluginSamples):
         with dask.config.set(pool=pool):
             return {name: opened[name].isel(column=number).to_numpy() for name in self._names}
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return what `read` has made."""
         return dict(arrays)
 

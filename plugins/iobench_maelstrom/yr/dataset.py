@@ -18,7 +18,6 @@ from iobench.datasets import (
     ChunkedFields,
     Locator,
     NetcdfFile,
-    PartBytes,
     Progress,
     PublishedStep,
     Raw,
@@ -208,31 +207,27 @@ class Yr(ChunkedFields):
             read = {name: box_through_library(file, name, *ranges[name]) for name in self._fields}
             return self._with_coordinates(where, read)
         boxes = [prepared.files.box(where.file, name, *ranges[name]) for name in self._fields]
-        raw = read_fields(self._chunks, boxes, (where.file, where.lead))
-        raw.about = where
-        return raw
+        return read_fields(self._chunks, boxes, (where.file, where.lead))
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: Patch) -> Arrays:
         """Return the variables of the patch as the file has them, and where it is.
 
         ``predictors`` (y, x, predictor), ``static_predictors`` (y, x, static_predictor),
         ``target_mean`` (y, x), ``target_std`` if asked for; ``leadtime`` in seconds, ``y`` and
         ``x`` as places in the grid; all float32.
         """
-        if not isinstance(raw, PartBytes):
-            raise TypeError("decode takes what read returned")
         fields = dict(zip(FIELDS, self._ready().files.fields, strict=True))
         arrays = {
             name: unpack(stored, fields[name].packing)
             for name, stored in zip(self._fields, raw.arrays(), strict=True)
         }
-        return self._with_coordinates(raw.about, arrays)
+        return self._with_coordinates(where, arrays)
 
     def expect(self, where: Sequence[Patch], *, follows: bool) -> None:
         """Say which samples will be asked for, in order."""
         super().expect([(patch.file, patch.lead) for patch in where], follows=follows)
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         prepared = self._ready()
         shape = prepared.grid.shape

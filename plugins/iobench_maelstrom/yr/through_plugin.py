@@ -110,10 +110,10 @@ class YrThroughPlugin(PluginSamples):
         arrays = {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
         return {**arrays, **self._prepared.coordinates(where)}
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         if "targets" not in arrays:
-            return super().preprocess(arrays)
+            return super().preprocess(arrays, where)
         inputs = np.empty((1, *self._prepared.grid.shape, len(CHANNELS)), dtype=np.float32)
         n_features = len(FEATURES)
         inputs[0, ..., :-n_features] = arrays["predictors"]

@@ -52,7 +52,7 @@ def read(number):
     return np.sort(np.random.default_rng(number).random(20_000))
 
 
-def preprocess(value):
+def preprocess(value, where):
     return {"field": value[:64].astype("<f4")}
 
 

@@ -74,7 +74,7 @@ class Stations:
         """Return the bytes of the file."""
         return [Path(where).read_bytes()]
 
-    def decode(self, raw: Raw) -> Arrays:
+    def decode(self, raw: Raw, where: str) -> Arrays:
         """Return the numbers in the text."""
         header, _, table = bytes(raw[0]).decode().partition("\n")
         values = np.loadtxt(io.StringIO(table), delimiter=",", dtype="f4", ndmin=2)
@@ -85,7 +85,7 @@ class Stations:
             )
         return {"table": values}
 
-    def preprocess(self, arrays: Arrays) -> Sample:
+    def preprocess(self, arrays: Arrays, where: str) -> Sample:
         """Return the observations scaled, and what a model shall learn to tell from them."""
         table = arrays["table"]
         return {

@@ -28,7 +28,7 @@ def read(where: int) -> list[bytes]:
     return [np.full(12, where, "<f4").tobytes(), np.full(1, where, "<i2").tobytes()]
 
 
-def decode(raw: list[bytes]) -> dict[str, Any]:
+def decode(raw: list[bytes], where: int) -> dict[str, Any]:
     # Read-only, and upside down as latitudes often are: what torch does not take as it is.
     return {
         "field": np.frombuffer(raw[0], "<f4").reshape(3, 4)[::-1],
@@ -36,7 +36,7 @@ def decode(raw: list[bytes]) -> dict[str, Any]:
     }
 
 
-def preprocess(arrays: dict[str, Any]) -> dict[str, Any]:
+def preprocess(arrays: dict[str, Any], where: int) -> dict[str, Any]:
     return {**arrays, "level": arrays["level"] + np.int16(1)}
 
 
