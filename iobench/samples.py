@@ -361,6 +361,8 @@ def _offsets(text: str) -> tuple[int, ...]:
 class SharedBytes:
     """What was read for a sample that shares decoded chunks with others; a subclass has those.
 
+    It is iterated like a list of buffers.
+
     Parameters
     ----------
     buffers : list of memoryview
@@ -368,6 +370,9 @@ class SharedBytes:
     """
 
     buffers: list[memoryview]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self.buffers)
 
 
 OF_NO_BYTES: Final = frozenset({int, float, complex, bool, str, type(None)})

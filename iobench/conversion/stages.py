@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import GroupedDataset, raw_buffers
+from iobench.datasets.contract import GroupedDataset
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -75,7 +75,7 @@ class RawSamples(_EarlySamples):
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return all buffers as one array of bytes."""
-        return {"raw": np.concatenate([_as_bytes(piece) for piece in raw_buffers(raw)])}
+        return {"raw": np.concatenate([_as_bytes(piece) for piece in raw])}
 
 
 class DecodedSamples(_EarlySamples):
@@ -153,7 +153,7 @@ def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIn
     last = len(index) - 1
     looked_at = sorted({last * step // (N_LOOKED_AT - 1) for step in range(N_LOOKED_AT)})
     lengths = {
-        number: [_as_bytes(piece).size for piece in raw_buffers(dataset.read(index.where[number]))]
+        number: [_as_bytes(piece).size for piece in dataset.read(index.where[number])]
         for number in looked_at
     }
     first = lengths[looked_at[0]]

@@ -20,7 +20,6 @@ from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import check_steps as check_steps
 from iobench.datasets.contract import make_sample as make_sample
 from iobench.datasets.contract import no_progress as no_progress
-from iobench.datasets.contract import raw_buffers as raw_buffers
 from iobench.datasets.contract import sample_steps as sample_steps
 from iobench.datasets.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.datasets.download import Downloads as Downloads

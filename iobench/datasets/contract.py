@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from iobench.errors import IobenchError
-from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -37,7 +36,6 @@ __all__ = [
     "check_steps",
     "make_sample",
     "no_progress",
-    "raw_buffers",
     "sample_steps",
 ]
 
@@ -224,12 +222,6 @@ def check_steps(dataset: Dataset) -> None:
                 f"calls; write def {name}(self, {arguments}), as plugins/README.md shows"
             ) from error
     _checked.add(kind)
-
-
-def raw_buffers(raw: Raw) -> Sequence[Any]:
-    """Return the bytes-like objects of what ``read`` returned."""
-    buffers: Sequence[Any] = raw.buffers if isinstance(raw, SharedBytes) else raw
-    return buffers
 
 
 def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import SampleIndex, no_progress, raw_buffers
+from iobench.datasets.contract import SampleIndex, no_progress
 from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import index_grib, read_messages
@@ -207,7 +207,7 @@ class GribSamples:
 
     def decode(self, raw: Raw, where: NDArray[np.int64]) -> Arrays:
         """Return the arrays of the sample's messages."""
-        own, extents = iter(raw_buffers(raw)), iter(self._extents(where))
+        own, extents = iter(raw), iter(self._extents(where))
         kept = raw.kept if isinstance(raw, _SharedMessages) else {}
         return {plan.name: _stack(plan, own, extents, kept) for plan in self._plans}
 
