@@ -109,69 +109,74 @@ class DatasetTests:
         """Return what it may ask for a place for its indexes."""
         return FolderLocator(tmp_path)
 
-    @pytest.fixture
-    def index(self, dataset: Dataset, files: list[Path], locator: Any) -> SampleIndex:
-        """Return the samples of the files."""
-        return dataset.samples(files, locator)
+    def test_it_keeps_the_contract(self, dataset: Dataset, files: list[Path], locator: Any) -> None:
+        """Index the files, which may take long, and look at index, samples, and a copy of both."""
+        index = dataset.samples(files, locator)
+        check_index(index)
+        check_positions(index)
+        if dataset.fused[:1] != ("read",):
+            check_buffers(dataset, index)
+        check_samples(dataset, index)
+        check_copy(dataset, index)
+        check_same_index(index, dataset.samples(files, locator))
 
-    def test_there_are_samples(self, index: SampleIndex) -> None:
-        """The files hold samples, and names, if any, are as many."""
-        assert len(index) > 0
-        assert len(index.coordinate) in (0, len(index))
-        assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
 
-    def test_positions_are_in_order(self, index: SampleIndex) -> None:
-        """There is a position for each sample or none, strictly in order within each row."""
-        n_samples = len(index)
-        assert len(index.positions) in (0, n_samples)
-        assert len(index.rows) in (0, n_samples if len(index.positions) else 0)
-        assert np.isfinite(np.asarray(index.positions, dtype=np.float64)).all()
-        by_row: dict[int, list[float]] = {}
-        for number, position in enumerate(index.positions):
-            by_row.setdefault(index.rows[number] if len(index.rows) else 0, []).append(position)
-        steps = [np.diff(positions) for positions in by_row.values()]
-        assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
+def check_index(index: SampleIndex) -> None:
+    """Check that the files hold samples, and that names, if any, are as many."""
+    assert len(index) > 0
+    assert len(index.coordinate) in (0, len(index))
+    assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
 
-    def test_every_sample_is_as_the_spec_says(self, dataset: Dataset, index: SampleIndex) -> None:
-        """Names, shapes and dtypes of every sample are those of the spec."""
-        for number in range(len(index)):
-            index.spec.check(make_sample(dataset, index.where[number]), where=f"sample {number}")
 
-    def test_read_returns_bytes(self, dataset: Dataset, index: SampleIndex) -> None:
-        """What ``read`` returns, where it is a step of its own, are buffers."""
-        if dataset.fused[:1] == ("read",):
-            pytest.skip("this dataset cannot separate reading from decoding")
-        raw = dataset.read(index.where[0])
-        assert raw
-        assert sum(memoryview(data).nbytes for data in raw) > 0
+def check_positions(index: SampleIndex) -> None:
+    """Check that each sample has a position or none has, strictly in order within each row."""
+    n_samples = len(index)
+    assert len(index.positions) in (0, n_samples)
+    assert len(index.rows) in (0, n_samples if len(index.positions) else 0)
+    assert np.isfinite(np.asarray(index.positions, dtype=np.float64)).all()
+    by_row: dict[int, list[float]] = {}
+    for number, position in enumerate(index.positions):
+        by_row.setdefault(index.rows[number] if len(index.rows) else 0, []).append(position)
+    steps = [np.diff(positions) for positions in by_row.values()]
+    assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
 
-    def test_samples_are_deterministic(self, dataset: Dataset, index: SampleIndex) -> None:
-        """The same sample twice is the same, bit for bit."""
-        assert bits(make_sample(dataset, index.where[0])) == bits(
-            make_sample(dataset, index.where[0])
-        )
 
-    def test_pickled_dataset_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
-        """A dataset travels to a worker with what it learned, and makes the same sample there."""
-        last = len(index) - 1
-        copy, copied_index = pickle.loads(pickle.dumps((dataset, index)))
-        assert bits(make_sample(copy, copied_index.where[last])) == bits(
-            make_sample(dataset, index.where[last])
-        )
+def check_buffers(dataset: Dataset, index: SampleIndex) -> None:
+    """Check that ``read`` returns buffers, where it is a step of its own."""
+    raw = dataset.read(index.where[0])
+    assert raw
+    assert sum(memoryview(data).nbytes for data in raw) > 0
 
-    def test_pickle_is_small(self, dataset: Dataset, index: SampleIndex) -> None:
-        """Large arrays travel as paths: a pickle per worker must not cost a sample's memory."""
-        assert len(pickle.dumps((dataset, index))) < max(1 << 20, index.spec.nbytes)
 
-    def test_indexing_again_gives_the_same(
-        self, dataset: Dataset, files: list[Path], locator: Any, index: SampleIndex
-    ) -> None:
-        """An index read back from its cache equals the one that was built."""
-        again = dataset.samples(files, locator)
-        assert (again.spec, len(again)) == (index.spec, len(index))
-        assert again.provenance == index.provenance
-        assert list(again.positions) == list(index.positions)
-        assert (list(again.rows), again.position_units) == (list(index.rows), index.position_units)
+def check_samples(dataset: Dataset, index: SampleIndex) -> None:
+    """Check that every sample is as the spec says, and the same bit for bit when made again."""
+    for number in range(len(index)):
+        sample = make_sample(dataset, index.where[number])
+        index.spec.check(sample, where=f"sample {number}")
+        if not number:
+            assert bits(make_sample(dataset, index.where[0])) == bits(sample)
+
+
+def check_copy(dataset: Dataset, index: SampleIndex) -> None:
+    """Check that a dataset travels to a worker with what it learned, and makes the same there.
+
+    Large arrays travel as paths: a pickle per worker must not cost a sample's memory.
+    """
+    pickled = pickle.dumps((dataset, index))
+    assert len(pickled) < max(1 << 20, index.spec.nbytes)
+    copy, copied_index = pickle.loads(pickled)
+    last = len(index) - 1
+    assert bits(make_sample(copy, copied_index.where[last])) == bits(
+        make_sample(dataset, index.where[last])
+    )
+
+
+def check_same_index(index: SampleIndex, again: SampleIndex) -> None:
+    """Check that an index read back from its cache equals the one that was built."""
+    assert (again.spec, len(again)) == (index.spec, len(index))
+    assert again.provenance == index.provenance
+    assert list(again.positions) == list(index.positions)
+    assert (list(again.rows), again.position_units) == (list(index.rows), index.position_units)
 
 
 def bits(sample: Sample) -> dict[str, bytes]:

@@ -80,8 +80,8 @@ class Stations:
         values = np.loadtxt(io.StringIO(table), delimiter=",", dtype="f4", ndmin=2)
         if header != ",".join(COLUMNS) or values.shape != (HOURS, len(COLUMNS)):
             raise FileFormatError(
-                f"stations: a file with columns {header!r} and a table of shape {values.shape}, "
-                f"expected {','.join(COLUMNS)!r} for {HOURS} hours; download it again"
+                f"{where}: has columns {header!r} and a table of shape {values.shape}, expected "
+                f"{','.join(COLUMNS)!r} for {HOURS} hours; download it again"
             )
         return {"table": values}
 
