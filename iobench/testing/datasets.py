@@ -109,9 +109,15 @@ class DatasetTests:
         """Return what it may ask for a place for its indexes."""
         return FolderLocator(tmp_path)
 
-    def test_it_keeps_the_contract(self, dataset: Dataset, files: list[Path], locator: Any) -> None:
-        """Index the files, which may take long, and look at index, samples, and a copy of both."""
-        index = dataset.samples(files, locator)
+    @pytest.fixture
+    def index(self, dataset: Dataset, files: list[Path], locator: Any) -> SampleIndex:
+        """Return the samples of the files."""
+        return dataset.samples(files, locator)
+
+    def test_it_keeps_the_contract(
+        self, dataset: Dataset, files: list[Path], locator: Any, index: SampleIndex
+    ) -> None:
+        """Look at index, samples, and a copy of both: one test, for indexing may take long."""
         check_index(index)
         check_positions(index)
         if dataset.fused[:1] != ("read",):
