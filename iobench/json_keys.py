@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
-__all__ = ["HIDDEN", "INLINE", "KEYS", "KEY_OF_ROW", "figure", "key", "keyed_by"]
+__all__ = ["HIDDEN", "INLINE", "ITSELF", "KEYS", "KEY_OF_ROW", "figure", "key", "keyed_by"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -29,6 +29,8 @@ def key(*names: str) -> Mapping[str, Any]:
 
 HIDDEN: Final = key()
 """Metadata of a field that is no figure of the document."""
+ITSELF: Final = ""
+"""The key of the one field or figure that JSON has in place of a dataclass."""
 INLINE: Final[Mapping[str, Any]] = {INSIDE: True}
 """Metadata of a field whose own figures stand beside those of the dataclass it is a field of."""
 

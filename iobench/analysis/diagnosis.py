@@ -11,7 +11,6 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure, Window
-    from iobench.analysis.replay.payoffs import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 
@@ -70,8 +69,6 @@ class Diagnosis:
         outside of their steady state; 0 where the verdict is not about them.
     serial : bool
         Whether the training loop loads for itself, which hides nothing.
-    replay : ReplayJudgement or None
-        What faster stages would gain; None where nothing was replayed.
     in_script : bool
         Whether the training loop is a part of a user's own script, whose other time is in no
         figure.
@@ -100,7 +97,6 @@ class Diagnosis:
     start_fraction: float
     again_fraction: float
     serial: bool = field(metadata=HIDDEN)
-    replay: ReplayJudgement | None = field(default=None, metadata=HIDDEN)
     in_script: bool = field(default=False, metadata=HIDDEN)
     loop_fraction: float | None = field(default=None, metadata=HIDDEN)
     waited_for: LoaderExposure | None = field(default=None, metadata=HIDDEN)
@@ -116,16 +112,8 @@ class Diagnosis:
         return self.window == "steady"
 
 
-def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:
-    """Return what a run's figures mean.
-
-    Parameters
-    ----------
-    exposure : Exposure
-        The figures.
-    replay : ReplayJudgement, optional
-        Of the same run.
-    """
+def diagnose(exposure: Exposure) -> Diagnosis:
+    """Return what a run's figures mean."""
     whole, window = exposure.whole, exposure.judged
     top = window.stages[0] if window.stages and window.stages[0].exposed_ns else None
     unknown_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.UNKNOWN)
@@ -148,7 +136,6 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         again_fraction=again_ns / window.wall_ns if window.wall_ns else 0.0,
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
-        replay=replay,
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
         waited_for=waited_for,

@@ -12,11 +12,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.advice.figures import Advice, AdvisedChange
-    from iobench.analysis.intervals import RoundRatio
     from iobench.cli.screen import TerminalScreen
     from iobench.profiling.config import RunConfig
-    from iobench.report.advice_input import AdviceInput
+    from iobench.subjects.advice.figures import Advice, TriedChange
 
 __all__ = ["advise"]
 
@@ -55,10 +53,16 @@ def advise(
     Of a run directory it tells from what was recorded; of anything else it profiles the original
     files and one store of their samples first, in turns, unless --format says what.
     """
+    import json as json_text
+
+    from iobench.cli.documents import print_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.profiling.run import profile
-    from iobench.report.advice_commands import words_of_profile
+    from iobench.report.document import Document
+    from iobench.report.json_walk import to_plain
+    from iobench.subjects.advice.commands import ProfileCommand
+    from iobench.subjects.advice.section import AdviceDocument, advice_document, trial_section
 
     for option, value, least in (
         ("--try", try_, 0),
@@ -75,20 +79,21 @@ def advise(
         config = _profile_for_advice(words)
         run = profile(config, screen)
         screen.note(f"kept in {run}; the same advice again: iobench advise {run}")
-    given, advice = _advice(run, ranks=ranks, epochs=epochs)
+    advice = _advice(run, ranks=ranks, epochs=epochs)
     if not json:
-        _print_advice(advice, given)
-    tried: list[tuple[AdvisedChange, RoundRatio]] = []
-    if try_ and config is None:
-        profiled = words_of_profile(given.facts.command)
-        config = None if profiled is None else _config_of(profiled)
+        print_document(advice_document(advice, str(run)))
+    tried: Sequence[TriedChange] = ()
     why = ""
     if try_:
+        if config is None:
+            given = ProfileCommand.parsed(advice.circumstances.facts.command)
+            config = None if given is None else _config_of(given.words())
         tried, why = _try(advice, config, run, try_, rounds, screen)
     if json:
-        _print_json(advice, given, tried, why)
+        found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
+        typer.echo(json_text.dumps(found, indent=1, allow_nan=False))
     elif try_:
-        _print_trial(tried, why)
+        print_document(Document("", (trial_section(tried, why),)))
 
 
 def _run_directory(words: Sequence[str]) -> Path | None:
@@ -137,18 +142,21 @@ def _config_of(words: Sequence[str]) -> RunConfig:
     return profile_config(words)
 
 
-def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, Advice]:
+def _advice(run: Path, *, ranks: int | None, epochs: int) -> Advice:
+    from iobench.analysis.replay.runs import recorded_runs
     from iobench.analysis.run import open_runs
     from iobench.errors import ProfileError
-    from iobench.report.advice_input import advice_input, advice_of, measured_ways
+    from iobench.subjects.advice.advising import advice_of
+    from iobench.subjects.advice.measured import measured_rank
 
-    given = advice_input(str(run), measured_ways(open_runs(run)))
-    if given is None:
+    measured = (measured_rank(each, recorded_runs(each)) for one in open_runs(run) for each in one)
+    advice = advice_of(measured, ranks=ranks, epochs=epochs)
+    if advice is None:
         raise ProfileError(
             f"{run}: no loader in it delivered a batch, expected a training loop that was fed; "
             "iobench report shows what its processes did"
         )
-    return given, advice_of(given, ranks=ranks, epochs=epochs)
+    return advice
 
 
 def _try(
@@ -158,7 +166,7 @@ def _try(
     number: int,
     rounds: int,
     screen: TerminalScreen,
-) -> tuple[list[tuple[AdvisedChange, RoundRatio]], str]:
+) -> tuple[Sequence[TriedChange], str]:
     """Return what came of the best changes, or why none could be tried."""
     from iobench.trials.configurations import baseline_config, changed_config, try_changes
 
@@ -176,8 +184,7 @@ def _try(
     if not possible:
         return [], "Nothing tried: nothing is proposed that iobench profile could run."
     with _trial_folder() as folder:
-        tried = try_changes(base, possible[:number], folder, screen, rounds=rounds)
-    return [(each.change, each.ratio) for each in tried], ""
+        return try_changes(base, possible[:number], folder, screen, rounds=rounds), ""
 
 
 @contextmanager
@@ -185,33 +192,3 @@ def _trial_folder() -> Iterator[Path]:
     """Yield a folder for the runs of a trial: spans of three seconds each, which nobody keeps."""
     with tempfile.TemporaryDirectory(prefix="iobench-trial-") as folder:
         yield Path(folder)
-
-
-def _print_advice(advice: Advice, given: AdviceInput) -> None:
-    from iobench.cli.screen import line_width, print_lines
-    from iobench.report.advice_text import WIDTH, advice_lines
-
-    print_lines(advice_lines(advice, given, width=line_width(WIDTH)))
-
-
-def _print_trial(tried: Sequence[tuple[AdvisedChange, RoundRatio]], why: str) -> None:
-    from iobench.cli.screen import line_width, print_lines
-    from iobench.report.advice_text import WIDTH, trial_lines
-
-    typer.echo()
-    print_lines(trial_lines(tried, width=line_width(WIDTH)) or [why])
-
-
-def _print_json(
-    advice: Advice,
-    given: AdviceInput,
-    tried: Sequence[tuple[AdvisedChange, RoundRatio]],
-    why: str,
-) -> None:
-    import json
-
-    from iobench.report.advice_json import advice_to_json, trial_to_json
-
-    document = advice_to_json(advice, given)
-    document |= {"tried": trial_to_json(tried), "not_tried": why or None}
-    typer.echo(json.dumps(document, indent=1, allow_nan=False))

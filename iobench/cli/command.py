@@ -10,7 +10,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["IobenchCommand", "make_typer"]
+from iobench.command_options import OF_PROFILE
+
+__all__ = ["IobenchCommand", "declared", "make_typer"]
 
 _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
@@ -55,3 +57,9 @@ def make_typer(**options: Any) -> typer.Typer:
     return typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **options
     )
+
+
+def declared(name: str) -> Any:
+    """Return an option of the table that advice reads as well, for the command that has it."""
+    option = OF_PROFILE[name]
+    return typer.Option(option.name, help=option.help, metavar=option.metavar)

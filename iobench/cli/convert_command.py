@@ -13,6 +13,7 @@ from iobench.cli.source_options import (
     Download,
     DownloadTimeout,
     FilesGlob,
+    OneSplit,
     SampleDim,
     StandInScale,
     StandInSeed,
@@ -58,9 +59,7 @@ def convert(
         str | None,
         typer.Option(help="Own files: store tiles of each sample, as y=256,x=256."),
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Store one split's samples only, e.g. train.")
-    ] = None,
+    split: OneSplit = None,
     window: Annotated[
         str | None,
         typer.Option(help="Refused: a store holds each item once; windows are laid on loading."),

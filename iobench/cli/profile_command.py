@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iobench.cli.command import IobenchCommand, make_typer
+from iobench.cli.command import IobenchCommand, declared, make_typer
 from iobench.cli.source_options import (
     DataDir,
     DatasetOptions,
     Download,
     DownloadTimeout,
     FilesGlob,
+    OneSplit,
     SampleDim,
     StandInScale,
     StandInSeed,
@@ -40,63 +41,23 @@ def profile(
         list[str],
         typer.Argument(metavar="NAME|FILE...", help="A dataset's name, or files of your own."),
     ],
-    formats: Annotated[
-        str,
-        typer.Option(
-            "--format", help="source, zarr, tfrecord, numpy; several with commas take turns."
-        ),
-    ] = "source",
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            help="Who loads the original files: own; upstream: the application's own code, of "
-            "files of yours a plain xarray loop; climetlab: the real plugin. Several with commas "
-            "take turns. auto: own,upstream of your NetCDF files and Zarr stores, else own."
-        ),
-    ] = "auto",
-    framework: Annotated[
-        str,
-        typer.Option(
-            help="native: threads that fill batches ahead; workers: our worker processes; torch: "
-            "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several with commas "
-            "take turns."
-        ),
-    ] = "native",
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Processes or threads that load; 0: the loop. [default: usable CPUs]"),
-    ] = None,
-    prefetch: Annotated[
-        int | None,
-        typer.Option(help="Batches each process, or all threads, may be ahead. [default: 2]"),
-    ] = None,
+    formats: Annotated[str, declared("--format")] = "source",
+    pipeline: Annotated[str, declared("--pipeline")] = "auto",
+    framework: Annotated[str, declared("--framework")] = "native",
+    workers: Annotated[int | None, declared("--workers")] = None,
+    prefetch: Annotated[int | None, declared("--prefetch")] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Samples a batch. [default: the published one, else 1]")
     ] = None,
-    batches: Annotated[
-        int | None,
-        typer.Option(help="Batches to run. [default: 200, or 60 s of steady state]"),
-    ] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(help="Seconds of steady state to run at most."),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the samples, instead of batches.")
-    ] = None,
-    compute: Annotated[
-        str, typer.Option(help="Time of a training step: published, none, or e.g. 25ms.")
-    ] = "published",
-    cache: Annotated[
-        str,
-        typer.Option(help="Page cache: as-is, warm (read first) or cold (evicted every epoch)."),
-    ] = "as-is",
+    batches: Annotated[int | None, declared("--batches")] = None,
+    duration: Annotated[float | None, declared("--duration")] = None,
+    epochs: Annotated[int | None, declared("--epochs")] = None,
+    compute: Annotated[str, declared("--compute")] = "published",
+    cache: Annotated[str, declared("--cache")] = "as-is",
     data_dir: DataDir = None,
     files: FilesGlob = None,
     option: DatasetOptions = None,
-    split: Annotated[
-        str | None, typer.Option(help="Load one split's samples only, e.g. train.")
-    ] = None,
+    split: OneSplit = None,
     download: Download = False,
     download_timeout: DownloadTimeout = 3600.0,
     window: Annotated[
@@ -106,29 +67,20 @@ def profile(
     sample_dim: SampleDim = None,
     variables: VariableNames = None,
     store_dir: StoreDir = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run directory. [default: iobench-runs/NAME-N]")
-    ] = None,
+    out: Annotated[Path | None, declared("--out")] = None,
     spool: Annotated[
         Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
     ] = None,
     detail: Annotated[
         str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
     ] = "auto",
-    digests: Annotated[
-        bool,
-        typer.Option(
-            "--digests", help="Keep a digest of every sample, for iobench compare (needs xxhash)."
-        ),
-    ] = False,
+    digests: Annotated[bool, declared("--digests")] = False,
     darshan: Darshan = None,
     energy: Energy = AUTO,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
-    ] = False,
+    json: Annotated[bool, declared("--json")] = False,
 ) -> None:
     """Measure every stage of loading, in the workers, and which of it the training waits for."""
     from iobench.cli.report_command import print_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from iobench.cli.command import declared
 
 __all__ = [
     "DataDir",
@@ -13,6 +13,7 @@ __all__ = [
     "Download",
     "DownloadTimeout",
     "FilesGlob",
+    "OneSplit",
     "SampleDim",
     "StandInScale",
     "StandInSeed",
@@ -23,41 +24,18 @@ __all__ = [
     "split_options",
 ]
 
-DataDir = Annotated[
-    Path | None, typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder.")
-]
-FilesGlob = Annotated[
-    str | None,
-    typer.Option(
-        metavar="GLOB",
-        help="Your own layout of the dataset: paths with {year}, {month}, {day}; quoted.",
-    ),
-]
-DatasetOptions = Annotated[
-    list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
-]
-StoreDir = Annotated[
-    Path | None,
-    typer.Option(help="Where stores, stand-ins and indexes go. [default: $IOBENCH_STORE_DIR, ...]"),
-]
-SampleDim = Annotated[
-    str | None, typer.Option(help="Own files: the dimension along which samples lie.")
-]
-VariableNames = Annotated[
-    str | None, typer.Option(help="Own files: the variables to take, with commas.")
-]
-Download = Annotated[
-    bool,
-    typer.Option(
-        "--download", help="Fetch files that are not at hand, through the CliMetLab plugin."
-    ),
-]
-DownloadTimeout = Annotated[float, typer.Option(help="Seconds the download may take.")]
-StandInTiny = Annotated[bool, typer.Option("--tiny", help="Use the small stand-in that tests use.")]
-StandInScale = Annotated[
-    float | None, typer.Option(help="Use a stand-in with this share of the real samples.")
-]
-StandInSeed = Annotated[int, typer.Option(help="Of the stand-in; in a profile also of the order.")]
+DataDir = Annotated[Path | None, declared("--data-dir")]
+FilesGlob = Annotated[str | None, declared("--files")]
+DatasetOptions = Annotated[list[str] | None, declared("--option")]
+OneSplit = Annotated[str | None, declared("--split")]
+StoreDir = Annotated[Path | None, declared("--store-dir")]
+SampleDim = Annotated[str | None, declared("--sample-dim")]
+VariableNames = Annotated[str | None, declared("--variables")]
+Download = Annotated[bool, declared("--download")]
+DownloadTimeout = Annotated[float, declared("--download-timeout")]
+StandInTiny = Annotated[bool, declared("--tiny")]
+StandInScale = Annotated[float | None, declared("--scale")]
+StandInSeed = Annotated[int, declared("--seed")]
 
 
 def split_names(text: str) -> tuple[str, ...]:

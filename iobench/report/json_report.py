@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.diagnosis import diagnose
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
-from iobench.report.next_steps import next_steps
 from iobench.report.operator_shares import operator_rows
-from iobench.report.replay_lines import replay_to_json
 from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.run import Run
-    from iobench.report.next_steps import NextStep
     from iobench.report.operator_shares import OperatorRow
 
 __all__ = ["JSON_VERSION", "RunDocument", "exposure_to_dict", "reports_to_json", "to_json"]
@@ -54,11 +51,6 @@ class RunDocument:
     def verdict(self) -> str:
         """What is concluded, as a sentence; ``diagnosis`` is the same as data."""
         return verdict_sentence(self.report.diagnosis)
-
-    @figure
-    def next_steps(self) -> tuple[NextStep, ...]:
-        """What to try, best first."""
-        return next_steps([self.report])
 
     @figure
     def unseen(self) -> tuple[str, ...]:
@@ -120,9 +112,6 @@ def _run(report: RunReport) -> dict[str, Any]:
     document = to_plain(RunDocument(report))
     if report.exposure.has_consumer:
         document["processes"] = None
-    document |= {
-        "replay": replay_to_json(report.diagnosis.replay),
-    }
     return _completed(document, report.exposure)
 
 

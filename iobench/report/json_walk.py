@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from iobench.json_keys import INSIDE, KEY_OF_ROW, KEYS, figure
+from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
 __all__ = ["ShownFigure", "figures_of", "to_plain"]
 
@@ -81,7 +81,7 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no figure: expected a dataclass or a plain value")
 
 
-def _of_dataclass(value: object) -> dict[str, Any]:
+def _of_dataclass(value: object) -> Any:
     found: dict[str, Any] = {}
     kind = type(value)
     if kind not in KNOWN:
@@ -99,7 +99,7 @@ def _of_dataclass(value: object) -> dict[str, Any]:
             plain = None if told == "" else to_plain(told)
         for name, divisor in each.keys:
             found[name] = plain if divisor == 1 else _divided(plain, divisor)
-    return found
+    return found.get(ITSELF, found)
 
 
 def _divided(value: Any, divisor: int) -> Any:

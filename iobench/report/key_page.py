@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from iobench.json_keys import figure
+from iobench.json_keys import ITSELF, figure
 from iobench.registry import installed_subjects
 from iobench.report.json_report import OF_THE_RUN, RunDocument
 from iobench.report.json_walk import figures_of
@@ -111,7 +111,7 @@ def _of_subject(path: str, kind: Any, text: str) -> Iterator[ExplainedKey]:
         yield from _keys(kind, path)
 
 
-def _keys(kind: type, path: str, without: str = "") -> Iterator[ExplainedKey]:
+def _keys(kind: type, path: str, without: str | None = None) -> Iterator[ExplainedKey]:
     hints, texts = _hints(kind), _texts(kind)
     for each in figures_of(kind):
         inner, ending = _inside(hints.get(each.name))
@@ -124,9 +124,11 @@ def _keys(kind: type, path: str, without: str = "") -> Iterator[ExplainedKey]:
             if name == without:
                 continue
             text = NONE.sub("null", texts.get(each.name) or _summary(inner))
-            yield ExplainedKey(f"{path}.{name}{ending}", text, inner)
+            place = f"{path}.{name}{ending}" if name != ITSELF else f"{path}{ending}"
+            if name != ITSELF:
+                yield ExplainedKey(place, text, inner)
             if inner is not None:
-                yield from _keys(inner, f"{path}.{name}{ending}", each.key_of_row or "")
+                yield from _keys(inner, place, each.key_of_row)
 
 
 def _inside(hint: Any) -> tuple[type | None, str]:

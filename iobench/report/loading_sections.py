@@ -29,7 +29,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.replay_lines import replay_sentence
 from iobench.report.sentences import (
     PARTS,
     kept_words,
@@ -95,7 +94,6 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     """Return what is concluded of a run, the figures that say it, and how it came about."""
     exposure, facts = report.exposure, report.facts
     evidence = [
-        replay_sentence(report.diagnosis),
         lines.decoded_line(exposure.whole, facts) or "",
         f"This pipeline: {facts.described_by}" if facts.described_by else "",
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import ProfileError
 from iobench.report import lines, script_lines, units
 from iobench.report.comparison_section import comparison_section, published_section
-from iobench.report.document import Command, Document, Drawing, Section, Sentence
+from iobench.report.document import Document, Drawing, Section, Sentence
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
     bytes_section,
@@ -20,10 +20,15 @@ from iobench.report.loading_sections import (
     verdict_section,
     waits_section,
 )
-from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
 from iobench.report.script_sections import loaders_section, processes_section
-from iobench.report.subject_sections import job_figures, job_sections, run_sections
+from iobench.report.subject_sections import (
+    Joint,
+    compared_sections,
+    job_figures,
+    job_sections,
+    run_sections,
+)
 from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
 
@@ -70,7 +75,7 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
         )
         for place, number in enumerate(shown)
     )
-    lead = _lead(runs, reports, job, reports[shown[0]])
+    lead = _lead(runs, reports, job)
     if not lead:
         parts = tuple(replace(each, title=_title(reports)) for each in parts)
         return replace(parts[0], figures=lambda: reports_to_json(reports, job))
@@ -104,7 +109,6 @@ def _lead(
     runs: Sequence[Run],
     reports: Sequence[RunReport],
     job: Mapping[str, Any] | None,
-    slowest: RunReport,
 ) -> tuple[Section, ...]:
     """Return what is said of several runs together; nothing of a single one."""
     if job is not None:
@@ -115,17 +119,11 @@ def _lead(
                 f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
             )
             told = (replace(told[0], blocks=(*told[0].blocks, note)), *told[1:])
-        return *told, *next_section([slowest])
+        return told
     if len(reports) == 1:
         return ()
     found = (comparison_section(reports), published_section(runs))
-    return *(each for each in found if each is not None), *next_section(reports)
-
-
-def next_section(reports: Sequence[RunReport]) -> tuple[Section, ...]:
-    """Return what to try next, where there is anything."""
-    steps = tuple(Command(step.command or "", step.reason) for step in next_steps(reports))
-    return (Section("next", "What to try next", steps),) if steps else ()
+    return *(each for each in found if each is not None), *compared_sections(reports)
 
 
 def _run_sections(
@@ -139,9 +137,10 @@ def _run_sections(
     """Return what is said of one run; what a job's section tells, its energy, is not repeated."""
     exposure, facts = report.exposure, report.facts
     alone = n_parts == 1 and job is None
+    joint: Joint | None = "together" if job is not None else None if alone else "side_by_side"
     found: list[Section | None] = [
         verdict_section(report, with_setting=alone or job is not None),
-        *(next_section([report]) if alone else ()),
+        *run_sections(report, told_of_all=joint, first=True),
         _timeline_section(report, runs, n_parts),
     ]
     if exposure.whole.n_batches:
@@ -155,7 +154,7 @@ def _run_sections(
         found.append(loaders_section(exposure))
     found += [
         processes_section(report.processes),
-        *run_sections(report, in_job=job is not None),
+        *run_sections(report, told_of_all=joint, first=False),
         configuration_section(report),
         trust_section(report),
     ]

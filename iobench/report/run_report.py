@@ -11,11 +11,8 @@ from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
-from iobench.analysis.replay.payoffs import JUDGED_BATCHES, judge_runs
-from iobench.analysis.replay.runs import recorded_runs
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
-from iobench.report.advice_input import MeasuredWay, measured_way
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
@@ -59,8 +56,6 @@ class RunReport:
         Training processes of its job, 1 where it is none.
     epochs : tuple of EpochFigures
         Epoch by epoch; empty for one of many ranks.
-    way : MeasuredWay or None
-        How it loads, for advice; None for one of many ranks, and where nobody asked a loader.
     figures : mapping of str to dataclass
         The answer to each question asked of a run (`iobench.subjects.contract`), by its name; None
         where there is nothing to say.
@@ -79,7 +74,6 @@ class RunReport:
     processes: tuple[ProcessWork, ...] = ()
     device: Mapping[str, Any] | None = None
     job_size: int = field(default=1, metadata=HIDDEN)
-    way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
     for_job: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
     epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
@@ -128,7 +122,7 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
 def _reports(runs: Iterable[Run]) -> Iterator[RunReport]:
     for run in runs:
         for each in run:
-            report = _report(each, slim=each.is_one_of_many)
+            report = _report(each)
             yield _slim(report) if each.is_one_of_many else report
 
 
@@ -137,16 +131,15 @@ def _slim(report: RunReport) -> RunReport:
     return replace(report, exposure=report.exposure.without_waits())
 
 
-def _report(found: RankRun, *, slim: bool) -> RunReport:
-    measured, profile = found.exposure, found.whole
+def _report(found: RankRun) -> RunReport:
+    measured, profile, slim = found.exposure, found.whole, found.is_one_of_many
     facts, subjects = found.about, installed_subjects()
     device = device_exposure(profile, measured.rank)
-    runs = () if slim else recorded_runs(found, max_batches=JUDGED_BATCHES)
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
-        diagnosis=diagnose(measured, replay=judge_runs(found.profile, runs)),
+        diagnosis=diagnose(measured),
         unclosed=tuple(_name(each, facts) for each in found.processes if not each.closed),
         damaged=tuple(_name(each, facts) for each in found.processes if each.damaged),
         told=found.facts,
@@ -155,7 +148,6 @@ def _report(found: RankRun, *, slim: bool) -> RunReport:
         else process_work(profile, rank=None if found.is_alone else found.rank),
         device=None if device is None else device.to_dict(),
         job_size=found.job_size,
-        way=measured_way(found, runs),
         figures={each.name: found.once(each.figures) for each in subjects if not each.of_job},
         for_job={each.name: found.once(each.figures) for each in subjects if each.of_job},
         epochs=() if slim else tuple(epoch_figures(found)),

@@ -1,8 +1,8 @@
-"""What is said of each question asked of a run: a section, of one training process or of a job."""
+"""What is said of each question asked of a run: a section, of one process or of several."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from iobench.registry import installed_subjects
 from iobench.report.json_walk import to_plain
@@ -14,15 +14,46 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.subjects.contract import Subject
 
-__all__ = ["job_figures", "job_sections", "job_to_plain", "run_sections"]
+__all__ = [
+    "Joint",
+    "compared_sections",
+    "job_figures",
+    "job_sections",
+    "job_to_plain",
+    "run_sections",
+]
 
 
-def run_sections(report: RunReport, *, in_job: bool = False) -> tuple[Section, ...]:
-    """Return the sections of a run; what its job is told of as a whole is not told again of it."""
+FIRST: Final = 100
+"""Up to this order of a subject its section follows the verdict."""
+Joint = Literal["together", "side_by_side"]
+"""How several reports belong to one another, as `Subject` calls it."""
+
+
+def run_sections(
+    report: RunReport, *, told_of_all: Joint | None = None, first: bool | None = None
+) -> tuple[Section, ...]:
+    """Return the sections of a run: all, those that follow its verdict first, or the others.
+
+    What is told of several runs or processes as a whole is not told again of one of them.
+    """
     asked = [
-        each for each in installed_subjects() if not (each.of_job or (in_job and each.together))
+        each
+        for each in installed_subjects()
+        if first in (None, each.order < FIRST)
+        and not (each.of_job or (told_of_all is not None and getattr(each, told_of_all)))
     ]
     return _sections(asked, report.figures)
+
+
+def compared_sections(reports: Sequence[RunReport]) -> tuple[Section, ...]:
+    """Return the sections of several ways of loading the same samples."""
+    found = {}
+    for each in installed_subjects():
+        known = [told for report in reports if (told := report.figures.get(each.name)) is not None]
+        if each.side_by_side is not None and known:
+            found[each.name] = each.side_by_side(known)
+    return _sections(installed_subjects(), found)
 
 
 def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:

@@ -29,7 +29,7 @@ class Subject(Generic[F]):
         The key of its figures in JSON.
     order : int
         Where its section stands among others, small ones first. Those that come along have 100,
-        200, ...
+        200, ...; below 100 it follows the verdict.
     figures : callable
         From one training process of a run to a frozen dataclass, of which JSON has every field
         (`iobench.json_keys` says how to call them otherwise); None where there is nothing to say.
@@ -38,6 +38,9 @@ class Subject(Generic[F]):
     together : callable, optional
         From the figures of all training processes of a job to those of the job, as energy adds up.
         The job's section then stands in place of one for each process.
+    side_by_side : callable, optional
+        From the figures of several ways of loading the same samples to those of all of them. Their
+        section then stands in the comparison, in place of one for each way.
     of_job : bool
         Whether it is asked of a job alone: figures of one training process are what ``together``
         compares, and stand nowhere; what that returns stands in JSON's ``job`` itself.
@@ -48,4 +51,5 @@ class Subject(Generic[F]):
     figures: Callable[[RankRun], F | None]
     section: Callable[[F], Section | None]
     together: Callable[[Sequence[F]], F | None] | None = None
+    side_by_side: Callable[[Sequence[F]], F | None] | None = None
     of_job: bool = False

@@ -4,47 +4,30 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.intervals import RoundRatio, round_ratio
+from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
 from iobench.profiling.run import profile
+from iobench.subjects.advice.commands import SETTINGS
+from iobench.subjects.advice.figures import TriedChange
 from iobench.trials.turns import interleave
 
 if TYPE_CHECKING:
-    from iobench.analysis.advice.figures import AdvisedChange, Candidate, LoadingWay
     from iobench.profiling.config import RunConfig
     from iobench.sources.request import Screen
+    from iobench.subjects.advice.figures import AdvisedChange, LoadingWay
+    from iobench.subjects.advice.levers import Candidate
 
-__all__ = ["TriedChange", "baseline_config", "changed_config", "try_changes"]
+__all__ = ["baseline_config", "changed_config", "try_changes"]
 
 TRIAL_S: Final = 3.0
 """Seconds of steady state that each turn takes at most."""
 TRIAL_BATCHES: Final = 200
-SETTINGS: Final = frozenset(
-    {"format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir"}
-)
-"""What a profile can be told; anything else is done where the script or the store is made."""
-
-
-@dataclass(frozen=True, slots=True)
-class TriedChange:
-    """A change that was really made, in turns with the baseline.
-
-    Parameters
-    ----------
-    change : AdvisedChange
-        With what was predicted.
-    ratio : RoundRatio
-        Of the time a sample takes, changed over unchanged, with the A/A band beside it.
-    """
-
-    change: AdvisedChange
-    ratio: RoundRatio
 
 
 def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
@@ -66,7 +49,7 @@ def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
 def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
     """Return the configuration with a change made; None where a profile cannot make it."""
     settings = candidate.settings
-    if not settings or not set(settings) <= SETTINGS:
+    if not settings or not settings.keys() <= SETTINGS.keys():
         return None
     made: dict[str, Any] = {
         name: settings[name]
@@ -158,7 +141,7 @@ def _try_in_turns(
     )
     first, last = costs[0], costs[-1]
     return [
-        TriedChange(change, round_ratio(first, cost, last))
+        TriedChange.of(change, round_ratio(first, cost, last))
         for change, cost in zip(changes, costs[1:-1], strict=True)
     ]
 

@@ -3,10 +3,10 @@
 import pytest
 from schedules import exposed, pool
 
-from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
+from iobench.subjects.replay.figures import payoffs
 
 MS = 1_000_000
 

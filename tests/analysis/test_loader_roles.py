@@ -10,9 +10,10 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.report.advice_input import advice_input, advice_of, measured_ways
-from iobench.report.advice_sentences import outcome_sentence
 from iobench.report.sentences import verdict_sentence
+from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.measured import measured_rank
+from iobench.subjects.advice.section import outcome_sentence
 from iobench.tracking.contents import run_contents
 
 ENDED_NS = 10**9
@@ -94,8 +95,8 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     told = run_contents(Run(profile).of_rank())
     found = Run(profile).of_rank().exposure
     assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
-    given = advice_input("run", measured_ways([Run(profile)]))
-    for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice_of(given))):
+    advice = advice_of([measured_rank(run := Run(profile).of_rank(), recorded_runs(run))])
+    for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice)):
         if words is None:
             assert "script" not in text
         else:

@@ -12,30 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import Script
 
-from iobench.analysis.advice.advising import advise
-from iobench.analysis.advice.bounds import bounded_candidates
-from iobench.analysis.advice.candidates import Found, replayed_candidates
-from iobench.analysis.advice.figures import Circumstances, LoadingWay
-from iobench.analysis.advice.gains import GainPredictor
-from iobench.analysis.advice.levers import Evidence, Lever
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.payoffs import judge_by_replay
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.profiles.run_facts import RunFacts
-from iobench.report.advice_input import AdviceInput
-from iobench.report.advice_text import advice_lines
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
+from iobench.subjects.advice.advising import advise
+from iobench.subjects.advice.candidates import Found, bounded_candidates, replayed_candidates
+from iobench.subjects.advice.figures import Circumstances, Evidence, LoadingWay
+from iobench.subjects.advice.gains import GainPredictor
+from iobench.subjects.advice.levers import Lever
+from iobench.subjects.advice.section import advice_document
 from iobench.subjects.check.gates import Checked, Outcome
 from iobench.subjects.check.section import check_document
+from iobench.subjects.replay.figures import payoffs
 from iobench.trials import gating
 
 US = 1000
-HERE = Circumstances(cpus=2, is_script=True, cold_fraction=0.0)
+HERE = Circumstances(cpus=2, cold_fraction=0.0, facts=RunFacts.from_config({"kind": "script"}))
 
 
 def way(profile):
@@ -96,13 +94,11 @@ def test_one_epoch_is_judged_by_its_steady_state():
 
 
 def test_stage_gains_are_shares_of_whole_epochs():
-    judged = judge_by_replay(
-        Run(epochs_of(epochs=3, start_ns=0, open_ns=300)).of_rank(), factor=0.0
-    )
-    assert judged is not None
+    run = Run(epochs_of(epochs=3, start_ns=0, open_ns=300)).of_rank()
+    judged = payoffs(recorded_runs(run)[0], 0.0)
     assert judged.window == "recurring"
     assert judged.wall_ns == 2 * (300 + 60 + 10 * 40)
-    read = next(each for each in judged.payoffs.stages if each.stage == "read")
+    read = next(each for each in judged.stages if each.stage == "read")
     assert read.saved_ns == 2 * 330
 
 
@@ -248,9 +244,8 @@ def test_one_epoch_does_not_tell_how_epochs_vary():
 
 def text_of(advice, change):
     """Return the lines that ``iobench advise`` has for one change of a script."""
-    facts = RunFacts.from_config({"kind": "script"})
-    given = AdviceInput("run", (advice.baseline,), HERE, facts)
-    _, *parts = " ".join(" ".join(advice_lines(advice, given)).split()).split(" 1. ")
+    text = TerminalRenderer().render(advice_document(advice, "run"))
+    _, *parts = " ".join(text.split()).split(" 1. ")
     return parts[0].split(" 2. ")[0]
 
 
@@ -259,7 +254,7 @@ def test_a_loader_made_anew_for_each_epoch_is_told_to_be_made_once():
     change = advice.changes[0]
     assert change.candidate.levers == (Lever.KEEP_WORKERS,)
     text = text_of(advice, change)
-    assert text.startswith("one loader for all epochs, its workers kept saves")
+    assert text.startswith("one loader for all epochs, its workers kept It saves")
     line = "DataLoader(..., persistent_workers=True) # made once, before the first epoch"
     assert f"{line} What" in text
     once = advise([way(epochs_of(epochs=6, batches=20, start_ns=900))], HERE)

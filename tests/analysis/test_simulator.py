@@ -17,12 +17,12 @@ from simulator_clock import Shared, SimulatedClock
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
+from iobench.subjects.replay.figures import payoffs
 
 MS = 1_000_000
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)

@@ -28,12 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iobench.analysis.advice.figures import AdvisedChange, RuledOut
-from iobench.analysis.advice.levers import Evidence, Lever, Reason
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
-from iobench.report.advice_commands import title_of
-from iobench.report.advice_input import advice_input, advice_of, measured_ways
+from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.figures import AdvisedChange, Evidence
+from iobench.subjects.advice.levers import Lever, Reason, RuledOut
+from iobench.subjects.advice.measured import measured_rank
 
 HERE = Path(__file__).parent
 JOB = HERE / "bounds_job.py"
@@ -162,16 +163,16 @@ def sample_ns(run: Path) -> float:
 
 def promises(run: Path) -> Iterator[tuple[str, dict[str, Any], Told]]:
     """Yield what advice on a run says of each change: its name, how to make it, what it saves."""
-    given = advice_input(str(run), measured_ways([Run(open_profile(run))]))
-    if given is None:
+    measured = Run(open_profile(run)).of_rank()
+    advice = advice_of([measured_rank(measured, recorded_runs(measured))])
+    if advice is None:
         return
-    advice = advice_of(given)
     for change in (*advice.changes, *advice.to_measure, *advice.ruled_out):
         told = _told(change)
         if told is None:
             continue
         for how, options in _made(change):
-            yield f"{title_of(change.candidate)}{how}", options, told
+            yield f"{change.candidate.title}{how}", options, told
 
 
 def _told(change: AdvisedChange | RuledOut) -> Told | None:

@@ -48,7 +48,6 @@ from unittest import mock
 
 import numpy as np
 
-from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
@@ -59,6 +58,7 @@ from iobench.profiles.reading import open_profile
 from iobench.profiling.config import RunConfig
 from iobench.profiling.run import profile
 from iobench.recording.kinds import Kind
+from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun

@@ -29,7 +29,6 @@ import numpy as np
 
 import iobench
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.payoffs import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -44,6 +43,7 @@ from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
+from iobench.subjects.replay.figures import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun

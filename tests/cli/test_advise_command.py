@@ -60,7 +60,7 @@ def test_a_recorded_run_is_told_what_helps_with_commands(tmp_path: Path, iobench
     assert "Best: 1 worker, which saves" in text
     assert "iobench profile own.nc --format source --compute 5ms --workers 1" in text
     assert "iobench convert own.nc own.nc.numpy --to numpy" in text
-    assert "The bill: on 4 ranks and 10 epochs" in text
+    assert "The bill On 4 ranks and 10 epochs" in text
     assert "pinned memory: no accelerator was seen" in text
     assert "a prefetch of 2 batches: the training loop loads for itself" in text
 

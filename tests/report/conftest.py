@@ -27,6 +27,9 @@ from iobench.recording.kinds import Kind, stage_name
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport
+from iobench.subjects.advice.figures import Circumstances
+from iobench.subjects.advice.measured import MeasuredRank
+from iobench.subjects.advice.next_steps import NextSteps
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -148,11 +151,13 @@ def make_report(exposure: Exposure | None = None, **config: Any) -> RunReport:
     nothing = config.get("compute", {}).get("forward_ns") == 0
     exposure = replace(exposure, has_compute=not nothing)
     facts = RunFacts.from_config({**CONFIG, **config})
+    rank = MeasuredRank(Path("runs/a"), 0, exposure, Circumstances(facts=facts), way=None)
     return RunReport(
         run="runs/a",
         facts=facts,
         exposure=exposure,
         diagnosis=diagnose(exposure),
+        figures={"next_steps": NextSteps((rank,))},
     )
 
 

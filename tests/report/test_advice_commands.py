@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from iobench.analysis.advice.figures import Candidate
-from iobench.analysis.advice.levers import Lever
-from iobench.report.advice_commands import commands_of
+from iobench.subjects.advice.commands import commands_of
+from iobench.subjects.advice.levers import Candidate, Lever
 
 
 @pytest.mark.parametrize(

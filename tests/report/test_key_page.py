@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 KNOWN = {each.path.replace("[]", ""): each.text for each in explained_keys()}
-NOT_YET = {"replay", "device"}
+NOT_YET = {"device"}
 
 
 def profiled(folder: Path) -> dict[str, Any]:

@@ -6,28 +6,45 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from schedules import pool
 
-from iobench.analysis.advice.levers import AdviceOutcome
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.report.advice_commands import title_of
-from iobench.report.advice_input import advice_input, advice_of, measured_ways
-from iobench.report.next_steps import next_steps
-from iobench.report.run_report import make_reports
+from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.figures import AdviceOutcome, Circumstances
+from iobench.subjects.advice.measured import MeasuredRank, measured_rank
+from iobench.subjects.advice.next_steps import SUBJECT, NextSteps
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.report.run_report import RunReport
+    from iobench.subjects.advice.next_steps import NextStep
 
 MS = 1_000_000
 Make = Callable[..., "RunReport"]
 
 
+def steps_of(*reports: RunReport) -> tuple[NextStep, ...]:
+    """Return what to try after runs whose batches nobody looked at."""
+    found = [
+        MeasuredRank(Path("run"), 0, each.exposure, Circumstances(facts=each.facts), way=None)
+        for each in reports
+    ]
+    return NextSteps(tuple(found)).steps
+
+
+def steps_after(profile: Profile) -> tuple[NextStep, ...]:
+    figures = SUBJECT.figures(Run(profile).of_rank())
+    assert figures is not None
+    return figures.steps
+
+
 def commands(*reports: RunReport) -> list[str | None]:
-    return [step.command for step in next_steps(reports)]
+    return [step.command for step in steps_of(*reports)]
 
 
 SLOW = [(60 * MS, 30 * MS, 10 * MS)] * 60
@@ -83,12 +100,12 @@ def run_of(
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out(kind: str) -> None:
     profile = run_of(**KINDS[kind])
-    given = advice_input("run", measured_ways([Run(profile)]))
-    assert given is not None
-    advice = advice_of(given)
-    titles = [title_of(each.candidate) for each in (*advice.changes, *advice.to_measure)]
-    ruled_out = {title_of(each.candidate) for each in advice.ruled_out} - {*titles}
-    steps = next_steps(make_reports([Run(profile)]))
+    run = Run(profile).of_rank()
+    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    assert advice is not None
+    titles = [each.candidate.title for each in (*advice.changes, *advice.to_measure)]
+    ruled_out = {each.candidate.title for each in advice.ruled_out} - {*titles}
+    steps = steps_after(profile)
     promised = [step for step in steps if "saves" in step.reason]
     for step, title in zip(promised, titles, strict=False):
         assert step.reason.startswith(title)
@@ -101,14 +118,13 @@ def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out
 
 
 def test_the_command_of_a_step_tries_it() -> None:
-    reports = make_reports([Run(run_of(workers=1))])
-    first, second = next_steps(reports)
+    first, second = steps_after(run_of(workers=1))
     assert first.reason.startswith("4 workers: saves 75 % of the time by replay")
     assert first.command == "iobench profile a.nc --format source --workers 4"
     assert second.reason.endswith("% of the time at most, to be measured")
     assert second.command == "iobench profile a.nc --format numpy"
-    script = make_reports([Run(run_of(workers=1, kind="script", command="python train.py"))])
-    assert next_steps(script)[0].reason.startswith(
+    script = steps_after(run_of(workers=1, kind="script", command="python train.py"))
+    assert script[0].reason.startswith(
         "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the time by replay"
     )
 
@@ -122,8 +138,7 @@ def test_without_compute_a_step_time_is_proposed(make: Make) -> None:
 def test_a_short_run_is_to_be_longer(make: Make) -> None:
     report = make(stand_in=False, command="iobench profile x --epochs=1 --format numpy")
     exposure = replace(report.exposure, steady=None)
-    diagnosis = replace(report.diagnosis, window="whole")
-    report = replace(report, exposure=exposure, diagnosis=diagnosis)
+    report = replace(report, exposure=exposure)
     assert commands(report)[-1] == "iobench profile x --format numpy --batches 200"
     rounds = replace(report, exposure=replace(exposure, n_rounds=9))
     assert "iobench profile x --format numpy --batches 200" not in commands(rounds)
@@ -135,7 +150,7 @@ def test_own_files_are_not_tiny(make: Make, hidden: RunReport) -> None:
 
 
 def test_of_several_runs_the_best_is_gone_on_from(bound: RunReport, hidden: RunReport) -> None:
-    steps = next_steps([bound, hidden])
+    steps = steps_of(bound, hidden)
     assert steps[0].reason == "nothing to gain from faster loading of tfrecord at this step time"
     assert len(steps) == 2
 
@@ -158,9 +173,9 @@ def test_rich_is_loaded_only_to_print() -> None:
 
 def test_a_script_whose_starts_are_waited_for_is_told_so(hidden: RunReport) -> None:
     facts = replace(hidden.facts, is_script=True, command="python train.py", stand_in=False)
-    script = replace(hidden, facts=facts, diagnosis=replace(hidden.diagnosis, start_fraction=0.6))
-    (step,) = next_steps([script])
+    script = replace(hidden, facts=facts)
+    (step,) = steps_of(script)
     assert step.reason.endswith("once it is steady; longer rounds make its starts weigh less")
-    calm = replace(script, diagnosis=replace(hidden.diagnosis, start_fraction=0.01))
-    (step,) = next_steps([calm])
+    calm = replace(hidden.exposure, whole=hidden.exposure.steady)
+    (step,) = steps_of(replace(script, exposure=calm))
     assert step.reason == "nothing to gain from faster loading at this step time"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from iobench.analysis.advice.figures import AdvisedChange, Candidate, Cost, Gain
-from iobench.analysis.advice.levers import Evidence, Lever
 from iobench.errors import OptionError, TrialError
 from iobench.profiling.config import RunConfig
+from iobench.subjects.advice.figures import AdvisedChange, Cost, Evidence, Gain
+from iobench.subjects.advice.levers import Candidate, Lever
 from iobench.trials import configurations
 from iobench.trials.configurations import baseline_config, changed_config, try_changes
 
@@ -94,9 +94,8 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     monkeypatch.setattr(configurations, "exposure", window)
     screen = Screen()
     (tried,) = try_changes(BASE, [change(workers=4)], tmp_path, screen, rounds=6)
-    assert tried.ratio.ratio == 0.5
-    assert (tried.ratio.band_low, tried.ratio.band_high) == (1.0, 1.0)
-    assert tried.ratio.faster
+    assert (tried.saved_fraction, tried.is_noise) == (0.5, False)
+    assert (tried.band_low_fraction, tried.band_high_fraction) == (0.0, 0.0)
     # The first turn is thrown away; then six of each, and none has the folder of another.
     assert len(asked) == 1 + 6 * 3
     assert len({config.out for config in asked}) == len(asked)

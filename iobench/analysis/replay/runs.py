@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from iobench.analysis.stages import Lanes
     from iobench.profiles.contents import Profile
 
-__all__ = ["part_of_epochs", "recorded_runs"]
+__all__ = ["part_of_epochs", "recorded_runs", "reported_loaders"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
+REPORTED_BATCHES: Final = 10_000
+"""Batches of a loader that a report replays, from the start of the run: it is made in seconds."""
 UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
 
@@ -60,6 +62,11 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     return tuple(
         parts.run(number, frame, several=len(frames) > 1) for number, frame in frames.items()
     )
+
+
+def reported_loaders(run: RankRun) -> tuple[RecordedRun, ...]:
+    """Return what a report replays: part of each loader; nothing of one rank of many."""
+    return () if run.is_one_of_many else recorded_runs(run, max_batches=REPORTED_BATCHES)
 
 
 @dataclass(frozen=True, slots=True)

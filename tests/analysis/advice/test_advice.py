@@ -11,27 +11,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import pool
 
-from iobench.analysis.advice.advising import advise
-from iobench.analysis.advice.figures import (
-    Advice,
-    AdvisedChange,
-    Circumstances,
-    LoadingWay,
-    StoreProbe,
-)
-from iobench.analysis.advice.gains import beginning_of, gain_between
-from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.replay.payoffs import predicted
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import RoundTimes, StepSums, step_sums
-from iobench.profiles.run_facts import RunFacts
 from iobench.recording.kinds import Kind
-from iobench.report.advice_input import AdviceInput
-from iobench.report.advice_sentences import outcome_sentence, reason_text
-from iobench.report.advice_text import advice_lines
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.subjects.advice.advising import advise
+from iobench.subjects.advice.figures import (
+    Advice,
+    AdviceOutcome,
+    AdvisedChange,
+    Circumstances,
+    Evidence,
+    LoadingWay,
+    StoreProbe,
+)
+from iobench.subjects.advice.gains import beginning_of, gain_between
+from iobench.subjects.advice.levers import Lever, Reason
+from iobench.subjects.advice.section import advice_document, outcome_sentence
+from iobench.subjects.replay.figures import predicted
 
 MS = 1_000_000
 GB = 10**9
@@ -93,7 +93,7 @@ def reasons(advice: Advice) -> dict[Lever, Reason]:
 def test_a_loop_that_hardly_waits_has_nothing_to_gain() -> None:
     advice = advise([way(SLOW, step=80.0)], HERE)
     assert advice.outcome is AdviceOutcome.NOTHING_TO_GAIN
-    assert advice.hidden_fraction == pytest.approx(1.0)
+    assert advice.baseline.hidden_fraction == pytest.approx(1.0)
     assert (advice.changes, advice.to_measure) == ((), ())
 
 
@@ -196,10 +196,10 @@ def test_work_that_nobody_saw_is_in_no_share_of_what_is_hidden() -> None:
     )
     only = replace(source, steady=replace(seen, stages=(opaque,)))
     advice = advise([only], HERE)
-    assert advice.hidden_fraction is None
+    assert advice.baseline.hidden_fraction is None
     assert outcome_sentence(advice).startswith("Nothing to gain: no change of it can save more")
     both = replace(source, steady=replace(seen, stages=(*seen.stages, opaque)))
-    assert advise([both], HERE).hidden_fraction == pytest.approx(1.0)
+    assert advise([both], HERE).baseline.hidden_fraction == pytest.approx(1.0)
 
 
 def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
@@ -374,9 +374,7 @@ def test_what_two_or_three_batches_gain_is_not_taken_as_proven() -> None:
     change = found(advice.to_measure, Lever.FORMAT)
     assert change is not None
     assert (change.gain.low, change.gain.high, change.gain.is_proven) == (None, None, None)
-    text = " ".join(
-        advice_lines(advice, AdviceInput("run", (source, luck), HERE, RunFacts.from_config({})))
-    )
+    text = TerminalRenderer().render(advice_document(advice, "run"))
     assert "too few batches to tell it from noise" in " ".join(text.split())
     assert outcome_sentence(advice).startswith("Nothing is sure to help")
 
@@ -442,4 +440,4 @@ def test_what_was_measured_in_much_noise_is_said_to_be_so() -> None:
     other = way(noisy, step=5.0, label="tfrecord", framework="native")
     advice = advise([slow, other], HERE)
     lost = next(each for each in advice.ruled_out if each.reason is Reason.WITHIN_NOISE)
-    assert "measure more batches" in reason_text(lost)
+    assert "measure more batches" in lost.sentence

@@ -12,11 +12,11 @@ from schedules import Sketch, pool
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.analysis.replay.payoffs import judge_by_replay, payoffs
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError
+from iobench.subjects.replay.figures import faster_stages, payoffs
 
 MS = 1_000_000
 
@@ -99,8 +99,8 @@ def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
     assert found.together.stages == ("decode", "read")
     assert found.together.saved_ns == found.joint_ns
     assert found.no_single_stage_helps
-    judged = judge_by_replay(Run(sketch.profile()).of_rank())
-    assert judged.payoffs.no_single_stage_helps
+    judged = faster_stages(Run(sketch.profile()).of_rank())
+    assert judged.no_single_stage_helps
 
 
 def test_one_saturated_worker_gains_what_each_stage_takes_less():
@@ -137,14 +137,15 @@ def test_a_replay_that_is_far_off_is_withheld():
     object.__setattr__(run, "wall_ns", int(run.wall_ns * 0.9))
     found = payoffs(run)
     assert found.error_fraction > 0.1
-    assert found.withheld
+    assert (found.withheld, found.stages, found.joint_ns) == (True, (), None)
 
 
 def test_a_run_that_cannot_be_replayed_has_no_payoffs():
     run = many_stages([100])
     object.__setattr__(run, "rule", LoaderRule.OPAQUE)
     with pytest.raises(ProfileError, match="cannot be replayed"):
-        payoffs(run)
+        replay(run)
+    assert (payoffs(run).error_fraction, payoffs(run).withheld) == (None, True)
 
 
 def test_batches_of_eight_stages_are_replayed_exactly():
@@ -158,12 +159,12 @@ def test_what_nobody_saw_is_judged_unknown():
     for batch in range(5):
         sketch.wait(batch, 20 * batch, 20 * batch + 5)
     sketch.round(0, 100)
-    judged = judge_by_replay(Run(sketch.profile()).of_rank())
-    assert (judged.error_fraction, judged.best, judged.is_told) == (None, None, False)
+    judged = faster_stages(Run(sketch.profile()).of_rank())
+    assert (judged.error_fraction, judged.stages, judged.withheld) == (None, (), True)
     assert judged.reason == "the loader does not tell who makes its batches"
 
 
 def test_a_run_without_batches_is_not_judged():
     sketch = Sketch({"workers": 0})
     sketch.round(0, 100)
-    assert judge_by_replay(Run(sketch.profile()).of_rank()) is None
+    assert faster_stages(Run(sketch.profile()).of_rank()) is None

@@ -8,9 +8,9 @@ from drawn_schedules import SHAPES, STAGES, held
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.replay.payoffs import judge_by_replay
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
+from iobench.subjects.replay.figures import faster_stages
 
 MS = 1_000_000
 
@@ -44,17 +44,16 @@ def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(
     before = run_of(times)
     names = [kind.spelled for kind in stages]
     after = run_of(np.where(np.array(names) == halved, times / 2, times))
-    judged = judge_by_replay(Run(before).of_rank())
+    judged = faster_stages(Run(before).of_rank())
     assert judged is not None
-    assert judged.payoffs is not None
     assert judged.window == "steady"
-    assert not judged.payoffs.no_single_stage_helps
+    assert not judged.no_single_stage_helps
     steady = [exposure(profile).steady for profile in (before, after)]
     each_ns = [part.wall_ns / part.n_batches for part in steady if part is not None]
     obtained = 1 - each_ns[1] / each_ns[0]
-    payoff = next(each for each in judged.payoffs.stages if each.stage == halved)
+    payoff = next(each for each in judged.stages if each.stage == halved)
     assert obtained > least
-    assert judged.payoffs.fraction(payoff.saved_ns) == pytest.approx(obtained, abs=0.01)
+    assert payoff.saved_fraction == pytest.approx(obtained, abs=0.01)
     assert payoff.low is not None
     assert payoff.high is not None
     assert payoff.low <= obtained <= payoff.high

@@ -10,7 +10,6 @@ import pytest
 
 import iobench
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -86,7 +85,7 @@ def test_a_ring_of_threads(tmp_path):
     run = measured(tmp_path / "run", make, config)
     assert (run.rule, run.workers, len(run)) == (LoaderRule.THREADS, 2, 48)
     assert abs(told(run)) < OF_THREADS
-    assert {each.stage for each in payoffs(run).stages} == {"read", "preprocess", "collate"}
+    assert {*run.stages} == {"read", "preprocess", "collate"}
 
 
 def test_worker_processes_with_shared_slots(tmp_path):

@@ -9,11 +9,11 @@ from streams import stream
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import OptionError
+from iobench.subjects.replay.figures import payoffs
 
 MS = 1_000_000
 SPENT = st.integers(1, 1000)

@@ -17,11 +17,11 @@ from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.intervals import Interval, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.payoffs import Prediction, predicted
 from iobench.analysis.replay.replay import replay as replayed
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
+from iobench.subjects.replay.figures import Prediction, predicted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

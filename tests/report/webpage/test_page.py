@@ -60,6 +60,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
     page = parts_of(write_run(tmp_path / "source"))
     assert page.texts["h2"] == [
         "Verdict",
+        "What faster stages would gain",
         "What to try next",
         "Timeline",
         "Where loading spends its time",

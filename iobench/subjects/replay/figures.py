@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -11,29 +11,28 @@ import numpy as np
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
-from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.replay.simulated_run import can_replay
+from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from iobench.analysis.figures import Window
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Profile
 
 __all__ = [
-    "JUDGED_BATCHES",
     "MAX_STAGES",
     "UNSEEN_ERROR",
+    "WITHHELD_ABOVE",
     "Payoff",
     "Payoffs",
     "Prediction",
-    "ReplayJudgement",
-    "judge_by_replay",
-    "judge_runs",
+    "faster_stages",
+    "is_told",
     "payoffs",
     "predicted",
 ]
@@ -46,11 +45,10 @@ ENOUGH: Final = 0.9
 """Of what all stages gain together: more is not worth another stage."""
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
-
-JUDGED_BATCHES: Final = 10_000
-"""Batches of a run that a report replays, from its start: it is made in seconds."""
-JUDGED_FACTOR: Final = 0.5
+FACTOR: Final = 0.5
 """What a report asks of a stage: to take half as long."""
+WITHHELD_ABOVE: Final = 0.1
+"""Of the replay's error: nothing that rests on it is said."""
 
 UNSEEN_ERROR: Final = 0.05
 """By what share of its time a changed run may miss its replay beyond its own noise, since loaders
@@ -60,14 +58,16 @@ do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its medi
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """What some stages would gain if they took ``factor`` times as long.
+    """What some stages would gain if they took `Payoffs.factor` times as long.
 
     Parameters
     ----------
     stages : tuple of str
         Those that are faster, together.
     saved_ns : int
-        Of `Payoffs.wall_ns`.
+        Of the replayed time.
+    saved_fraction : float
+        The same as a share of it.
     low, high : float or None
         Share of the time that another run may save, with 95 %; None where there are too few
         batches to tell.
@@ -75,10 +75,11 @@ class Payoff:
 
     stages: tuple[str, ...]
     saved_ns: int
-    low: float | None = None
-    high: float | None = None
+    saved_fraction: float
+    low: float | None = field(default=None, metadata=key("low_fraction"))
+    high: float | None = field(default=None, metadata=key("high_fraction"))
 
-    @property
+    @figure
     def stage(self) -> str:
         """Their names, ``"read"`` or ``"read and decode"``."""
         *first, last = self.stages
@@ -87,51 +88,81 @@ class Payoff:
 
 @dataclass(frozen=True, slots=True)
 class Payoffs:
-    """What faster stages would gain, by replay.
+    """What faster stages would gain, by replay of the loader that trains.
 
     Parameters
     ----------
-    error_fraction : float
-        Replayed wall time of the unmodified run over the measured one, less 1. It tells whether
-        the loader's rule is understood, not how far the gains may miss: each has that beside it.
-    factor : float
+    error_fraction : float or None
+        Replayed wall time of the unmodified run over the measured one, less 1; None where it
+        cannot be replayed. It tells whether the loader's rule is understood, not how far the gains
+        may miss: each has that beside it.
+    reason : str
+        Why it cannot be replayed; empty where it can.
+    window : str
+        What the batches are of that gains are of, as ``window`` of the run.
     wall_ns : int
-        Replayed time of the batches that gains are of, unmodified: those of the steady state,
-        where there is one.
+        Their replayed time, unmodified; of what cannot be replayed the measured time.
+    n_batches : int
+        Of what was replayed.
+    factor : float or None
+        How many times as long a faster stage takes; None where it cannot be replayed.
     stages : tuple of Payoff
-        Each by itself, the largest first.
-    joint_ns : int
-        Saved if all stages took ``factor`` times as long.
+        Each by itself, the largest first; none where the replay misses the run by more than 10 %.
+    joint_ns : int or None
+        Saved if all stages were faster; None as they are.
     together : Payoff or None
         The fewest stages that gain nearly all of that; None where one by itself does.
+    is_part : bool
+        Whether later batches of the loader were left out.
+    n_loaders : int
+        Loaders that brought batches; one of them is replayed.
+    loader : str
+        Which, as a reader knows it.
+    waited_for : str or None
+        The stage that most of the wait falls on.
     """
 
-    error_fraction: float
-    factor: float
+    error_fraction: float | None
+    reason: str
+    window: Window
     wall_ns: int
-    stages: tuple[Payoff, ...]
-    joint_ns: int
+    n_batches: int = field(metadata=key("batches"))
+    factor: float | None = None
+    stages: tuple[Payoff, ...] = ()
+    joint_ns: int | None = None
     together: Payoff | None = None
+    is_part: bool = False
+    n_loaders: int = field(default=1, metadata=HIDDEN)
+    loader: str = field(default="", metadata=HIDDEN)
+    waited_for: str | None = field(default=None, metadata=HIDDEN)
 
-    @property
+    @figure
     def withheld(self) -> bool:
-        """Whether the replay misses the measured run by more than 10 %: no advice follows."""
-        return abs(self.error_fraction) > 0.1
+        """Whether nothing may be said of what a change would gain."""
+        return self.joint_ns is None
 
-    def fraction(self, saved_ns: float) -> float:
-        """Return savings as a share of the time they are of."""
-        return saved_ns / self.wall_ns if self.wall_ns else 0.0
+    @figure
+    def joint_fraction(self) -> float | None:
+        """Share of the time saved if all stages were faster; null where it is withheld."""
+        return None if self.joint_ns is None else _share(self.joint_ns, self.wall_ns)
 
     @property
     def nothing_helps(self) -> bool:
         """Whether not even all stages together gain anything to speak of."""
-        return self.fraction(self.joint_ns) < WORTH_FRACTION
+        return (self.joint_fraction or 0.0) < WORTH_FRACTION
 
-    @property
-    def no_single_stage_helps(self) -> bool:
-        """Whether stages gain something together, and none of them does by itself."""
-        best = max((each.saved_ns for each in self.stages), default=0)
-        return not self.nothing_helps and self.fraction(best) < WORTH_FRACTION
+    @figure
+    def no_single_stage_helps(self) -> bool | None:
+        """Whether stages gain something together, and none by itself; null where withheld."""
+        if self.withheld:
+            return None
+        best = max((each.saved_fraction for each in self.stages), default=0.0)
+        return not self.nothing_helps and best < WORTH_FRACTION
+
+
+def is_told(error_fraction: float | None) -> bool:
+    """Return whether a replay tells the run's own time well enough to predict another."""
+    return error_fraction is not None and abs(error_fraction) <= WITHHELD_ABOVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,56 +225,21 @@ def predicted(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayJudgement:
-    """What would help a run, by replay of the loader that trains, as far as that is known.
+def faster_stages(run: RankRun) -> Payoffs | None:
+    """Return what faster stages of a training process would gain; None without a batch.
 
-    Parameters
-    ----------
-    payoffs : Payoffs or None
-        None where it cannot be replayed.
-    reason : str
-        Why not; ``""`` where it can.
-    wall_ns : int
-        What savings are a share of: the replayed time of the batches that gains are of; of what
-        cannot be replayed, the measured time.
-    window : str
-        What these batches are of, as `Exposure` calls it.
-    n_batches : int
-        Of what was replayed.
-    is_part : bool
-        Whether that is less than all of the loader's.
-    n_loaders : int
-        Loaders that brought batches; one of them is replayed.
-    loader : str
-        Which, as a reader knows it.
+    Of several loaders that which trains is replayed; of a job of many nothing.
     """
-
-    payoffs: Payoffs | None
-    reason: str
-    wall_ns: int
-    n_batches: int
-    is_part: bool = False
-    n_loaders: int = 1
-    window: Window = "steady"
-    loader: str = ""
-
-    @property
-    def error_fraction(self) -> float | None:
-        """Replayed over measured wall time, less 1; None where it is not known."""
-        return None if self.payoffs is None else self.payoffs.error_fraction
-
-    @property
-    def is_told(self) -> bool:
-        """Whether anything may be said of what a change would gain."""
-        return self.payoffs is not None and not self.payoffs.withheld
-
-    @property
-    def best(self) -> Payoff | None:
-        """The stage that gains most by itself; None where nothing is told."""
-        if self.payoffs is None or not self.is_told or not self.payoffs.stages:
-            return None
-        return self.payoffs.stages[0]
+    runs = run.once(reported_loaders)
+    if not runs:
+        return None
+    stages = run.exposure.judged.stages
+    return replace(
+        payoffs(runs[0], FACTOR),
+        n_loaders=len(runs),
+        loader=runs[0].name.removeprefix(f"{run.profile.path.name}, "),
+        waited_for=stages[0].stage if stages and stages[0].exposed_ns else None,
+    )
 
 
 def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
@@ -261,40 +257,50 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
 
     Raises
     ------
-    ProfileError
-        If the run cannot be replayed.
     OptionError
         If the factor is negative.
     """
+    if not can_replay(run) or run.wall_ns <= 0:
+        reason = run.reason or "nothing was measured"
+        return Payoffs(None, reason, run.window, run.wall_ns, len(run), is_part=run.is_part)
     in_loop = _stages_in_loop(run)
     run = _merged(run, MAX_STAGES - len(in_loop))
     asked = (*run.stages, *in_loop)
     unmodified = replay(run)
     before = unmodified.judged_ns.astype(np.float64)
+    found = Payoffs(
+        error_fraction=unmodified.wall_ns / run.wall_ns - 1,
+        reason="",
+        window=run.window,
+        wall_ns=round(before.sum()),
+        n_batches=len(run),
+        factor=factor,
+        is_part=run.is_part,
+    )
+    if not is_told(found.error_fraction):
+        return found
 
     def of(chosen: Iterable[str]) -> Payoff:
         stages = tuple(sorted(chosen, key=asked.index))
         change = Change(stage_factors=dict.fromkeys(stages, factor))
         after = replay(run, change).judged_ns.astype(np.float64)
-        found = predicted(before, after, epochs=run.judged_epochs)
-        return Payoff(stages, round(before.sum() - after.sum()), found.low, found.high)
+        gain, saved_ns = predicted(before, after, epochs=run.judged_epochs), before - after
+        saved = round(saved_ns.sum())
+        return Payoff(stages, saved, _share(saved, found.wall_ns), gain.low, gain.high)
 
     alone = sorted((of([stage]) for stage in asked), key=_largest_first)
-    joint = of(asked) if asked else Payoff((), 0)
+    joint_ns = of(asked).saved_ns if asked else 0
     together = None
-    if joint.saved_ns > 0 and alone[0].saved_ns < ENOUGH * joint.saved_ns:
+    if joint_ns > 0 and alone[0].saved_ns < ENOUGH * joint_ns:
         together = min((of(pair) for pair in combinations(asked, 2)), key=_largest_first)
-        while together.saved_ns < ENOUGH * joint.saved_ns:
+        while together.saved_ns < ENOUGH * joint_ns:
             left = [stage for stage in asked if stage not in together.stages]
             together = min((of((*together.stages, each)) for each in left), key=_largest_first)
-    return Payoffs(
-        error_fraction=unmodified.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan"),
-        factor=factor,
-        wall_ns=round(before.sum()),
-        stages=tuple(alone),
-        joint_ns=joint.saved_ns,
-        together=together,
-    )
+    return replace(found, stages=tuple(alone), joint_ns=joint_ns, together=together)
+
+
+def _share(saved_ns: int, wall_ns: int) -> float:
+    return saved_ns / wall_ns if wall_ns else 0.0
 
 
 def _largest_first(payoff: Payoff) -> tuple[int, tuple[str, ...]]:
@@ -359,36 +365,4 @@ def _columns(run: RecordedRun, columns: NDArray[np.int64]) -> RecordedRun:
         cpu_ns=run.cpu_ns[:, columns],
         beside_ns=None if run.beside_ns is None else run.beside_ns[:, columns],
         stream=stream,
-    )
-
-
-def judge_by_replay(run: RankRun, *, factor: float = JUDGED_FACTOR) -> ReplayJudgement | None:
-    """Return what a replay says of a training process; None where no batch was delivered.
-
-    Parameters
-    ----------
-    run : RankRun
-    factor : float
-        What the time of a stage is multiplied by.
-    """
-    return judge_runs(run.profile, recorded_runs(run, max_batches=JUDGED_BATCHES), factor)
-
-
-def judge_runs(
-    profile: Profile, runs: Sequence[RecordedRun], factor: float = JUDGED_FACTOR
-) -> ReplayJudgement | None:
-    """Return what a replay says of the first loader, the one that trains; None without any."""
-    if not runs:
-        return None
-    run = runs[0]
-    found = payoffs(run, factor) if can_replay(run) and run.wall_ns > 0 else None
-    return ReplayJudgement(
-        payoffs=found,
-        reason="" if found else run.reason or "nothing was measured",
-        wall_ns=found.wall_ns if found else run.wall_ns,
-        n_batches=len(run),
-        is_part=run.is_part,
-        n_loaders=len(runs),
-        window=run.window,
-        loader=run.name.removeprefix(f"{profile.path.name}, "),
     )

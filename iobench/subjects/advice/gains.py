@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.advice.figures import Gain, LoadingWay
-from iobench.analysis.advice.levers import Evidence
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.payoffs import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import part_of_epochs
 from iobench.analysis.step_sums import PARTS, ratio_of_runs
+from iobench.subjects.advice.figures import Evidence, Gain, LoadingWay
+from iobench.subjects.replay.figures import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun

@@ -1,0 +1,228 @@
+"""From ways of loading that were measured to ranked advice with its price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.conversion import predict_full_conversion
+from iobench.analysis.diagnosis import HIDDEN_FRACTION
+from iobench.analysis.replay.simulated_run import can_replay
+from iobench.recording.kinds import WORKER_KINDS
+from iobench.subjects.advice.candidates import (
+    Found,
+    bounded_candidates,
+    measured_candidates,
+    replayed_candidates,
+)
+from iobench.subjects.advice.commands import commands_of
+from iobench.subjects.advice.figures import (
+    Advice,
+    AdviceOutcome,
+    AdvisedChange,
+    BreakEven,
+    Cost,
+    DeviceBill,
+    Evidence,
+)
+from iobench.subjects.advice.gains import GainPredictor, beginning_of
+from iobench.subjects.advice.levers import Lever, Reason, RuledOut
+from iobench.subjects.advice.measured import ways_of
+from iobench.subjects.replay.figures import is_told, payoffs
+
+if TYPE_CHECKING:
+    from iobench.subjects.advice.figures import Circumstances, LoadingWay
+    from iobench.subjects.advice.measured import MeasuredRank
+
+__all__ = ["advice_of", "advise", "bill_of"]
+
+WORTH_SAYING: Final = 0.01
+PAYOFF_BATCHES: Final = 500
+OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
+HOUR_NS: Final = 3600e9
+
+
+def advice_of(
+    measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int = 1
+) -> Advice | None:
+    """Return the advice on a run, for a bill of so many ranks and epochs; None without a batch."""
+    ways, circumstances = ways_of(measured)
+    return advise(ways, circumstances, ranks=ranks, epochs=epochs) if ways else None
+
+
+def advise(
+    ways: Sequence[LoadingWay],
+    circumstances: Circumstances,
+    *,
+    ranks: int | None = None,
+    epochs: int = 1,
+) -> Advice:
+    """Return what would help, ranked by what it gains.
+
+    Parameters
+    ----------
+    ways : sequence of LoadingWay
+        Ways of loading the same samples, run in turns; all others are compared with the first.
+    circumstances : Circumstances
+    ranks, epochs : int
+        Of the training whose bill is made; by default of as many ranks as the run has.
+
+    Raises
+    ------
+    ValueError
+        If there is no way of loading.
+    """
+    if not ways:
+        raise ValueError("expected one way of loading or more")
+    baseline = ways[0]
+    if not len(baseline.run) or not baseline.window.wall_ns:
+        return Advice(AdviceOutcome.NO_BATCH, baseline, circumstances)
+    sample_ns, samples = baseline.sample_ns, circumstances.n_samples_all
+    epoch_s = None if sample_ns is None or not samples else sample_ns * samples / 1e9
+    predictor = None
+    if can_replay(baseline.run):
+        predictor = GainPredictor(baseline.run, circumstances.machine)
+    trusted = predictor is not None and is_told(predictor.error_fraction)
+    items = [*measured_candidates(baseline, ways)]
+    if predictor is not None and trusted:
+        items += replayed_candidates(baseline, circumstances, predictor)
+        items += bounded_candidates(baseline, ways, circumstances, predictor)
+    judged = [_worthless(item) or item if isinstance(item, Found) else item for item in items]
+    priced = [
+        _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)
+    ]
+    priced.sort(key=lambda each: -each.gain.expected)
+    advice = Advice(
+        outcome=AdviceOutcome.ADVICE,
+        baseline=baseline,
+        circumstances=circumstances,
+        error_fraction=None if predictor is None else predictor.error_fraction,
+        payoffs=payoffs(beginning_of(baseline.run, PAYOFF_BATCHES)) if trusted else None,
+        changes=tuple(each for each in priced if each.gain.is_proven),
+        to_measure=tuple(each for each in priced if not each.gain.is_proven),
+        ruled_out=tuple(each for each in judged if isinstance(each, RuledOut)),
+        epoch_s=epoch_s,
+        bill=bill_of(baseline, circumstances, ranks or circumstances.ranks, epochs),
+    )
+    return replace(advice, outcome=_outcome(advice, trusted=trusted))
+
+
+def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:
+    if advice.changes:
+        return AdviceOutcome.ADVICE
+    if (advice.baseline.wait_fraction or 0.0) < HIDDEN_FRACTION:
+        return AdviceOutcome.NOTHING_TO_GAIN
+    if not trusted:
+        return AdviceOutcome.OPAQUE if advice.error_fraction is None else AdviceOutcome.WITHHELD
+    if advice.to_measure:
+        return AdviceOutcome.ADVICE
+    if advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
+        return AdviceOutcome.NO_SINGLE_STAGE
+    return AdviceOutcome.NOTHING_FOUND
+
+
+def _worthless(found: Found) -> RuledOut | None:
+    gain = found.gain
+    if gain.saved is None:
+        if gain.expected >= WORTH_SAYING:
+            return None
+        return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.expected)
+    if gain.saved >= WORTH_SAYING and gain.is_proven is not False:
+        return None
+    lost = gain.evidence is Evidence.MEASURED and gain.saved >= WORTH_SAYING
+    reason = Reason.WITHIN_NOISE if lost else Reason.GAINS_NOTHING
+    error = None if gain.low is None else gain.saved - gain.low
+    return RuledOut(found.candidate, reason, gain.saved, error)
+
+
+def _priced(
+    found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances, epoch_s: float | None
+) -> AdvisedChange:
+    saved_s = None if epoch_s is None else epoch_s * found.gain.expected
+    cost = _cost(found, ways, circumstances)
+    return AdvisedChange(
+        candidate=found.candidate,
+        gain=found.gain,
+        cost=cost,
+        saved_s=saved_s,
+        break_even=None if cost.convert_s == 0.0 else BreakEven.of(cost, epoch_s, saved_s),
+        commands=commands_of(found.candidate, circumstances.facts, ways[0]),
+    )
+
+
+def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
+    baseline, levers = ways[0], {*found.candidate.levers}
+    if {Lever.WORKERS, Lever.PREFETCH} & levers:
+        batch_nbytes = (baseline.batch_size or 0) * (circumstances.sample_nbytes or 0)
+        nbytes = found.batches_more * batch_nbytes
+        unknown = found.batches_more and not batch_nbytes
+        return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
+    if Lever.PAGE_CACHE in levers:
+        return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
+    return _cost_of_store(found, ways, circumstances) if OF_STORE & levers else Cost()
+
+
+def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
+    """Return what the whole dataset takes in another format: from a probe, else what is known."""
+    baseline, way = ways[0], found.way
+    samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
+    making_s = _making_s(baseline, circumstances)
+    least = Cost(making_s, at_least=making_s is not None)
+    if way is not None and way.store is not None and way.store.n_samples:
+        full = predict_full_conversion(
+            n_samples=way.store.n_samples_all,
+            probe_n_samples=way.store.n_samples,
+            probe_nbytes=way.store.nbytes,
+            probe_convert_s=_convert_s(way, ways),
+            source=baseline.window,
+            store=way.window,
+        )
+        if full.convert_s is not None:
+            return Cost(full.convert_s, disk_nbytes=full.nbytes)
+        return replace(least, disk_nbytes=full.nbytes)
+    stored = samples * nbytes if samples and nbytes else None
+    if Lever.MEMORY in found.candidate.levers:
+        return replace(least, memory_nbytes=stored)
+    return replace(least, disk_nbytes=stored)
+
+
+def _convert_s(way: LoadingWay, ways: Sequence[LoadingWay]) -> float | None:
+    """Return how long a way's probe took; of several that read it, only one made it."""
+    same = (each.store for each in ways if each.format == way.format)
+    return next((each.convert_s for each in same if each and each.convert_s is not None), None)
+
+
+def _making_s(baseline: LoadingWay, circumstances: Circumstances) -> float | None:
+    """Return how long all CPUs take to make all samples once, whatever writing them takes."""
+    window, samples = baseline.window, circumstances.n_samples_all
+    if not window.n_samples or not samples or not circumstances.cpus:
+        return None
+    busy_ns = sum(row.busy_ns for row in window.stages if row.kind in WORKER_KINDS)
+    return busy_ns / window.n_samples * samples / circumstances.cpus / 1e9
+
+
+def bill_of(
+    baseline: LoadingWay, circumstances: Circumstances, ranks: int, epochs: int
+) -> DeviceBill | None:
+    """Return what waiting costs a training; None where an epoch is not known.
+
+    Ranks share the samples of an epoch, and each has its starts.
+    """
+    sample_ns, samples = baseline.sample_ns, circumstances.n_samples_all
+    if sample_ns is None or not samples:
+        return None
+    idle = circumstances.idle_fraction
+    # The devices' idle time, and the wait of whole epochs or of a whole run have starts in them.
+    apart = idle is None and baseline.window is baseline.steady
+    startups = baseline.run.startup_ns if apart else ()
+    starts_ns = ranks * epochs * (sum(startups) / len(startups) if len(startups) else 0.0)
+    all_ns = sample_ns * samples * epochs
+    idle_ns = all_ns * ((baseline.wait_fraction or 0.0) if idle is None else idle)
+    return DeviceBill(
+        ranks=ranks,
+        epochs=epochs,
+        idle_hours=(idle_ns + starts_ns) / HOUR_NS,
+        all_hours=(all_ns + starts_ns) / HOUR_NS,
+        on_device=idle is not None,
+    )

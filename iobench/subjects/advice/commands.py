@@ -1,0 +1,195 @@
+"""The commands and the lines of code that do what is advised."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from iobench.command_options import OF_PROFILE, OF_SOURCE
+from iobench.subjects.advice.levers import Lever
+
+if TYPE_CHECKING:
+    from iobench.profiles.run_facts import RunFacts
+    from iobench.subjects.advice.figures import LoadingWay
+    from iobench.subjects.advice.levers import Candidate
+
+__all__ = ["SETTINGS", "ProfileCommand", "commands_of"]
+
+FLAGS: Final = {name for name, option in OF_PROFILE.items() if option.is_flag}
+ONE_RUN: Final = {"--out", "--json"}
+"""Options not to repeat: a run directory is written once."""
+SETTINGS: Final = {
+    name: OF_PROFILE[f"--{name.replace('_', '-')}"].name
+    for name in ("format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir")
+}
+"""What a profile can be told; anything else is done where the script or the store is made."""
+SCRIPT_SETTINGS: Final = (
+    "num_workers",
+    "prefetch_factor",
+    "in_order",
+    "persistent_workers",
+    "pin_memory",
+)
+"""Arguments of torch's DataLoader."""
+STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCommand:
+    """What ``iobench profile`` was called with: what it loads, and options with their values."""
+
+    targets: tuple[str, ...]
+    options: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def parsed(cls, command: str | None) -> Self | None:
+        """Return a command line in its parts; None where it is none of ``iobench profile``."""
+        try:
+            words = shlex.split(command or "")
+        except ValueError:  # not a command line, whoever wrote it
+            return None
+        if words[:2] != ["iobench", "profile"]:
+            return None
+        targets: list[str] = []
+        options: list[tuple[str, ...]] = []
+        rest = iter(words[2:])
+        for word in rest:
+            name, equals, value = word.partition("=")
+            if not word.startswith("--"):
+                targets.append(word)
+            elif equals:
+                options.append((name, value))
+            elif name in FLAGS:
+                options.append((name,))
+            else:
+                options.append((name, next(rest, "")))
+        return cls(tuple(targets), tuple(options))
+
+    def words(self, chosen: Collection[str] | None = None) -> list[str]:
+        """Return its words, of some options or, by default, of all that another run may have."""
+        kept = [
+            option
+            for option in self.options
+            if (option[0] not in ONE_RUN if chosen is None else option[0] in chosen)
+        ]
+        return [*self.targets, *(word for option in kept for word in _spelled(*option))]
+
+    def varied(self, changed: Mapping[str, object], without: Collection[str] = ()) -> str:
+        """Return the command line with options set to other values, and some left out."""
+        dropped = {*changed, *without, *ONE_RUN}
+        kept = tuple(option for option in self.options if option[0] not in dropped)
+        added = tuple((name, str(value)) for name, value in changed.items())
+        words = type(self)(self.targets, (*kept, *added)).words()
+        return shlex.join(["iobench", "profile", *words])
+
+
+def _spelled(name: str, *value: str) -> tuple[str, ...]:
+    """Return the words of an option; a value that looks like another one is joined to it."""
+    return (f"{name}={value[0]}",) if value and value[0].startswith("-") else (name, *value)
+
+
+def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> tuple[str, ...]:
+    """Return the lines that make a change, and for a profile those that measure it.
+
+    Parameters
+    ----------
+    candidate : Candidate
+    facts : RunFacts
+        Of the baseline.
+    baseline : LoadingWay
+    """
+    lines: list[str] = []
+    given, settings, levers = (
+        ProfileCommand.parsed(facts.command),
+        candidate.settings,
+        {*candidate.levers},
+    )
+    name = (given.targets[0] if given and given.targets else None) or facts.dataset or "SOURCE"
+    if facts.is_script:  # its samples come from an object of its own
+        name = "MODULE:DATASET"
+    if STORED & levers:
+        lines.append(_convert(candidate, given, name))
+    if {*STORED, Lever.LOADER} & levers:
+        lines.extend(_load(candidate, facts, name, baseline))
+    if facts.is_script:
+        lines.extend(_of_loader(settings))
+        if Lever.PAGE_CACHE in levers:
+            lines.append("cat FILES... > /dev/null")
+        return tuple(lines)
+    if Lever.OUT_OF_ORDER in levers:
+        lines.extend(_of_loader({"in_order": "False"}))
+    if Lever.PIN in levers:
+        lines.extend(_of_loader({"pin_memory": "True"}))
+    made = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}
+    if given is not None and made:
+        stored = settings.get("format", "source") != "source"
+        of_one = _of_one(given, baseline)
+        if stored:
+            of_one.pop("--pipeline", None)
+            made.pop("--pipeline", None)
+        lines.append(given.varied(of_one | made, {"--pipeline"} if stored else ()))
+    return tuple(lines)
+
+
+def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:
+    """Yield the line that makes torch's loader so, and where it has to stand."""
+    given = [f"{name}={value}" for name, value in settings.items() if name in SCRIPT_SETTINGS]
+    if given:
+        where = "  # made once, before the first epoch" if "made" in settings else ""
+        yield f"DataLoader(..., {', '.join(given)}){where}"
+
+
+def _of_one(given: ProfileCommand, baseline: LoadingWay) -> dict[str, object]:
+    """Return what says which of the ways is meant, of a profile that compared several."""
+    several = {option[0] for option in given.options if "," in option[-1]}
+    named = {"--format": baseline.format, "--framework": baseline.framework}
+    if baseline.store is None:
+        named["--pipeline"] = baseline.pipeline
+    return {name: value for name, value in named.items() if name in several and value}
+
+
+def _convert(candidate: Candidate, given: ProfileCommand | None, name: str) -> str:
+    settings = candidate.settings
+    stored = str(settings.get("format", "zarr" if "codec" in settings else "numpy"))
+    targets = given.targets if given and given.targets else (name,)
+    options = given.words(OF_SOURCE)[len(given.targets) :] if given else []
+    added = [
+        word
+        for setting in ("codec", "dtype")
+        if setting in settings
+        for word in (f"--{setting}", str(settings[setting]))
+    ]
+    out = _out(candidate, name, stored)
+    return shlex.join(["iobench", "convert", *targets, out, "--to", stored, *options, *added])
+
+
+def _out(candidate: Candidate, name: str, stored: str) -> str:
+    """Return the folder that a store is proposed to lie in."""
+    short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
+    short = "samples" if short == "DATASET" else short
+    folder = f"{candidate.settings['store_dir']}/" if "store_dir" in candidate.settings else ""
+    return f"{folder}{short}.{stored}"
+
+
+def _load(candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay) -> Iterator[str]:
+    """Yield the line that loads what was converted, or the dataset itself, by the fast loader."""
+    run, stored = baseline.run, candidate.settings.get("format", "source")
+    size = run.batch_size or "BATCH_SIZE"
+    known = facts.framework in ("torch", "tensorflow")
+    framework = f', framework="{facts.framework}"' if known else ""
+    if stored != "source":
+        where = _out(candidate, name, str(stored))
+        if facts.framework == "torch" and Lever.LOADER not in candidate.levers:
+            workers = f", num_workers={run.workers}" if run.workers else ""
+            yield f'DataLoader(iobench.open_store("{where}"), {size}, shuffle=True{workers})'
+        else:
+            yield f'iobench.loader("{where}", {size}, shuffle=True{framework})'
+    elif facts.is_script:
+        yield "iobench.open_dataset(DATASET).loader(BATCH_SIZE)"
+    elif Lever.LOADER in candidate.levers and baseline.store is not None:
+        # The report of the run tells where it lies.
+        yield f"iobench.loader(STORE, {size}, shuffle=True{framework})"
+    elif Lever.LOADER in candidate.levers:
+        yield f'iobench.open_dataset("{name}").loader({size}, shuffle=True)'

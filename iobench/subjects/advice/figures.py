@@ -1,0 +1,454 @@
+"""What advice is made of: ways of loading that were measured, changes, their gain and price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from iobench.analysis.diagnosis import hidden_fraction
+from iobench.json_keys import HIDDEN, INLINE, figure, key
+from iobench.profiles.run_facts import RunFacts
+
+if TYPE_CHECKING:
+    from iobench.analysis.figures import PartExposure, Window
+    from iobench.analysis.intervals import RoundRatio
+    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.simulated_run import Machine
+    from iobench.analysis.step_sums import StepSums
+    from iobench.subjects.advice.levers import Candidate, RuledOut
+    from iobench.subjects.replay.figures import Payoffs
+
+__all__ = [
+    "Advice",
+    "AdviceOutcome",
+    "AdvisedChange",
+    "BreakEven",
+    "Circumstances",
+    "Cost",
+    "DeviceBill",
+    "Evidence",
+    "Gain",
+    "LoadingWay",
+    "StoreProbe",
+    "TriedChange",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """The store a way of loading reads: part of a dataset, converted."""
+
+    n_samples: int
+    nbytes: int
+    convert_s: float | None
+    n_samples_all: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadingWay:
+    """One way of loading samples, as it was measured.
+
+    Parameters
+    ----------
+    label : str
+        What reports call it.
+    format, framework, pipeline : str
+        Empty where it is not known.
+    run : RecordedRun
+        Of the loader that was waited for most.
+    whole : PartExposure
+        All of the run.
+    steady, recurring : PartExposure or None
+        Its steady state, and its epochs as a long training has them; see `Exposure`.
+    sums : mapping of str to StepSums
+        Of each part that the run has, for what other ways gain.
+    store : StoreProbe or None
+        None for original files.
+    """
+
+    label: str
+    format: str
+    framework: str
+    pipeline: str
+    run: RecordedRun = field(metadata=HIDDEN)
+    whole: PartExposure = field(metadata=HIDDEN)
+    steady: PartExposure | None = field(metadata=HIDDEN)
+    sums: Mapping[Window, StepSums] = field(default_factory=dict, metadata=HIDDEN)
+    store: StoreProbe | None = field(default=None, metadata=HIDDEN)
+    recurring: PartExposure | None = field(default=None, metadata=HIDDEN)
+
+    @property
+    def window(self) -> PartExposure:
+        """What tells what a long training sees: `Exposure.judged`."""
+        return self.recurring or self.steady or self.whole
+
+    @property
+    def part(self) -> Window:
+        """What that is, as `Exposure.window` has it."""
+        if self.recurring is not None:
+            return "recurring"
+        return "whole" if self.steady is None else "steady"
+
+    @figure.named("sample_s")
+    def sample_ns(self) -> float | None:
+        """Wall time of a sample; null where samples were not counted."""
+        window = self.window
+        return window.wall_ns / window.n_samples if window.n_samples else None
+
+    @figure
+    def workers(self) -> int:
+        """Processes or threads that load."""
+        return self.run.workers
+
+    @figure
+    def prefetch(self) -> int:
+        """Batches that they may be ahead."""
+        return self.run.prefetch
+
+    @figure
+    def batch_size(self) -> int | None:
+        """Samples of a batch."""
+        return self.run.batch_size
+
+    @figure
+    def wait_fraction(self) -> float | None:
+        """Share of its time that the training loop waits."""
+        return self.window.wait_fraction
+
+    @figure
+    def hidden_fraction(self) -> float | None:
+        """Share of the loading work that is hidden behind compute."""
+        return hidden_fraction(self.window)
+
+    def all_nbytes(self, files_nbytes: int | None) -> int | None:
+        """Return how much is read in an epoch over all samples: of a store all of it."""
+        store = self.store
+        if store is None:
+            return files_nbytes
+        return store.nbytes * store.n_samples_all // store.n_samples if store.n_samples else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a training is like beside its way of loading; None is unknown.
+
+    Parameters
+    ----------
+    facts : RunFacts
+        Of its run.
+    cpus : int or None
+        Usable ones, for this rank.
+    memory_nbytes : int or None
+    n_samples_all : int or None
+        Samples of the whole dataset: an epoch.
+    sample_nbytes : int or None
+        A finished sample.
+    files_nbytes : int or None
+        The original files.
+    resident_fraction, cold_fraction : float or None
+        Share of the files in the page cache before; of the bytes read, share from the device.
+    has_device : bool
+        Whether work of an accelerator was seen.
+    own_order : bool
+        Whether samples cannot be asked for by number.
+    machine : Machine or None
+        What the workers and the loop share in a replay; None for all that they could use.
+    loop_fraction : float or None
+        Share of its process's time that a script's training loop is.
+    idle_fraction : float or None
+        Share of the time in which the devices had nothing to do for want of input.
+    ranks : int
+        Training processes of the run.
+    n_loaders : int
+        Of the rank that waits longest.
+    n_folded : int
+        Batches of that rank before those it is about, of which there are sums only.
+    """
+
+    facts: RunFacts = field(default_factory=lambda: RunFacts.from_config({}))
+    cpus: int | None = None
+    memory_nbytes: int | None = None
+    n_samples_all: int | None = None
+    sample_nbytes: int | None = None
+    files_nbytes: int | None = None
+    resident_fraction: float | None = None
+    cold_fraction: float | None = None
+    has_device: bool = False
+    own_order: bool = False
+    machine: Machine | None = None
+    loop_fraction: float | None = None
+    idle_fraction: float | None = None
+    ranks: int = 1
+    n_loaders: int = 1
+    n_folded: int = 0
+
+
+class Evidence(Enum):
+    """What a predicted gain rests on."""
+
+    MEASURED = "measured"
+    """It was run, in turns with the baseline."""
+    REPLAYED = "replayed"
+    """The loader's own rule over stage times that were measured."""
+    BOUND = "bound"
+    """It cannot gain more; what it does gain has to be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a change saves, as shares of the time a sample takes now.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    saved : float or None
+        None where only a bound is known.
+    low, high : float or None
+        Between which it lies in another run, with what is known of errors; None where too few
+        batches were measured to tell. Of a bound 0 and the bound.
+    is_proven : bool or None
+        Whether noise does not explain it: what is unknown is not proven.
+    """
+
+    evidence: Evidence
+    saved: float | None = field(metadata=key("saved_fraction"))
+    low: float | None = field(metadata=key("low_fraction"))
+    high: float | None = field(metadata=key("high_fraction"))
+    is_proven: bool | None = None
+
+    @property
+    def expected(self) -> float:
+        """What to rank it by: the gain, or the bound."""
+        return (self.high or 0.0) if self.saved is None else self.saved
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a change takes; None is unknown, 0 is nothing.
+
+    Parameters
+    ----------
+    convert_s : float or None
+    at_least : bool
+        Whether ``convert_s`` is only what making the samples takes.
+    disk_nbytes, memory_nbytes : int or None
+    starts : bool
+        Whether workers have to start, which takes a time that no run told.
+    """
+
+    convert_s: float | None = 0.0
+    at_least: bool = False
+    disk_nbytes: int | None = 0
+    memory_nbytes: int | None = 0
+    starts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """When what is spent once has been saved again, epoch by epoch.
+
+    Parameters
+    ----------
+    epochs : float or None
+        Until it has paid; None where it never does, or that is unknown.
+    never : bool
+        Whether epochs get no shorter.
+    staging_to_epoch : float or None
+        T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf HPC (Farrell et al.
+        2021, arXiv:2110.11466, section II): a conversion is staging, done once before the epochs.
+    at_least : bool
+        Whether what is spent was not measured, and is at least that much.
+    """
+
+    epochs: float | None
+    never: bool
+    staging_to_epoch: float | None
+    at_least: bool = field(default=False, metadata=HIDDEN)
+
+    @classmethod
+    def of(cls, cost: Cost, epoch_s: float | None, saved_s: float | None) -> BreakEven:
+        """Return when a conversion has paid; ``saved_s`` are what an epoch over all samples saves.
+
+        Epochs and staging add up: T_staging + T_epoch x epochs is the time to solution.
+        """
+        spent_s, after_s = cost.convert_s, None
+        if epoch_s is not None and saved_s is not None:
+            after_s = epoch_s - saved_s
+        never = saved_s is not None and saved_s <= 0
+        unknown = spent_s is None or saved_s is None or never
+        return cls(
+            epochs=None if unknown else (spent_s or 0.0) / (saved_s or 1.0),
+            never=never,
+            staging_to_epoch=spent_s / after_s if spent_s is not None and after_s else None,
+            at_least=cost.at_least,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedChange:
+    """A change with its price.
+
+    Parameters
+    ----------
+    candidate : Candidate
+    gain : Gain
+    cost : Cost
+    saved_s : float or None
+        Seconds an epoch is shorter, by ``gain.expected``; None where an epoch is unknown.
+    break_even : BreakEven or None
+        None for what costs no conversion.
+    commands : tuple of str
+        The lines that make it, and for a profile those that measure it.
+    """
+
+    candidate: Candidate = field(metadata=INLINE)
+    gain: Gain = field(metadata=INLINE)
+    cost: Cost
+    saved_s: float | None
+    break_even: BreakEven | None = None
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBill:
+    """What waiting for data costs a whole training.
+
+    All ranks share the samples of an epoch, and each is taken to wait as the measured one does:
+    that storage serves so many is for a simulation to say.
+
+    Parameters
+    ----------
+    ranks, epochs : int
+    idle_hours, all_hours : float
+        Hours of devices that had nothing to do for want of data, and of devices in all.
+    on_device : bool
+        Whether the devices' own idle time was measured; else it is the wait of the training
+        loop, in part of which a device may still have had work.
+    """
+
+    ranks: int
+    epochs: int
+    idle_hours: float = field(metadata=key("idle_device_hours"))
+    all_hours: float = field(metadata=key("device_hours"))
+    on_device: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedChange:
+    """A change that was really made, in turns with the baseline: shares of a sample's time saved.
+
+    Parameters
+    ----------
+    title : str
+    settings : mapping of str to str or int
+    predicted : Gain
+    rounds : int
+        Turns of each.
+    saved_fraction, low_fraction, high_fraction : float or None
+        What it saved, and with 95 % between which; unknown of fewer than six rounds.
+    band_low_fraction, band_high_fraction : float or None
+        Between which the unchanged baseline saved when it was run again.
+    is_noise : bool or None
+        Whether the change is not to be told from that.
+    """
+
+    title: str
+    settings: Mapping[str, str | int]
+    predicted: Gain = field(metadata=HIDDEN)
+    rounds: int
+    saved_fraction: float
+    low_fraction: float | None
+    high_fraction: float | None
+    band_low_fraction: float | None
+    band_high_fraction: float | None
+    is_noise: bool | None
+
+    @classmethod
+    def of(cls, change: AdvisedChange, ratio: RoundRatio) -> TriedChange:
+        """Return a change with what came of it: its time a sample over that of the baseline."""
+        return cls(
+            title=change.candidate.title,
+            settings=change.candidate.settings,
+            predicted=change.gain,
+            rounds=ratio.n_rounds,
+            saved_fraction=1 - ratio.ratio,
+            low_fraction=_saved(ratio.high),
+            high_fraction=_saved(ratio.low),
+            band_low_fraction=_saved(ratio.band_high),
+            band_high_fraction=_saved(ratio.band_low),
+            is_noise=None if ratio.low is None else not (ratio.faster or ratio.slower),
+        )
+
+    @figure
+    def predicted_fraction(self) -> float | None:
+        """What it was predicted to save; null where only a bound was."""
+        return self.predicted.saved
+
+    @figure
+    def predicted_low_fraction(self) -> float | None:
+        """What at least, in another run."""
+        return self.predicted.low
+
+    @figure
+    def predicted_high_fraction(self) -> float | None:
+        """What at most."""
+        return self.predicted.high
+
+
+def _saved(ratio: float | None) -> float | None:
+    return None if ratio is None else 1 - ratio
+
+
+class AdviceOutcome(Enum):
+    """What comes of looking for advice."""
+
+    NO_BATCH = "no batch"
+    NOTHING_TO_GAIN = "nothing to gain"
+    """The training loop hardly waits."""
+    WITHHELD = "withheld"
+    """The replay does not tell this run's own time."""
+    OPAQUE = "opaque"
+    """Nobody saw who made the batches."""
+    NO_SINGLE_STAGE = "no single stage"
+    """Only several stages together gain: no one of them is worth speeding up."""
+    NOTHING_FOUND = "nothing found"
+    """It waits, but nothing that is known to iobench is predicted to help."""
+    ADVICE = "advice"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What would help a run, and what it costs.
+
+    Parameters
+    ----------
+    outcome : AdviceOutcome
+    baseline : LoadingWay
+        What everything is compared with.
+    circumstances : Circumstances
+    error_fraction : float or None
+        Of the replay on the unmodified baseline; None where it cannot be replayed.
+    payoffs : Payoffs or None
+        What faster stages would gain.
+    changes : tuple of AdvisedChange
+        Best first; first those with a prediction.
+    to_measure : tuple of AdvisedChange
+        Of which only a bound is known, or what too few batches tell; the largest first.
+    ruled_out : tuple of RuledOut
+    epoch_s : float or None
+        Seconds of an epoch over all samples now.
+    bill : DeviceBill or None
+    """
+
+    outcome: AdviceOutcome
+    baseline: LoadingWay = field(metadata=HIDDEN)
+    circumstances: Circumstances = field(metadata=HIDDEN)
+    error_fraction: float | None = field(default=None, metadata=key("replay_error_fraction"))
+    payoffs: Payoffs | None = None
+    changes: tuple[AdvisedChange, ...] = ()
+    to_measure: tuple[AdvisedChange, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    epoch_s: float | None = field(default=None, metadata=HIDDEN)
+    bill: DeviceBill | None = None

@@ -1,0 +1,198 @@
+"""What may be changed in a loading pipeline, and why something is not proposed: with the words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from iobench.json_keys import INLINE, figure
+from iobench.report import units
+
+__all__ = ["Candidate", "Lever", "Reason", "RuledOut"]
+
+
+class Lever(Enum):
+    """What may be changed."""
+
+    FORMAT = "format"
+    """Samples finished beforehand, in a container that was measured or can be."""
+    LOADER = "loader"
+    """The fast loader: threads that fill batches ahead, without copies between processes."""
+    WORKERS = "workers"
+    PREFETCH = "prefetch"
+    OUT_OF_ORDER = "out of order"
+    """Batches are handed over as they are ready."""
+    KEEP_WORKERS = "keep workers"
+    """Workers that live on from one epoch to the next."""
+    PIN = "pin"
+    PAGE_CACHE = "page cache"
+    """The files are read once before."""
+    MEMORY = "memory"
+    """Finished samples in a file system in memory."""
+    OFFLINE = "offline"
+    """Decoding and preprocessing moved out of the training."""
+    CHUNKS = "chunks"
+    """Chunks that hold what a sample needs and no more."""
+    CODEC = "codec"
+    """Fewer bytes from storage for more decoding, or the reverse."""
+
+
+TITLES: Final = {
+    Lever.OUT_OF_ORDER: "batches as they are ready, out of order",
+    Lever.KEEP_WORKERS: "workers kept from one epoch to the next",
+    Lever.PIN: "pinned memory",
+    Lever.PAGE_CACHE: "files read once before, into the page cache",
+    Lever.MEMORY: "finished samples in memory",
+    Lever.CHUNKS: "chunks of one sample each",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something to change.
+
+    Parameters
+    ----------
+    levers : tuple of Lever
+    settings : mapping of str to str or int
+        As the fields of a profile's configuration are called; more where only a script has it.
+    """
+
+    levers: tuple[Lever, ...]
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+
+    @figure
+    def title(self) -> str:
+        """What it is called, in a few words."""
+        return " and ".join(self._titles())
+
+    def _titles(self) -> Iterator[str]:
+        settings = self.settings
+        stored = settings.get("format")
+        for lever in self.levers:
+            match lever:
+                case Lever.FORMAT if Lever.OFFLINE in self.levers:
+                    continue
+                case Lever.FORMAT:
+                    yield f"finished samples as {stored or 'a store'}"
+                case Lever.OFFLINE:
+                    finished = f", finished samples as {stored}" if stored else ""
+                    yield f"decoding and preprocessing moved offline{finished}"
+                case Lever.LOADER:
+                    yield self._loader_title()
+                case Lever.WORKERS:
+                    number = settings.get("workers", settings.get("num_workers"))
+                    yield f"{number} worker{'s' * (number != 1)}"
+                case Lever.PREFETCH:
+                    ahead = settings.get("prefetch", settings.get("prefetch_factor"))
+                    yield f"a prefetch of {ahead} batches"
+                case Lever.KEEP_WORKERS if "made" in settings:
+                    yield "one loader for all epochs, its workers kept"
+                case Lever.CODEC:
+                    how = settings.get("codec") or settings.get("dtype")
+                    yield f"stored as {how}" if how else "another codec"
+                case _:
+                    yield TITLES[lever]
+
+    def _loader_title(self) -> str:
+        framework = self.settings.get("framework")
+        if framework == "native":
+            return "the fast loader"
+        if framework is not None:
+            return f"{framework} as the loader"
+        own = self.settings.get("pipeline") == "own"
+        return "iobench's own reading" if own else "another pipeline"
+
+
+class Reason(Enum):
+    """Why something that one might try is not proposed."""
+
+    IN_USE = "in use"
+    NO_ACCELERATOR = "no accelerator"
+    NO_MORE_CPUS = "no more CPUs"
+    CACHED_ALREADY = "cached already"
+    TOO_LARGE = "too large"
+    SIZE_UNKNOWN = "size unknown"
+    GAINS_NOTHING = "gains nothing"
+    WITHIN_NOISE = "within noise"
+    OWN_ORDER = "own order"
+    NOT_WAITED_FOR = "not waited for"
+    NO_WORKERS = "no workers"
+    READS_WHAT_IT_USES = "reads what it uses"
+    CHUNKS_FIT = "chunks fit"
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """Something not proposed, and the figures that say why.
+
+    Parameters
+    ----------
+    candidate : Candidate
+    reason : Reason
+    needed, available : float or None
+        What it takes and what there is, in bytes or CPUs; or a gain and its error.
+    """
+
+    candidate: Candidate = field(metadata=INLINE)
+    reason: Reason
+    needed: float | None = None
+    available: float | None = None
+
+    @figure
+    def sentence(self) -> str:
+        """Why it is not proposed."""
+        needed, available = self.needed, self.available
+        match self.reason:
+            case Reason.IN_USE:
+                return "in use already."
+            case Reason.NO_ACCELERATOR:
+                return "no accelerator was seen in this run; without one it only costs a copy."
+            case Reason.NO_MORE_CPUS:
+                cpus = None if available is None else int(available)
+                return f"CPUs to use: {units.count(cpus)}; each has a worker."
+            case Reason.CACHED_ALREADY:
+                return "everything came from memory in this run already."
+            case Reason.TOO_LARGE:
+                room = units.nbytes(available)
+                return f"takes {units.nbytes(needed)}, and there is room for {room}."
+            case Reason.SIZE_UNKNOWN:
+                return "unknown: the run does not tell the sizes it takes."
+            case Reason.GAINS_NOTHING:
+                return _gain_sentence(needed or 0.0, available)
+            case Reason.WITHIN_NOISE:
+                return (
+                    f"saved {units.fraction(needed)} when it was measured, but by noise it may "
+                    "save nothing; measure more batches."
+                )
+            case Reason.OWN_ORDER:
+                return "this source hands out samples in its own order and by its own workers."
+            case Reason.NOT_WAITED_FOR:
+                most = f": it could save {units.fraction(needed)} at the most"
+                return (
+                    "the training loop does not wait for what it removes"
+                    f"{'' if needed is None else most}."
+                )
+            case Reason.NO_WORKERS:
+                return "the training loop loads for itself: there is nobody to be ahead."
+            case Reason.READS_WHAT_IT_USES:
+                read = None if needed is None or not available else needed / available
+                return (
+                    f"{units.ratio(read)} bytes are read for each one used; how many are decoded "
+                    "for each was not counted."
+                )
+            case Reason.CHUNKS_FIT:
+                return (
+                    f"{units.ratio(needed)} bytes are read and {units.ratio(available)} decoded "
+                    "for each one used: chunks fit."
+                )
+
+
+def _gain_sentence(saved: float, error: float | None) -> str:
+    if saved > 0:
+        within = "" if error is None else f", which is within the error of {units.fraction(error)}"
+        return f"predicted to save {units.fraction(saved)}{within}."
+    longer = f", but to take {units.fraction(-saved)} longer" if saved else ""
+    return f"predicted to save nothing{longer}."

@@ -1,0 +1,342 @@
+"""Advice in words: what would help, by how much, at what price, and what was ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.json_keys import INLINE, figure
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Command,
+    Document,
+    Section,
+    Sentence,
+    Share,
+    SignedShare,
+    Table,
+    sentences,
+)
+from iobench.report.json_walk import to_plain
+from iobench.report.sentences import OVER, extent_text, kept_words
+from iobench.subjects.advice.figures import AdviceOutcome, Evidence
+from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.subjects.advice.levers import Lever
+from iobench.subjects.replay.figures import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
+
+if TYPE_CHECKING:
+    from iobench.report.document import Block, Cell
+    from iobench.subjects.advice.figures import Advice, AdvisedChange, BreakEven, Cost, TriedChange
+
+__all__ = ["AdviceDocument", "advice_document", "outcome_sentence", "trial_section"]
+
+ADVICE_VERSION: Final = 1
+"""Raised when a key changes its meaning or goes; new keys do not raise it."""
+EVIDENCE: Final = {
+    Evidence.MEASURED: "measured in turns with it",
+    Evidence.REPLAYED: "by replay",
+    Evidence.BOUND: "at most; what it does save has to be measured",
+}
+MOST_STAGES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceDocument:
+    """Advice as JSON has it.
+
+    Parameters
+    ----------
+    advice : Advice
+    run : str
+        The run directory.
+    tried : tuple of TriedChange
+        What came of trying the best changes.
+    not_tried : str
+        Why none was tried, though that was asked for.
+    schema_version : int
+    """
+
+    advice: Advice = field(metadata=INLINE)
+    run: str
+    tried: tuple[TriedChange, ...] = ()
+    not_tried: str = ""
+    schema_version: int = ADVICE_VERSION
+
+    @figure
+    def sentence(self) -> str:
+        """What comes of it all."""
+        return outcome_sentence(self.advice)
+
+    @figure
+    def batches(self) -> int:
+        """Batches that it is about."""
+        return self.advice.baseline.whole.n_batches
+
+    @figure
+    def folded_batches(self) -> int:
+        """Batches before them, of which there are sums only."""
+        return self.advice.circumstances.n_folded
+
+    @figure
+    def baseline(self) -> dict[str, Any]:
+        """What everything is compared with; ``epoch_s`` is an epoch over all samples now."""
+        found: dict[str, Any] = to_plain(self.advice.baseline)
+        return found | {"epoch_s": self.advice.epoch_s}
+
+
+def advice_document(advice: Advice, run: str) -> Document:
+    """Return what is advised on a run."""
+    found = [Section("advice", "", sentences(_summary(advice)))]
+    if advice.changes:
+        now = "" if not advice.epoch_s else _seconds(advice.epoch_s)
+        epoch = f" (an epoch over all samples takes {now} now)" if now else ""
+        changes = _changes(advice.changes, 1)
+        found.append(Section("changes", f"What would help, best first{epoch}", changes))
+    if advice.to_measure:
+        bounds = any(each.gain.evidence is Evidence.BOUND for each in advice.to_measure)
+        # What bounds take for granted of the training itself.
+        most = " (at most: with every step of the training as short as the shortest tenth are now)"
+        title = f"What may help, and has to be measured{most if bounds else ''}"
+        changes = _changes(advice.to_measure, 1 + len(advice.changes))
+        found.append(Section("to-measure", title, changes))
+    if advice.ruled_out:
+        told = sentences(f"{each.candidate.title}: {each.sentence}" for each in advice.ruled_out)
+        found.append(Section("ruled-out", "Not proposed", told))
+    if advice.bill is not None:
+        found.append(Section("bill", "The bill", sentences([_bill_sentence(advice)])))
+    what = advice.circumstances.facts.dataset or "a script"
+    title = f"Advice on {what}"
+    return Document(title, tuple(found), figures=lambda: to_plain(AdviceDocument(advice, run)))
+
+
+def _summary(advice: Advice) -> Iterator[str]:
+    yield _opening(advice)
+    yield outcome_sentence(advice)
+    if is_told(advice.error_fraction):
+        yield (
+            "A replay of the unmodified run misses its time by "
+            f"{_signed(advice.error_fraction or 0.0)}, which tells whether it is understood, not "
+            "how far a prediction may miss: that is beside each. For what no span tells, it takes "
+            f"{units.fraction(UNSEEN_ERROR)} of the time, {units.fraction(UNSEEN_WORKERS_ERROR)} "
+            "for another number of workers: goals of iobench's benchmarks, not measured here."
+        )
+    found = advice.payoffs
+    if found is None or not found.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
+        return
+    told = [*found.stages[:MOST_STAGES], *([found.together] if found.together else [])]
+    parts = [f"{each.stage} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
+    yield (
+        f"Were a stage {units.fraction(1 - (found.factor or 0.0))} shorter, the time would be "
+        f"shorter by: {', '.join(parts)}; were all, {units.fraction(found.joint_fraction)}."
+    )
+
+
+def _opening(advice: Advice) -> str:
+    way, circumstances, facts = advice.baseline, advice.circumstances, advice.circumstances.facts
+    what = facts.dataset or "a script"
+    by = f" through {way.framework}" if way.framework not in way.label else ""
+    maker = "thread" if facts.threads and not facts.is_script else "worker"
+    makers = f"{units.count(way.workers)} {maker}{'s' * (way.workers != 1)}"
+    several = circumstances.n_loaders > 1
+    loaders = f", of {circumstances.n_loaders} loaders the one waited for most" * several
+    when = OVER[way.part]
+    if circumstances.n_folded:
+        when = f"in {kept_words(way.whole.n_batches, circumstances.n_folded)}, {when}"
+    stand_in = ", a stand-in" if facts.stand_in else ""
+    return (
+        f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. "
+        f"It waits {units.fraction(way.wait_fraction)} of its time {when}; a sample takes "
+        f"{units.duration(way.sample_ns)}."
+    )
+
+
+def outcome_sentence(advice: Advice) -> str:
+    """Return what comes of it all, in one sentence: how much of a script it is of among it."""
+    way, circumstances = advice.baseline, advice.circumstances
+    extent = extent_text(circumstances.loop_fraction, in_script=circumstances.facts.is_script)
+    match advice.outcome:
+        case AdviceOutcome.NO_BATCH:
+            return "No advice: no batch was delivered."
+        case AdviceOutcome.NOTHING_TO_GAIN:
+            hidden = way.hidden_fraction
+            known = f"{units.fraction(hidden)} of the loading is hidden, and "
+            return (
+                f"Nothing to gain: {'' if hidden is None else known}no change of it can save more "
+                f"than the {units.fraction(way.wait_fraction)} of the training loop's time that "
+                f"is waited{extent}."
+            )
+        case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
+            return f"No advice: {_untrusted(advice)}."
+        case AdviceOutcome.NO_SINGLE_STAGE:
+            return (
+                "No single stage will help: stages take turns in holding the loop up, and only "
+                f"several faster ones together gain{_together(advice)}{extent}."
+            )
+        case AdviceOutcome.NOTHING_FOUND:
+            return f"It waits, but nothing that iobench knows of is predicted to help{extent}."
+        case AdviceOutcome.ADVICE:
+            return _advice_sentence(advice, extent)
+
+
+def _advice_sentence(advice: Advice, extent: str) -> str:
+    text = f"Nothing is sure to help, but some changes are worth a measurement{extent}."
+    if advice.changes:
+        best = advice.changes[0]
+        saved = units.fraction(best.gain.saved)
+        of = "the training loop's time" if extent else "the time"
+        text = f"Best: {best.candidate.title}, which saves {saved} of {of}{extent}."
+    if not is_told(advice.error_fraction):
+        text += f" What was not measured is left out: {_untrusted(advice)}."
+    elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
+        text += f" No single faster stage will help, only several together{_together(advice)}."
+    return text
+
+
+def _together(advice: Advice) -> str:
+    together = None if advice.payoffs is None else advice.payoffs.together
+    return "" if together is None else f": {together.stage}"
+
+
+def _untrusted(advice: Advice) -> str:
+    """Return why nothing is said that rests on a replay."""
+    error = advice.error_fraction
+    if error is None:
+        return advice.baseline.run.reason or "who made the batches is not known"
+    return (
+        f"a replay of the unmodified run misses its time by {_signed(error)}, and beyond "
+        f"{units.fraction(WITHHELD_ABOVE)} its predictions mean nothing"
+    )
+
+
+def _changes(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
+    found: list[Block] = []
+    for number, change in enumerate(changes, first):
+        found += [
+            Sentence(f"{number}. {change.candidate.title}", "strong"),
+            Sentence(f"It {_gain_text(change)}. It {_cost_text(change)}."),
+            *(Command(line) for line in change.commands),
+        ]
+    return tuple(found)
+
+
+def _gain_text(change: AdvisedChange) -> str:
+    gain = change.gain
+    epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
+    if gain.saved is None:
+        return f"saves {units.fraction(gain.high)}{epoch} {EVIDENCE[gain.evidence]}"
+    between = ""
+    if gain.low is not None and gain.high is not None:
+        another = " in another run" if gain.evidence is Evidence.REPLAYED else ""
+        between = f" ({_signed(gain.low)} to {_signed(gain.high)}{another})"
+    unproven = "" if gain.is_proven else "; too few batches to tell it from noise"
+    return (
+        f"saves {units.fraction(gain.saved)} of the time{between}{epoch}; "
+        f"{EVIDENCE[gain.evidence]}{unproven}"
+    )
+
+
+def _cost_text(change: AdvisedChange) -> str:
+    text = f"costs {', '.join(_cost_parts(change.cost)) or 'nothing'}"
+    if change.cost.starts:
+        kept = Lever.KEEP_WORKERS in change.candidate.levers
+        again = "once, as they are kept" if kept else "each epoch, if they are not kept"
+        text += f", beside the start of the workers, which no run told: {again}"
+    if change.break_even is not None:
+        text += f"; {_pays(change.break_even, bound=not change.gain.is_proven)}"
+    return text
+
+
+def _cost_parts(cost: Cost) -> Iterator[str]:
+    if cost.convert_s is None:
+        yield "a conversion of unknown length"
+    elif cost.convert_s:
+        yield f"{'at least ' * cost.at_least}{_seconds(cost.convert_s)} to convert"
+    for nbytes, what, unknown in (
+        (cost.disk_nbytes, "on disk", "unknown room on disk"),
+        (cost.memory_nbytes, "of memory", "unknown memory"),
+    ):
+        if nbytes is None:
+            yield unknown
+        elif nbytes:
+            yield f"{units.nbytes(nbytes)} {what}"
+
+
+def _pays(break_even: BreakEven, *, bound: bool) -> str:
+    if break_even.never:
+        return "it never pays for itself"
+    if break_even.epochs is None:
+        return "when it has paid for itself is unknown"
+    least = "no earlier than" if bound or break_even.at_least else "after"
+    text = f"paid for {least} {units.epochs(break_even.epochs)} epochs"
+    if break_even.staging_to_epoch is not None and not bound:
+        text += f" (T_staging / T_epoch {units.ratio(break_even.staging_to_epoch)})"
+    return text
+
+
+def _bill_sentence(advice: Advice) -> str:
+    """Return what waiting costs a whole training."""
+    bill = advice.bill
+    if bill is None:
+        return ""
+    by = (
+        "the devices' own idle time"
+        if bill.on_device
+        else "the wait of the training loop, as no device was timed"
+    )
+    return (
+        f"On {units.count(bill.ranks)} rank{'s' * (bill.ranks > 1)} and "
+        f"{units.count(bill.epochs)} epoch{'s' * (bill.epochs > 1)}, waiting costs "
+        f"{units.number(bill.idle_hours)} of {units.number(bill.all_hours)} device-hours "
+        f"(by {by}; every rank taken to wait as this one does)."
+    )
+
+
+def trial_section(tried: Sequence[TriedChange], why_not: str = "") -> Section:
+    """Return what was predicted against what was obtained; or why nothing was tried."""
+    if not tried:
+        return Section("tried", "Tried", sentences([why_not]))
+    columns = map(Column, ("", "predicted", "between", "obtained", "between", ""))
+    rows = tuple(_trial_row(each) for each in tried)
+    band = tried[0]
+    between = _between(band.band_low_fraction, band.band_high_fraction)
+    few = "under 6 rounds have no interval of 95 %; --rounds 6 has one"
+    noise = (
+        f"is no measure of noise: {few}" if between is None else f"saved {between}: that is noise"
+    )
+    lead = (
+        f"In {units.count(band.rounds)} rounds of turns, the time of a sample saved, predicted and "
+        f"obtained. The baseline again, unchanged, {noise}."
+    )
+    return Section("tried", "Tried", (Sentence(lead), Table("", tuple(columns), rows)))
+
+
+def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
+    gain = tried.predicted
+    bound = gain.saved is None
+    obtained = _between(tried.low_fraction, tried.high_fraction)
+    return (
+        tried.title,
+        Share(gain.high, "at most {}") if bound else SignedShare(gain.saved),
+        NOT_APPLICABLE if bound else _between(gain.low, gain.high) or "too few batches to tell",
+        SignedShare(tried.saved_fraction),
+        obtained or "no interval",
+        "not to be told from noise" if tried.is_noise else "",
+    )
+
+
+def _between(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{_signed(low)} to {_signed(high)}"
+
+
+def _signed(value: float) -> str:
+    """Return a share that may be below 0."""
+    return f"-{units.fraction(-value)}" if value < 0 else units.fraction(value)
+
+
+def _seconds(value: float) -> str:
+    """Return seconds as a time, below 0 as well."""
+    sign = "-" * (value < 0)
+    return f"{sign}{units.duration(units.nanoseconds(abs(value)))}"

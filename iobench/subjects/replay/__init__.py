@@ -1,0 +1,1 @@
+"""What faster stages would gain, by replaying what a run's loader did."""
