@@ -12,12 +12,16 @@ from iobench.json_keys import HIDDEN, figure, key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.profiles.contents import Process
+
 __all__ = [
     "PLACED_DTYPE",
     "Placement",
     "ProcessPlacement",
     "TraceCoverage",
     "asks_for_page",
+    "clock_was_set",
+    "monotonic_of_wall",
 ]
 
 PLACED_DTYPE: Final = np.dtype(
@@ -42,6 +46,8 @@ the training loop waited for, -1 where exposure is not known. ``file`` is an ind
 """
 
 
+_STEP_NS: Final = 1_000_000
+"""By more than this two anchors do not differ unless the wall clock was set."""
 _PAGE: Final = 4096
 """The smallest there is."""
 
@@ -180,3 +186,22 @@ class Placement:
 
     processes: tuple[ProcessPlacement, ...]
     coverage: TraceCoverage
+
+
+def monotonic_of_wall(who: Process, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
+    """Return wall-clock times of a process on its monotonic clock.
+
+    The difference of the clocks is that of the first anchor: both are steered alike, so that it
+    changes only where the wall clock is set. What two anchors differ by, some microseconds, is the
+    time between reading one clock and the other; to follow it would make a drift of it.
+    """
+    first = who.anchors[0]
+    moved: NDArray[np.int64] = wall_ns.astype(np.int64) - (first.wall_ns - first.monotonic_ns)
+    return moved
+
+
+def clock_was_set(who: Process) -> bool:
+    """Tell whether the two clocks disagree at the end by more than at the start."""
+    first, last = who.anchors[0], who.anchors[-1]
+    change = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
+    return abs(change) > _STEP_NS

@@ -9,25 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.placement.clock_offsets import FoundOffset, find_offset
-from iobench.analysis.placement.coverage import coverage_of, n_files_read
-from iobench.analysis.placement.joining import join_logs, reading_processes
+from iobench.analysis.placement.file_names import file_of
+from iobench.analysis.placement.joining import join_logs, process_label, reading_processes
 from iobench.analysis.placement.placed_calls import (
     PLACED_DTYPE,
     Placement,
     ProcessPlacement,
+    TraceCoverage,
     asks_for_page,
+    clock_was_set,
+    monotonic_of_wall,
 )
 from iobench.analysis.placement.stage_groups import innermost
 from iobench.analysis.placement.traced_stages import (
     TracedStages,
-    file_of,
     rows_by_process,
     traced_stages,
 )
-from iobench.analysis.placement.wall_clock import clock_was_set, monotonic_of_wall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from iobench.analysis.placement.joining import JoinedLogs
     from iobench.profiles.contents import Process, Profile
@@ -92,8 +93,8 @@ def place_segments(
         else:
             one = _OneProcess(profile, index, trace.processes[number], stages)
             placed.append(one.placed(number, exposed, sizes))
-    counts = (len(texts), len(seen)) if texts else (None, n_files_read(trace, joined))
-    return Placement(tuple(placed), coverage_of(profile, trace, joined, expected, placed, counts))
+    counts = (len(texts), len(seen)) if texts else (None, _n_files_read(trace, joined))
+    return Placement(tuple(placed), _coverage(profile, trace, joined, expected, placed, counts))
 
 
 def _without_log(
@@ -106,6 +107,63 @@ def _without_log(
     return ProcessPlacement(
         process, -1, reason, 0, 0, 0, matched=False, files=(), segments=NO_PLACED
     )
+
+
+def _coverage(
+    profile: Profile,
+    trace: StorageTrace,
+    joined: JoinedLogs,
+    expected: Sequence[int],
+    placed: Sequence[ProcessPlacement],
+    n_files: tuple[int | None, int],
+) -> TraceCoverage:
+    """Return how much of a run a tracer saw, given the files that stages name and those it has."""
+    held = [
+        (profile.processes[i], trace.processes[t]) for i, t in enumerate(joined.trace) if t >= 0
+    ]
+    problems = list(trace.refused)
+    if trace.processes and not held:
+        problems.append(f"none of the logs is of this run: {joined.extra[0]}")
+    for who, log in held:
+        problems += [f"{process_label(who)}: {problem}" for problem in log.problems]
+        if log.leftover:
+            rest = "" if len(log.segments) else "; counters of files are all there is of it"
+            problems.append(
+                f"{process_label(who)}: never closed its log, for it was killed or is alive{rest}"
+            )
+    reads = [each.segments[~each.segments["write"] & ~each.is_page_question] for each in placed]
+    return TraceCoverage(
+        n_expected=len(expected),
+        n_found=sum(joined.trace[index] >= 0 for index in expected),
+        missing=tuple(
+            process_label(profile.processes[index]) for index in expected if joined.trace[index] < 0
+        ),
+        partial=tuple(
+            f"{process_label(who)}: {', '.join(log.partial_modules)}"
+            for who, log in held
+            if log.partial_modules
+        ),
+        n_files_read=n_files[0],
+        n_files_seen=n_files[1],
+        n_segments=sum(len(each) for each in reads),
+        n_placed=sum(each.n_placed for each in placed),
+        n_stray=sum(each.n_stray for each in placed),
+        stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
+        problems=tuple(problems),
+        extra=joined.extra,
+    )
+
+
+def _n_files_read(trace: StorageTrace, joined: JoinedLogs) -> int:
+    """Return how many files the processes of the run read by their logs."""
+    found: set[str] = set()
+    for log in (trace.processes[number] for number in joined.trace if number >= 0):
+        counters = log.counters
+        read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
+        single = log.segments["file"][~log.segments["write"]]
+        files = {*counters["file"][read].tolist(), *np.unique(single).tolist()}
+        found |= {log.files[file] for file in files}
+    return len(found)
 
 
 @dataclass(frozen=True, slots=True)

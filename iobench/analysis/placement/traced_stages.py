@@ -1,23 +1,21 @@
 """The stages of one process as places for what a tracer saw: when they were, of which files.
 
 A stage that names a file holds calls on that file only; one that names none holds calls on any file
-whose reading no stage names. A name may be a path, a path and a variable (``x.nc:t2m``), relative,
-or that of a folder (a Zarr store) that holds the file.
+whose reading no stage names.
 """
 
 from __future__ import annotations
 
-import posixpath
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.placement.file_names import file_of, match_names
 from iobench.analysis.placement.stage_groups import Groups
+from iobench.analysis.read_spans import NOT_SUMMED
 from iobench.recording.kinds import (
     MIXED_KINDS,
     READING_KINDS,
@@ -31,127 +29,19 @@ from iobench.recording.span_file import Flag
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
+    from iobench.analysis.placement.file_names import FileNames
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "FileNames",
-    "TracedStages",
-    "file_of",
-    "match_names",
-    "rows_by_process",
-    "traced_stages",
-]
+__all__ = ["TracedStages", "rows_by_process", "traced_stages"]
 
 Integers = NDArray[np.int64]
 
 READING: Final = READING_KINDS | MIXED_KINDS
 """Kinds of stages that read as a rule; others read what was put off."""
-_NOT_THEN: Final = Flag.IO | Flag.DEVICE | Flag.DETAIL
-"""Spans that no stretch of a thread's time is, or that another one counts."""
 _BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
 _SYSTEM: Final = (
     "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class FileNames:
-    """Which texts of stages name which files of a tracer.
-
-    Parameters
-    ----------
-    file : dict of str to int
-        Index of the file that a text names.
-    folder : dict of str to int
-        Number of the folder that a text names.
-    folder_of : ndarray of int64, shape (n_files,)
-        Number of the innermost such folder that a file lies in, -1 if in none.
-    """
-
-    file: dict[str, int]
-    folder: dict[str, int]
-    folder_of: Integers
-
-    def knows(self, text: str) -> bool:
-        """Whether the tracer saw what this text names."""
-        return text in self.file or text in self.folder
-
-
-def file_of(text: str) -> str:
-    """Return what of a stage's text is the name of a file; ``""`` if it names none.
-
-    ``x.nc:t2m`` is a variable of a file; a bare word (``t2m``, ``worker-0``) is none.
-    """
-    text = text.removeprefix("file://")
-    head, _, tail = text.rpartition(":")
-    if head and not tail.startswith("/"):
-        text = head
-    return text if "/" in text or PurePosixPath(text).suffix else ""
-
-
-def match_names(texts: Iterable[str], files: Sequence[str]) -> FileNames:
-    """Find the files of a tracer, absolute as they are, among the texts of stages."""
-    number = {name: index for index, name in enumerate(files)}
-    by_base: dict[str, list[int]] = defaultdict(list)
-    for index, name in enumerate(files):
-        by_base[posixpath.basename(name)].append(index)
-    found: dict[str, int] = {}
-    folders: dict[str, list[str]] = defaultdict(list)
-    for text in texts:
-        place = _find_file(text, files, number, by_base)
-        if place >= 0:
-            found[text] = place
-        elif path := file_of(text):
-            folders[_plain(path)].append(text)
-    return FileNames(found, *_find_folders(folders, files))
-
-
-def _find_file(
-    text: str, files: Sequence[str], number: dict[str, int], by_base: dict[str, list[int]]
-) -> int:
-    for path in dict.fromkeys((_plain(text.removeprefix("file://")), _plain(file_of(text)))):
-        if path in number:
-            return number[path]
-        if path and not path.startswith("/"):
-            ends = [
-                place
-                for place in by_base.get(posixpath.basename(path), ())
-                if files[place].endswith(f"/{path}")
-            ]
-            if len(ends) == 1:
-                return ends[0]
-    return -1
-
-
-def _plain(path: str) -> str:
-    """Return a path without dots; a relative one without what leads out of its folder."""
-    if not path:
-        return ""
-    path = posixpath.normpath(path)
-    while path.startswith("../"):
-        path = path[3:]
-    return path
-
-
-def _find_folders(
-    folders: dict[str, list[str]], files: Sequence[str]
-) -> tuple[dict[str, int], Integers]:
-    """Return numbers of the texts whose folders hold files, and for each file its folder's."""
-    number: dict[str, int] = {}
-    folder_of = np.full(len(files), -1, np.int64)
-    depths = sorted({len(name.split("/")) for name in folders if not name.startswith("/")})
-    for index, name in enumerate(files if folders else ()):
-        parts = name.split("/")
-        for length in range(len(parts) - 1, 1, -1):
-            whole = "/".join(parts[:length])
-            ends = ("/".join(parts[length - depth : length]) for depth in depths if depth < length)
-            known = next((path for path in (whole, *ends) if path in folders), None)
-            if known is not None:
-                place = number.setdefault(folders[known][0], len(number))
-                number.update(dict.fromkeys(folders[known], place))
-                folder_of[index] = place
-                break
-    return number, folder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +119,7 @@ def rows_by_process(profile: Profile) -> list[Integers]:
 def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> TracedStages:
     """Return the stages among one process's spans in which calls on these files may lie."""
     spans = profile.spans[rows]
-    wanted = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & _NOT_THEN) == 0)
+    wanted = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & NOT_SUMMED) == 0)
     place, start, end = _with_sums_joined(spans, np.flatnonzero(wanted))
     rows = rows[place]
     spans = profile.spans[rows]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.placement.placing import place_segments
-from iobench.analysis.placement.wall_clock import monotonic_of_wall
 from iobench.errors import OptionError
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of

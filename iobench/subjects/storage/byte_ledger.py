@@ -23,17 +23,18 @@ from iobench.subjects.storage.gaps import (
     merged,
     name_gaps,
     shared_reads,
+    summed,
 )
-from iobench.subjects.storage.traced_bytes import TracedFile, modules_of, traced_files
+from iobench.subjects.storage.traced_bytes import modules_of, traced_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from iobench.analysis.placement.file_names import NamedFiles
     from iobench.analysis.placement.placed_calls import Placement
     from iobench.analysis.read_spans import CountedBytes, ReadSpans
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
-    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["byte_rows"]
 
@@ -116,7 +117,7 @@ class _Book:
         if (
             not asked.n_spans
             and not counted.rchar
-            and not any(each.n_reads for each in traced.values())
+            and not any(each.posix_reads or each.stdio_reads for each in traced.values())
         ):
             return None
         whole = replace(
@@ -145,7 +146,7 @@ class _Book:
         return _OfProcess(_row("process", whole, gaps), files, n_reads)
 
     def _files(
-        self, index: int, whole: Known, asked: _Asked, traced: Mapping[str, TracedFile]
+        self, index: int, whole: Known, asked: _Asked, traced: Mapping[str, Known]
     ) -> Iterator[ByteRow]:
         """Yield the rows of a process's files."""
         for name in dict.fromkeys((*asked.by_file, *traced)):
@@ -181,7 +182,7 @@ class _Book:
             by_file=by_file,
         )
 
-    def _traced(self, index: int, has_reads: bool) -> Mapping[str, TracedFile]:
+    def _traced(self, index: int, has_reads: bool) -> Mapping[str, Known]:
         placed = self._placed.get(index)
         if placed is None or placed.trace < 0 or self._trace is None:
             return {}
@@ -190,9 +191,9 @@ class _Book:
         if has_reads:
             return found
         # Whatever a process without read stages reads, it reads outside of them.
-        return {name: replace(each, outside=each.n_bytes) for name, each in found.items()}
+        return {name: replace(each, outside=_n_bytes(each)) for name, each in found.items()}
 
-    def _of_tracer(self, index: int, name: str, files: Iterable[TracedFile]) -> Known:
+    def _of_tracer(self, index: int, name: str, files: Iterable[Known]) -> Known:
         """Return the sums of a tracer; unknown columns stay so."""
         placed = self._placed.get(index)
         if placed is None or self._trace is None:
@@ -201,28 +202,22 @@ class _Book:
             return Known(name, no_log=True)
         modules = modules_of(self._trace.processes[placed.trace])
         files = list(files)
-
-        def total(column: str) -> int:
-            return sum(getattr(each, column) for each in files)
-
+        found = summed(name, files)
         unseen = not files and bool(modules.partial)
-        return Known(
-            name,
-            posix=total("posix") if modules.posix and not unseen else None,
-            stdio=total("stdio") if modules.posix and not unseen else None,
-            segments=total("segments") if modules.segments and not unseen else None,
-            posix_reads=total("posix_reads"),
-            stdio_reads=total("stdio_reads"),
-            stray=total("stray"),
-            outside=total("outside"),
-            elsewhere=total("elsewhere"),
-            tables=total("tables"),
-            sniffed=total("sniffed"),
-            front=max((each.front for each in files), default=-1),
-            mapped=any(each.mapped for each in files),
+        counted, single = modules.posix and not unseen, modules.segments and not unseen
+        return replace(
+            found,
+            posix=found.posix if counted else None,
+            stdio=found.stdio if counted else None,
+            segments=found.segments if single else None,
             partial=bool(modules.partial),
             segments_partial=modules.segments_partial,
         )
+
+
+def _n_bytes(seen: Known) -> int:
+    """Return bytes by any sort of call; strays are in ``posix`` and not in ``segments``."""
+    return max(seen.posix or 0, (seen.segments or 0) + seen.stray) + (seen.stdio or 0)
 
 
 def _nothing_unseen(known: Known) -> bool:

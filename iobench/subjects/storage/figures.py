@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.analysis.placement.file_names import NamedFiles
 from iobench.analysis.read_spans import counted_bytes, find_read_spans
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.recording.span_file import Flag
@@ -19,7 +20,6 @@ from iobench.subjects.storage.access_patterns import (
 )
 from iobench.subjects.storage.byte_ledger import byte_rows
 from iobench.subjects.storage.gaps import UNSEEN, ByteRow
-from iobench.subjects.storage.named_files import NamedFiles
 from iobench.subjects.storage.single_reads import find_single_reads
 from iobench.subjects.storage.stage_storage import StageStorage, stage_storage
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from iobench.analysis.read_spans import OWN_READ_LIMIT
 from iobench.json_keys import figure, key
@@ -23,10 +23,16 @@ __all__ = [
     "merged",
     "name_gaps",
     "shared_reads",
+    "summed",
 ]
 
 COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
 """Of a ledger: the fields of `Known` and of a row that count bytes."""
+SUMMED: Final = (
+    *("posix", "stdio", "segments", "posix_reads", "stdio_reads"),
+    *("stray", "outside", "elsewhere", "tables", "sniffed"),
+)
+"""What a tracer counted that adds up."""
 READ_AHEAD_LIMIT: Final = 136 << 10
 """Bytes that the kernel may read beyond one read: a window of 128 KiB, and pages at both ends."""
 HARDLY_ANY: Final = 0.05
@@ -121,8 +127,18 @@ class Known:
     posix, stdio, segments : int or None
         As the tracer counted; ``segments`` without strays.
     posix_reads, stdio_reads : int
-    stray, outside, elsewhere, tables, sniffed, front
-        As of `TracedFile`.
+    stray : int
+        Bytes of segments credited to the wrong file; they are in ``posix`` too.
+    outside, elsewhere : int
+        Bytes of segments outside all stages, and in stages that hand on nothing that was read; 0
+        where nobody knows.
+    tables : int
+        Bytes of segments in stages that open, and of small ones in stages that read a file whose
+        format has tables between the data.
+    sniffed : int
+        Bytes of ``fread`` that the netCDF library asks for to recognise a format.
+    front : int
+        Where the furthest segment ends, -1 if there is none.
     mapped : bool
         Whether the tracer saw it mapped, or the kernel saw no read calls but those of the tracer.
     partial, segments_partial : bool
@@ -169,6 +185,16 @@ class Known:
         if self.posix is None:
             return self.segments if self.segments is None else self.segments + self.stray
         return self.posix + (self.stdio or 0)
+
+
+def summed(name: str, parts: Iterable[Known]) -> Known:
+    """Return what a tracer saw of several files together: of a store's, or of a process's."""
+    parts = list(parts)
+    total: dict[str, Any] = {
+        column: sum(getattr(each, column) or 0 for each in parts) for column in SUMMED
+    }
+    front = max((each.front for each in parts), default=-1)
+    return Known(name, **total, front=front, mapped=any(each.mapped for each in parts))
 
 
 class _Difference:

@@ -15,11 +15,11 @@ from iobench.subjects.storage.traced_bytes import modules_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.placement.file_names import NamedFiles
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.analysis.read_spans import ReadSpans
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
-    from iobench.subjects.storage.named_files import NamedFiles
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.subjects.storage.gaps import Known, summed
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.placement.file_names import NamedFiles
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.storage.traces.contents import ProcessTrace
-    from iobench.subjects.storage.named_files import NamedFiles
 
-__all__ = ["SMALL_NBYTES", "TracedFile", "TracerModules", "modules_of", "traced_files"]
+__all__ = ["TracerModules", "modules_of", "traced_files"]
 
 SMALL_NBYTES: Final = 8192
 """Reads of tables inside a file are smaller."""
@@ -64,62 +67,13 @@ def modules_of(trace: ProcessTrace) -> TracerModules:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TracedFile:
-    """What a tracer saw of a file in one process.
-
-    Parameters
-    ----------
-    posix, stdio, segments : int
-        Bytes read; strays are in ``posix`` and not in ``segments``.
-    posix_reads, stdio_reads : int
-        Calls.
-    stray : int
-        Bytes of segments credited to the wrong file.
-    outside, elsewhere : int
-        Bytes of segments outside all stages, and in stages that hand on nothing that was read; 0
-        where nobody knows.
-    tables : int
-        Bytes of segments in stages that open, and of small ones in stages that read a file whose
-        format has tables between the data.
-    sniffed : int
-        Bytes of ``fread`` that the netCDF library asks for to recognise a format.
-    front : int
-        Where the furthest segment ends, -1 if there is none.
-    mapped : bool
-    """
-
-    posix: int = 0
-    stdio: int = 0
-    segments: int = 0
-    posix_reads: int = 0
-    stdio_reads: int = 0
-    stray: int = 0
-    outside: int = 0
-    elsewhere: int = 0
-    tables: int = 0
-    sniffed: int = 0
-    front: int = -1
-    mapped: bool = False
-
-    @property
-    def n_reads(self) -> int:
-        """Calls of any sort that read."""
-        return self.posix_reads + self.stdio_reads
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes by any sort of call."""
-        return max(self.posix, self.segments + self.stray) + self.stdio
-
-
 def traced_files(
     trace: ProcessTrace,
     placed: ProcessPlacement,
     names: NamedFiles,
     opens: NDArray[np.bool_],
     reads: NDArray[np.bool_],
-) -> dict[str, TracedFile]:
+) -> dict[str, Known]:
     """Return what a trace has of each file that a stage could have read, by the spans' name of it.
 
     Files that were only written, or opened and not read, are left out; where spans name what they
@@ -134,60 +88,58 @@ def traced_files(
     opens, reads : ndarray of bool, shape (n_spans,)
         Which spans of the profile open, and which read.
     """
-    table = _Sums(len(trace.files))
+
+    def by_file(file: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
+        total = np.zeros(len(trace.files), np.int64)
+        np.add.at(total, file, values)
+        return total
+
     rows = trace.counters
-    for column in ("posix_read_nbytes", "stdio_read_nbytes", "posix_reads", "stdio_reads"):
-        table.add(column, rows["file"], np.maximum(rows[column], 0))
-    table.add("mapped", rows["file"], np.maximum(rows["posix_mmaps"], 0))
     segments = placed.segments[~placed.segments["write"]]
-    of_other, inside = segments["stray"], segments["span"] >= 0
     nbytes, file = segments["nbytes"], segments["file"]
-    table.add("segments", file, nbytes * ~of_other)
-    table.add("n_segments", file, ~of_other)
-    table.add("inside", file, inside & ~of_other)
-    table.add("stray", file, nbytes * of_other)
-    table.add("outside", file, nbytes * (~of_other & ~inside) * bool(placed.matched))
+    own, inside = ~segments["stray"], segments["span"] >= 0
     opening, reading = (np.append(each, False)[segments["span"]] for each in (opens, reads))
-    in_open = inside & opening & ~of_other
-    in_other = inside & ~opening & ~reading & ~of_other
-    table.add("elsewhere", file, nbytes * in_other)
-    table.add("in_open", file, nbytes * in_open)
-    small = nbytes < SMALL_NBYTES
-    table.add("small", file, nbytes * (~of_other & ~in_open & ~in_other & small))
+    in_open = own & inside & opening
+    in_other = own & inside & ~opening & ~reading
+    small = own & ~in_open & ~in_other & (nbytes < SMALL_NBYTES)
+    columns = {
+        ours: by_file(rows["file"], np.maximum(rows[theirs], 0))
+        for ours, theirs in (
+            *(("posix", "posix_read_nbytes"), ("stdio", "stdio_read_nbytes")),
+            *(("posix_reads", "posix_reads"), ("stdio_reads", "stdio_reads")),
+            ("mapped", "posix_mmaps"),
+        )
+    }
+    columns |= {
+        "segments": by_file(file, nbytes * own),
+        "stray": by_file(file, nbytes * ~own),
+        "outside": by_file(file, nbytes * (own & ~inside) * bool(placed.matched)),
+        "elsewhere": by_file(file, nbytes * in_other),
+    }
+    n_segments, n_inside = by_file(file, own), by_file(file, inside & own)
+    in_tables = by_file(file, nbytes * in_open), by_file(file, nbytes * small)
     front = np.full(len(trace.files), -1, np.int64)
-    np.maximum.at(front, file[~of_other], (segments["offset"] + nbytes)[~of_other])
-    found: dict[str, TracedFile] = {}
+    np.maximum.at(front, file[own], (segments["offset"] + nbytes)[own])
+    found: defaultdict[str, list[Known]] = defaultdict(list)
     for index, name in enumerate(trace.files):
         known = names.of_file(name)
-        stdio, stdio_reads = table.of("stdio_read_nbytes", index), table.of("stdio_reads", index)
-        furthest = int(front[index])
-        seen = TracedFile(
-            posix=table.of("posix_read_nbytes", index),
-            stdio=stdio,
-            segments=table.of("segments", index),
-            posix_reads=table.of("posix_reads", index),
-            stdio_reads=stdio_reads,
-            stray=table.of("stray", index),
-            outside=table.of("outside", index),
-            elsewhere=table.of("elsewhere", index),
-            tables=_tables_nbytes(name, table, index),
-            sniffed=stdio if _is_sniffing(name, stdio, stdio_reads, furthest) else 0,
-            front=furthest,
-            mapped=table.of("mapped", index) > 0,
-        )
-        read = seen.n_reads or table.of("n_segments", index)
-        if (known is None and not table.of("inside", index)) or not read:
+        seen: dict[str, Any] = {name: int(each[index]) for name, each in columns.items()}
+        n_reads = seen["posix_reads"] + seen["stdio_reads"] + n_segments[index]
+        if not n_reads or (known is None and not n_inside[index]):
             continue
-        known = known or name
-        found[known] = _sum(found[known], seen) if known in found else seen
-    return found
-
-
-def _tables_nbytes(name: str, table: _Sums, index: int) -> int:
-    if name.rpartition("/")[2] in TABLES:
-        return table.of("posix_read_nbytes", index)
-    described = name.lower().endswith(DESCRIBED)
-    return table.of("in_open", index) + (table.of("small", index) if described else 0)
+        tables, few = (int(each[index]) for each in in_tables)
+        if name.rpartition("/")[2] in TABLES:
+            tables = seen["posix"]
+        elif name.lower().endswith(DESCRIBED):
+            tables += few
+        furthest = int(front[index])
+        sniffing = _is_sniffing(name, seen["stdio"], seen["stdio_reads"], furthest)
+        mapped = bool(seen.pop("mapped"))
+        sniffed = seen["stdio"] if sniffing else 0
+        found[known or name].append(
+            Known(name, **seen, tables=tables, sniffed=sniffed, front=furthest, mapped=mapped)
+        )
+    return {name: summed(name, parts) for name, parts in found.items()}
 
 
 def _is_sniffing(name: str, stdio: int, stdio_reads: int, front: int) -> bool:
@@ -198,31 +150,3 @@ def _is_sniffing(name: str, stdio: int, stdio_reads: int, front: int) -> bool:
     if front >= SNIFFED_NBYTES:
         return stdio == most
     return max(front, 1) * stdio_reads <= stdio <= most
-
-
-class _Sums:
-    """Named columns of one integer for each file."""
-
-    def __init__(self, n_files: int) -> None:
-        self._n_files = n_files
-        self._columns: dict[str, Any] = {}
-
-    def add(self, name: str, file: Any, values: Any) -> None:
-        """Sum values by file."""
-        total = np.zeros(self._n_files, np.int64)
-        np.add.at(total, file, values)
-        self._columns[name] = total.tolist()
-
-    def of(self, name: str, file: int) -> int:
-        """Return one of the sums."""
-        return int(self._columns[name][file])
-
-
-def _sum(one: TracedFile, other: TracedFile) -> TracedFile:
-    """Return two files of one store as one."""
-    sums: dict[str, Any] = {
-        each.name: getattr(one, each.name) + getattr(other, each.name) for each in fields(one)
-    }
-    sums["front"] = max(one.front, other.front)
-    sums["mapped"] = one.mapped or other.mapped
-    return TracedFile(**sums)

@@ -13,9 +13,9 @@ from ground_truth_profiles import span_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iobench.analysis.placement.file_names import file_of, match_names
+from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.placement.placing import place_segments
-from iobench.analysis.placement.traced_stages import file_of, match_names
-from iobench.analysis.placement.wall_clock import monotonic_of_wall
 from iobench.profiles.reading import make_profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
