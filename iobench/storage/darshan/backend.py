@@ -34,8 +34,6 @@ class JobFacts:
     start_ns: int
     end_ns: int
     has_nanoseconds: bool
-    log_version: str
-    library_version: str
     parent_pid: int
     executable: str
 
@@ -106,8 +104,6 @@ class OpenLog:
             start_ns=int(job["start_time_sec"]) * 10**9 + int(job["start_time_nsec"]),
             end_ns=int(job["end_time_sec"]) * 10**9 + int(job["end_time_nsec"]),
             has_nanoseconds=_at_least(job["log_ver"], (3, 41)),
-            log_version=str(job["log_ver"]),
-            library_version=str(told.get("lib_ver", "")),
             parent_pid=int(told["fork_parent"]) if told.get("fork_parent", "").isdigit() else -1,
             executable=executable,
         )
@@ -164,14 +160,6 @@ class OpenLog:
                 n_segments=int(n_segments),
                 content=bytes(ffi.buffer(ffi.cast("char *", pointer) + head, n_segments * each)),
             )
-
-    def read_histograms(self) -> Iterator[tuple[int, int, int]]:
-        """Yield id of the histogram, rank, and the bytes read that it holds."""
-        ffi = self._api.ffi
-        for pointer in self._pointers("HEATMAP"):
-            told = ffi.cast("struct darshan_heatmap_record *", pointer)
-            bins = np.frombuffer(ffi.buffer(told.read_bins, 8 * told.nbins), np.int64)
-            yield int(told.base_rec.id), int(told.base_rec.rank), int(bins.sum())
 
     def _pointers(self, module: str) -> Iterator[Any]:
         """Yield what the library reads of one module; it is freed when the next is asked for."""

@@ -9,68 +9,49 @@ import numpy as np
 from iobench.storage.traces.contents import COUNTER_DTYPE, NO_COUNTERS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from iobench.storage.traces.contents import ModuleState
 
-__all__ = ["joined_counters", "nanoseconds", "posix_rows", "stdio_rows"]
+__all__ = ["counter_rows", "joined_counters", "nanoseconds"]
 
-_POSIX: Final = {
-    "posix_opens": "POSIX_OPENS",
-    "posix_reads": "POSIX_READS",
-    "posix_read_nbytes": "POSIX_BYTES_READ",
-    "posix_writes": "POSIX_WRITES",
-    "posix_write_nbytes": "POSIX_BYTES_WRITTEN",
-    "posix_mmaps": "POSIX_MMAPS",
-    "posix_seeks": "POSIX_SEEKS",
-    "posix_sequential_reads": "POSIX_SEQ_READS",
-    "posix_consecutive_reads": "POSIX_CONSEC_READS",
+_COLUMNS: Final = {
+    "POSIX": {
+        "posix_opens": "POSIX_OPENS",
+        "posix_reads": "POSIX_READS",
+        "posix_read_nbytes": "POSIX_BYTES_READ",
+        "posix_mmaps": "POSIX_MMAPS",
+        "posix_first_open_ns": "POSIX_F_OPEN_START_TIMESTAMP",
+        "posix_first_read_ns": "POSIX_F_READ_START_TIMESTAMP",
+        "posix_last_read_ns": "POSIX_F_READ_END_TIMESTAMP",
+        "posix_last_close_ns": "POSIX_F_CLOSE_END_TIMESTAMP",
+    },
+    "STDIO": {
+        "stdio_opens": "STDIO_OPENS",
+        "stdio_reads": "STDIO_READS",
+        "stdio_read_nbytes": "STDIO_BYTES_READ",
+        "stdio_read_ns": "STDIO_F_READ_TIME",
+        "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
+        "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
+        "stdio_last_close_ns": "STDIO_F_CLOSE_END_TIMESTAMP",
+    },
 }
-_POSIX_DURATIONS: Final = {"posix_read_ns": "POSIX_F_READ_TIME"}
-_POSIX_TIMES: Final = {
-    "posix_first_open_ns": "POSIX_F_OPEN_START_TIMESTAMP",
-    "posix_first_read_ns": "POSIX_F_READ_START_TIMESTAMP",
-    "posix_last_read_ns": "POSIX_F_READ_END_TIMESTAMP",
-    "posix_last_close_ns": "POSIX_F_CLOSE_END_TIMESTAMP",
-}
-_STDIO: Final = {
-    "stdio_opens": "STDIO_OPENS",
-    "stdio_reads": "STDIO_READS",
-    "stdio_read_nbytes": "STDIO_BYTES_READ",
-}
-_STDIO_DURATIONS: Final = {"stdio_read_ns": "STDIO_F_READ_TIME"}
-_STDIO_TIMES: Final = {
-    "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
-    "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
-    "stdio_last_close_ns": "STDIO_F_CLOSE_END_TIMESTAMP",
-}
+"""By module, which of its counters our columns are; those with ``_F_`` are in seconds."""
 
 
-def posix_rows(raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int) -> NDArray[Any]:
-    """Return the rows of files by POSIX calls, -1 in all that these do not tell."""
-    return _rows(raw, files, zero_ns, (_POSIX, _POSIX_DURATIONS, _POSIX_TIMES))
-
-
-def stdio_rows(raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int) -> NDArray[Any]:
-    """Return the rows of files by calls of C streams, -1 in all that these do not tell."""
-    return _rows(raw, files, zero_ns, (_STDIO, _STDIO_DURATIONS, _STDIO_TIMES))
-
-
-def _rows(
-    raw: NDArray[Any],
-    files: NDArray[np.int32],
-    zero_ns: int,
-    columns: tuple[dict[str, str], dict[str, str], dict[str, str]],
+def counter_rows(
+    module: str, raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int
 ) -> NDArray[Any]:
-    counts, durations, times = columns
+    """Return the rows of files by calls of one sort, -1 in all that these do not tell."""
     rows = np.full(len(raw), -1, COUNTER_DTYPE)
     rows["file"] = files
-    for ours, theirs in counts.items():
-        rows[ours] = raw[theirs]
-    for ours, theirs in durations.items():
-        rows[ours] = nanoseconds(raw[theirs], 0)
-    for ours, theirs in times.items():
-        rows[ours] = np.where(raw[theirs] > 0, nanoseconds(raw[theirs], zero_ns), -1)
+    for ours, theirs in _COLUMNS[module].items():
+        if theirs.endswith("_TIMESTAMP"):
+            rows[ours] = np.where(raw[theirs] > 0, nanoseconds(raw[theirs], zero_ns), -1)
+        else:
+            rows[ours] = nanoseconds(raw[theirs], 0) if "_F_" in theirs else raw[theirs]
     return rows
 
 
@@ -82,30 +63,27 @@ def nanoseconds(seconds: NDArray[Any], zero_ns: int) -> NDArray[np.int64]:
 
 
 def joined_counters(
-    posix_parts: list[NDArray[Any]],
-    stdio_parts: list[NDArray[Any]],
-    modules: tuple[ModuleState, ...],
+    parts: Mapping[str, list[NDArray[Any]]], modules: tuple[ModuleState, ...]
 ) -> NDArray[Any]:
     """Return one row for each file of POSIX or STDIO calls.
 
     A file without calls of one sort has 0 of them; -1 where that sort was not recorded in full or
     could not be read.
     """
-    posix, stdio = _unique_files(posix_parts), _unique_files(stdio_parts)
-    files = np.union1d(posix["file"], stdio["file"])
+    told = {name: _unique_files(parts.get(name, [])) for name in _COLUMNS}
+    files = np.unique(np.concatenate([rows["file"] for rows in told.values()]))
     if not len(files):
         return NO_COUNTERS
     rows = np.full(len(files), -1, COUNTER_DTYPE)
     rows["file"] = files
     full = {each.name for each in modules if not each.partial and not each.problem}
     seen = {each.name for each in modules}
-    for name, told, prefix in (("POSIX", posix, "posix_"), ("STDIO", stdio, "stdio_")):
-        columns = [column for column in COUNTER_DTYPE.names or () if column.startswith(prefix)]
-        at = np.searchsorted(files, told["file"])
+    for name, columns in _COLUMNS.items():
+        at = np.searchsorted(files, told[name]["file"])
         for column in columns:
             if not _is_time(column) and (name in full or name not in seen):
                 rows[column] = 0
-            rows[column][at] = told[column]
+            rows[column][at] = told[name][column]
     return rows
 
 

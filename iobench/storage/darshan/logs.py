@@ -7,7 +7,7 @@ loader reads them. How many bytes were left out is kept, in a note.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +16,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.storage.darshan.backend import JobFacts, OpenLog, RawSegments
-from iobench.storage.darshan.file_counters import (
-    joined_counters,
-    nanoseconds,
-    posix_rows,
-    stdio_rows,
-)
+from iobench.storage.darshan.file_counters import counter_rows, joined_counters, nanoseconds
 from iobench.storage.traces.contents import (
     NO_SEGMENTS,
     SEGMENT_DTYPE,
@@ -68,10 +63,8 @@ class _RankParts:
     """What of a log belongs to one rank, as it is read."""
 
     host: str = ""
-    posix: list[NDArray[Any]] = field(default_factory=list)
-    stdio: list[NDArray[Any]] = field(default_factory=list)
+    counters: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     segments: list[tuple[int, RawSegments]] = field(default_factory=list)
-    heatmap_nbytes: int = -1
 
 
 def read_log(
@@ -123,16 +116,14 @@ class _LogReader:
     def read(self) -> LogContents:
         """Return all that the log holds."""
         modules = self._log.modules()
-        for module, part in (
-            ("POSIX", self._read_posix),
-            ("STDIO", self._read_stdio),
-            ("DXT_POSIX", self._read_segments),
-            ("HEATMAP", self._read_histograms),
-        ):
+        for module in ("POSIX", "STDIO", "DXT_POSIX"):
             if module not in modules:
                 continue
             try:
-                part()
+                if module == "DXT_POSIX":
+                    self._read_segments()
+                else:
+                    self._read_counters(module)
             except FileFormatError as error:
                 self._problems[module] = self._cure(module, modules[module]["ver"], str(error))
         states = tuple(
@@ -169,25 +160,18 @@ class _LogReader:
             self._index[key] = found
         return found
 
-    def _read_posix(self) -> None:
-        for raw, files in self._counters("POSIX", "struct darshan_posix_file"):
-            self._left_out_nbytes += int(raw["POSIX_BYTES_READ"][files == _LEFT_OUT].clip(0).sum())
-            for rank, kept in _by_rank(raw["rank"], files):
-                rows = posix_rows(raw[kept], files[kept], self._job.start_ns)
-                self._rank(rank).posix.append(rows)
-
-    def _read_stdio(self) -> None:
-        for raw, files in self._counters("STDIO", "struct darshan_stdio_file"):
-            for rank, kept in _by_rank(raw["rank"], files):
-                rows = stdio_rows(raw[kept], files[kept], self._job.start_ns)
-                self._rank(rank).stdio.append(rows)
-
-    def _counters(
-        self, module: str, struct: str
-    ) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
-        """Yield counters of some thousand files, and the indices of these files."""
-        for raw in self._log.file_counters(module, struct):
-            yield raw, np.array([self._file(int(key)) for key in raw["id"]], np.int32)
+    def _read_counters(self, module: str) -> None:
+        """Keep the counters of files, some thousands at a time."""
+        for raw in self._log.file_counters(module, f"struct darshan_{module.lower()}_file"):
+            files = np.array([self._file(int(key)) for key in raw["id"]], np.int32)
+            if module == "POSIX":
+                nbytes = raw["POSIX_BYTES_READ"][files == _LEFT_OUT].clip(0).sum()
+                self._left_out_nbytes += int(nbytes)
+            kept = files >= 0
+            for rank in np.unique(raw["rank"][kept]):
+                own = kept & (raw["rank"] == rank)
+                rows = counter_rows(module, raw[own], files[own], self._job.start_ns)
+                self._rank(int(rank)).counters.setdefault(module, []).append(rows)
 
     def _read_segments(self) -> None:
         for raw in self._log.segments():
@@ -196,12 +180,6 @@ class _LogReader:
             file = self._file(raw.file)
             if file >= 0 and raw.n_segments:
                 part.segments.append((file, raw))
-
-    def _read_histograms(self) -> None:
-        for key, rank, nbytes in self._log.read_histograms():
-            if self._names.get(key, "") in ("heatmap:POSIX", "heatmap:STDIO"):
-                part = self._rank(rank)
-                part.heatmap_nbytes = max(part.heatmap_nbytes, 0) + nbytes
 
     def _traces(self, modules: tuple[ModuleState, ...]) -> tuple[ProcessTrace, ...]:
         """Return a trace for each rank that has anything; for a single process always one."""
@@ -224,9 +202,8 @@ class _LogReader:
                 zero_error_ns=zero_error_ns,
                 modules=modules,
                 files=files,
-                counters=joined_counters(part.posix, part.stdio, modules),
+                counters=joined_counters(part.counters, modules),
                 segments=self._segments(part),
-                heatmap_read_nbytes=part.heatmap_nbytes,
                 leftover=leftover,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
@@ -253,12 +230,3 @@ class _LogReader:
         segments["file"] = np.repeat(np.array(files, np.int32), counts)[order]
         segments["write"] = (at < np.repeat([each.n_writes for each in parts], counts))[order]
         return segments
-
-
-def _by_rank(
-    ranks: NDArray[Any], files: NDArray[np.int32]
-) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield the ranks, and where they have files that are not left out."""
-    kept = files >= 0
-    for rank in np.unique(ranks[kept]):
-        yield int(rank), kept & (ranks == rank)

@@ -48,13 +48,7 @@ COUNTER_DTYPE: Final = np.dtype(
             "posix_opens",
             "posix_reads",
             "posix_read_nbytes",
-            "posix_writes",
-            "posix_write_nbytes",
-            "posix_read_ns",
             "posix_mmaps",
-            "posix_seeks",
-            "posix_sequential_reads",
-            "posix_consecutive_reads",
             "posix_first_open_ns",
             "posix_first_read_ns",
             "posix_last_read_ns",
@@ -129,8 +123,6 @@ class ProcessTrace:
         At most one row for each file.
     segments : ndarray of SEGMENT_DTYPE
         By start.
-    heatmap_read_nbytes : int
-        Bytes of all files, Python's own among them, that the tracer's histogram over time has.
     leftover : bool
         Whether the process never closed it: it was killed, became another program, or is alive.
     """
@@ -150,7 +142,6 @@ class ProcessTrace:
     files: tuple[str, ...] = ()
     counters: NDArray[Any] = field(default_factory=lambda: NO_COUNTERS)
     segments: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
-    heatmap_read_nbytes: int = -1
     leftover: bool = False
 
     @property

@@ -148,7 +148,7 @@ class TracedCalls:
             self._count(file, "posix_opens", start_ns, first="posix_first_open_ns")
         elif name == "lseek":
             self._open.setdefault(file, _OpenFile()).position = nbytes
-            self._count(file, "posix_seeks")
+            self._row(file)
         elif name == "close":
             state = self._open.setdefault(file, _OpenFile())
             state.n_open, state.position = max(state.n_open - 1, 0), _UNKNOWN
@@ -270,32 +270,14 @@ def _unnamed(key: str) -> str:
 
 
 def _add_segments(counters: NDArray[Any], segments: NDArray[Any]) -> None:
-    """Add up the reads and writes of each file."""
+    """Add up the reads of each file."""
     if not len(segments):
         return
-    at = np.searchsorted(counters["file"], segments["file"])
-    for write, n, nbytes in (
-        (False, "posix_reads", "posix_read_nbytes"),
-        (True, "posix_writes", "posix_write_nbytes"),
-    ):
-        chosen = segments["write"] == write
-        np.add.at(counters[n], at[chosen], 1)
-        np.add.at(counters[nbytes], at[chosen], segments["nbytes"][chosen])
-    reads = ~segments["write"]
-    spent = segments["end_ns"] - segments["start_ns"]
-    np.add.at(counters["posix_read_ns"], at[reads], spent[reads])
+    reads = segments[~segments["write"]]
+    at = np.searchsorted(counters["file"], reads["file"])
+    np.add.at(counters["posix_reads"], at, 1)
+    np.add.at(counters["posix_read_nbytes"], at, reads["nbytes"])
     first = np.full(len(counters), np.iinfo(np.int64).max)
-    np.minimum.at(first, at[reads], segments["start_ns"][reads])
-    np.maximum.at(counters["posix_last_read_ns"], at[reads], segments["end_ns"][reads])
+    np.minimum.at(first, at, reads["start_ns"])
+    np.maximum.at(counters["posix_last_read_ns"], at, reads["end_ns"])
     counters["posix_first_read_ns"] = np.where(first < np.iinfo(np.int64).max, first, -1)
-    _add_order(counters, at[reads], segments[reads])
-
-
-def _add_order(counters: NDArray[Any], at: NDArray[Any], reads: NDArray[Any]) -> None:
-    """Count reads that follow the one before of the same file: behind it, or just there."""
-    order = np.lexsort((reads["start_ns"], at))
-    at, offset, nbytes = at[order], reads["offset"][order], reads["nbytes"][order]
-    known = (at[1:] == at[:-1]) & (offset[1:] >= 0) & (offset[:-1] >= 0)
-    ends = offset[:-1] + nbytes[:-1]
-    np.add.at(counters["posix_sequential_reads"], at[1:][known & (offset[1:] >= ends)], 1)
-    np.add.at(counters["posix_consecutive_reads"], at[1:][known & (offset[1:] == ends)], 1)

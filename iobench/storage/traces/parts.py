@@ -84,7 +84,6 @@ def _without(
         files=tuple(name for name, is_kept in zip(process.files, keep, strict=True) if is_kept),
         segments=kept(process.segments),
         counters=kept(process.counters),
-        heatmap_read_nbytes=-1,
     )
 
 

@@ -30,11 +30,7 @@ from iobench.subjects.storage.traced_bytes import modules_of, traced_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from iobench.analysis.placement.file_names import NamedFiles
-    from iobench.analysis.placement.placed_calls import Placement
-    from iobench.analysis.read_spans import CountedBytes, ReadSpans
-    from iobench.profiles.contents import Profile
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.subjects.storage.evidence import Evidence
 
 __all__ = ["byte_rows"]
 
@@ -43,22 +39,16 @@ MOST_FILES: Final = 1000
 OF_TRACER: Final = ("posix", "stdio", "segments")
 
 
-def byte_rows(
-    profile: Profile,
-    trace: StorageTrace | None,
-    placement: Placement | None,
-    names: NamedFiles,
-    reading: ReadSpans,
-    counted: tuple[CountedBytes, ...],
-) -> tuple[ByteRow, ...]:
+def byte_rows(known: Evidence) -> tuple[ByteRow, ...]:
     """Return the ledger: of the run, of each process that read, of each file, largest first.
 
     The gaps of a process are those of its files, and what its counters add; those of the run are
     all of these. Neither a gap without a name nor one with it makes up for another of the opposite
     sign.
     """
-    book = _Book(profile, trace, placement, names, reading, counted)
-    found = [each for each in map(book.process, range(len(profile.processes))) if each is not None]
+    book = _Book(known)
+    everybody = map(book.process, range(len(known.profile.processes)))
+    found = [each for each in everybody if each is not None]
     if not found:
         return ()
     processes = shared_reads([each.row for each in found], [each.n_reads for each in found])
@@ -91,26 +81,16 @@ class _OfProcess:
 class _Book:
     """All that rows are made of."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        trace: StorageTrace | None,
-        placement: Placement | None,
-        names: NamedFiles,
-        reading: ReadSpans,
-        counted: tuple[CountedBytes, ...],
-    ) -> None:
-        self._profile, self._trace = profile, trace
-        self._placed = {each.process: each for each in placement.processes} if placement else {}
-        self._reads, self._counted, self._names = reading, counted, names
-        spans = profile.spans
+    def __init__(self, known: Evidence) -> None:
+        self._known, self._profile, self._reads = known, known.profile, known.reading
+        spans = known.profile.spans
         self._opens = (spans["kind"] == Kind.OPEN) & ((spans["flags"] & NOT_SUMMED) == 0)
         self._read_rows = np.zeros(len(spans), bool)
         self._read_rows[self._reads.rows] = True
 
     def process(self, index: int) -> _OfProcess | None:
         """Return the rows of one process; None of one that read nothing."""
-        who, counted = self._profile.processes[index], self._counted[index]
+        who, counted = self._profile.processes[index], self._known.counted[index]
         name = f"{who.name} (process {who.pid})"
         asked = self._asked(index)
         traced = self._traced(index, bool(asked.n_spans))
@@ -170,7 +150,7 @@ class _Book:
             total = np.bincount(of_span.reshape(-1), nbytes, len(number))
             decoded = np.bincount(of_span.reshape(-1), nbytes * decoding, len(number))
             for detail, each, part in zip(number.tolist(), total, decoded, strict=True):
-                name = self._names.of_text(self._profile.strings[detail])
+                name = self._known.names.of_text(self._profile.strings[detail])
                 known = by_file.get(name, (0, 0))
                 by_file[name] = known[0] + int(each), known[1] + int(part)
             by_file.pop("", None)
@@ -183,11 +163,10 @@ class _Book:
         )
 
     def _traced(self, index: int, has_reads: bool) -> Mapping[str, Known]:
-        placed = self._placed.get(index)
-        if placed is None or placed.trace < 0 or self._trace is None:
+        if index not in self._known.logs:
             return {}
-        log = self._trace.processes[placed.trace]
-        found = traced_files(log, placed, self._names, self._opens, self._read_rows)
+        placed, log = self._known.logs[index]
+        found = traced_files(log, placed, self._known.names, self._opens, self._read_rows)
         if has_reads:
             return found
         # Whatever a process without read stages reads, it reads outside of them.
@@ -195,12 +174,9 @@ class _Book:
 
     def _of_tracer(self, index: int, name: str, files: Iterable[Known]) -> Known:
         """Return the sums of a tracer; unknown columns stay so."""
-        placed = self._placed.get(index)
-        if placed is None or self._trace is None:
-            return Known(name)
-        if placed.trace < 0:
-            return Known(name, no_log=True)
-        modules = modules_of(self._trace.processes[placed.trace])
+        if index not in self._known.logs:
+            return Known(name, no_log=self._known.is_traced)
+        modules = modules_of(self._known.logs[index][1])
         files = list(files)
         found = summed(name, files)
         unseen = not files and bool(modules.partial)

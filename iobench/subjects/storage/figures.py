@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.placement.file_names import NamedFiles
-from iobench.analysis.read_spans import counted_bytes, find_read_spans
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -19,6 +17,7 @@ from iobench.subjects.storage.access_patterns import (
     costliest_reads,
 )
 from iobench.subjects.storage.byte_ledger import byte_rows
+from iobench.subjects.storage.evidence import evidence_of
 from iobench.subjects.storage.gaps import UNSEEN, ByteRow
 from iobench.subjects.storage.single_reads import find_single_reads
 from iobench.subjects.storage.stage_storage import StageStorage, stage_storage
@@ -179,30 +178,26 @@ def storage_of(run: RankRun) -> StorageFigures | None:
 
 def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFigures:
     """Return `storage_of` of a run whose trace's segments are placed already."""
-    profile, trace = run.profile, run.trace
-    names, reading = NamedFiles(profile, trace), find_read_spans(profile)
-    counted = counted_bytes(profile, reading)
-    rows = byte_rows(profile, trace, placement, names, reading, counted)
-    reads = find_single_reads(profile, reading, run.share, names, trace, placement)
-    timed = reads
-    if placement is not None and not all(each.is_clock_known for each in placement.processes):
-        timed = find_single_reads(profile, reading, run.share, names, trace, placement, timed=True)
-    access = None
+    known, trace = evidence_of(run, placement), run.trace
+    rows, reads = byte_rows(known), find_single_reads(known)
+    timed, access = reads, None
+    if not all(placed.is_clock_known for placed, _ in known.logs.values()):
+        timed = find_single_reads(known, timed=True)
     if reads is not None:
         access = access_figures(
-            profile,
+            run.profile,
             reads,
             timed,
-            read_nbytes=_read_in_loop(run, reading, rows),
+            read_nbytes=_read_in_loop(run, known.reading, rows),
             used_nbytes=run.exposure.whole.nbytes,
         )
     return StorageFigures(
         traced=None if trace is None or placement is None else _traced(run, trace, placement),
         rows=rows,
-        stages=stage_storage(profile, trace, placement, names, counted),
-        costliest=costliest_reads(profile, timed) if timed else (),
+        stages=stage_storage(known),
+        costliest=costliest_reads(run.profile, timed) if timed else (),
         access=access,
-        sanity=_sanity(run, reading),
+        sanity=_sanity(run, known.reading),
         untold=() if trace is None or rows else _untold(trace, UNCOUNTED),
     )
 

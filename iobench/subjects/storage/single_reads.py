@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.placement.file_names import NamedFiles
-    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.analysis.read_spans import ReadSpans
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+    from iobench.storage.traces.contents import ProcessTrace
+    from iobench.subjects.storage.evidence import Evidence
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
 
@@ -58,33 +59,13 @@ class SingleReads:
     of_segments: bool
 
 
-def find_single_reads(
-    profile: Profile,
-    reading: ReadSpans,
-    share: NDArray[np.float64],
-    names: NamedFiles,
-    trace: StorageTrace | None,
-    placement: Placement | None,
-    *,
-    timed: bool = False,
-) -> SingleReads | None:
+def find_single_reads(known: Evidence, *, timed: bool = False) -> SingleReads | None:
     """Return every read of a run; None where only sums over several are known.
 
-    Parameters
-    ----------
-    profile : Profile
-    reading : ReadSpans
-        Of this profile.
-    share : ndarray of float64, shape (n_spans,)
-        The exposed share of each span.
-    names : NamedFiles
-    trace : StorageTrace or None
-    placement : Placement or None
-    timed : bool
-        Take no segments of processes whose clock is not known: in which stages they lie, and so
-        what they cost, is not known either.
+    With ``timed`` none are segments of processes whose clock is not known: in which stages they
+    lie, and so what they cost, is not known either.
     """
-    placed = {each.process: each for each in placement.processes} if placement else {}
+    profile, reading = known.profile, known.reading
     files = _Numbers()
     parts, all_segments = [], True
     own = _own_times(profile, reading)
@@ -92,16 +73,15 @@ def find_single_reads(
     for index in range(len(profile.processes)):
         here = np.flatnonzero(process == index)
         part = None
-        log = placed.get(index)
-        if log is not None and log.trace >= 0 and trace and (log.is_clock_known or not timed):
-            part = _of_segments(log, trace.processes[log.trace], names, files)
+        if index in known.logs and (known.logs[index][0].is_clock_known or not timed):
+            part = _of_segments(*known.logs[index], known.names, files)
         if part is not None:
             parts.append(part)
             continue
         if not len(here):
             continue
         all_segments = False
-        part = _of_spans(profile, reading.rows[here], own[here], share, names, files)
+        part = _of_spans(known, reading.rows[here], own[here], files)
         if part is None:
             return None
         parts.append(part)
@@ -171,25 +151,20 @@ def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
 
 
 def _of_spans(
-    profile: Profile,
-    rows: NDArray[np.int64],
-    own_ns: NDArray[np.int64],
-    share: NDArray[np.float64],
-    names: NamedFiles,
-    files: _Numbers,
+    known: Evidence, rows: NDArray[np.int64], own_ns: NDArray[np.int64], files: _Numbers
 ) -> NDArray[Any] | None:
     """Return what single spans read; None where one is a sum over several samples."""
-    spans = profile.spans[rows]
+    spans, share = known.profile.spans[rows], known.share[rows]
     if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
         return None
     details, of_span = np.unique(spans["detail"], return_inverse=True)
-    texts = [names.of_text(profile.strings[each]) for each in details.tolist()]
+    texts = [known.names.of_text(known.profile.strings[each]) for each in details.tolist()]
     number = np.array([files[text] for text in texts], dtype=np.int32)
     found = np.zeros(len(rows), READ_DTYPE)
     found["start_ns"], found["end_ns"] = spans["start_ns"], spans["start_ns"] + own_ns
     found["offset"], found["nbytes"] = -1, spans["nbytes"]
-    waited_for = own_ns * np.nan_to_num(share[rows])
-    found["exposed_ns"] = np.where(np.isnan(share[rows]), -1, np.rint(waited_for))
+    waited_for = own_ns * np.nan_to_num(share)
+    found["exposed_ns"] = np.where(np.isnan(share), -1, np.rint(waited_for))
     found["process"], found["file"] = spans["process"], number[of_span.reshape(-1)]
     told: NDArray[Any] = found[spans["nbytes"] != 0]
     return told

@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.placement.file_names import NamedFiles
-    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
-    from iobench.analysis.read_spans import CountedBytes
-    from iobench.profiles.contents import Profile
-    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
+    from iobench.storage.traces.contents import ProcessTrace
+    from iobench.subjects.storage.evidence import Evidence
 
 __all__ = ["ProcessStorage", "StageStorage", "stage_storage", "verdict_of"]
 
@@ -118,14 +116,9 @@ def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
     return FROM_DEVICE if share > 1 - FEW else MIXED
 
 
-def stage_storage(
-    profile: Profile,
-    trace: StorageTrace | None,
-    placement: Placement | None,
-    names: NamedFiles,
-    counted: tuple[CountedBytes, ...],
-) -> tuple[StageStorage, ...]:
+def stage_storage(known: Evidence) -> tuple[StageStorage, ...]:
     """Return the stages that read or opened, or that segments lie in; the longest first."""
+    profile = known.profile
     spans = profile.spans
     rows = np.flatnonzero(
         ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
@@ -136,7 +129,7 @@ def stage_storage(
     # Reading of Python's own files has time of its own, and belongs to no stage of a loader.
     key = np.where(names_interpreter(profile)[rows], -1, stage_keys(work))
     process = work["process"].astype(np.int64)[pieces.span]
-    times = _StorageTimes(profile, trace, placement, names)
+    times = _StorageTimes(known)
     found = []
     for value in np.unique(np.concatenate((key[key >= 0], times.stages))).tolist():
         of_kind, of_label = halves(value)
@@ -164,7 +157,7 @@ def stage_storage(
                 rest_is_bound=decodes_too(kind, label) or value in times.unplaced,
                 off_cpu_ns=_off_cpu_ns(busy_ns, pieces.cpu_ns[own & pieces.first]),
                 nbytes=_total(each if each >= 0 else None for each in mine["nbytes"].tolist()),
-                verdict=_verdict(profile, mine, counted) if reads else UNKNOWN,
+                verdict=_verdict(known, mine) if reads else UNKNOWN,
                 processes=parts,
             )
         )
@@ -184,12 +177,12 @@ def _off_cpu_ns(busy_ns: int, cpu_ns: NDArray[Any]) -> int | None:
     return max(busy_ns - int(cpu_ns.sum()), 0)
 
 
-def _verdict(profile: Profile, mine: NDArray[Any], counted: tuple[CountedBytes, ...]) -> str:
+def _verdict(known: Evidence, mine: NDArray[Any]) -> str:
     """Return where the bytes of the batches came from for which a stage ran."""
     processes = np.unique(mine["process"]).tolist()
-    if not processes or any(counted[each].device is None for each in processes):
+    if not processes or any(known.counted[each].device is None for each in processes):
         return UNKNOWN
-    spans = profile.spans
+    spans = known.profile.spans
     looks = spans[io_looks(spans)]
     looks = looks[np.isin(batch_keys(looks), batch_keys(mine))]
     read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
@@ -209,21 +202,13 @@ class _StorageTimes:
         Keys of stages during which ``fread`` may have read as well, nobody knows how long.
     """
 
-    def __init__(
-        self,
-        profile: Profile,
-        trace: StorageTrace | None,
-        placement: Placement | None,
-        names: NamedFiles,
-    ) -> None:
+    def __init__(self, known: Evidence) -> None:
         self._time: dict[tuple[int, int], int] = {}
         self._known: set[int] = set()
         self.unplaced: set[int] = set()
-        self._profile, self._names = profile, names
-        if trace is not None and placement is not None:
-            for placed in placement.processes:
-                if placed.trace >= 0:
-                    self._add(placed, trace.processes[placed.trace])
+        self._profile, self._names = known.profile, known.names
+        for placed, log in known.logs.values():
+            self._add(placed, log)
         found = sorted({stage for (stage, _), length in self._time.items() if length})
         self.stages = np.array(found, dtype=np.int64)
 

@@ -59,10 +59,8 @@ def test_calls_of_a_worker(folder: str) -> None:
     for at, row in enumerate(worker.counters):
         mine = worker.segments[worker.segments["file"] == row["file"]]
         assert row["file"] == at
-        assert (row["posix_opens"], row["posix_reads"], row["posix_writes"]) == (2, 3, 0)
+        assert (row["posix_opens"], row["posix_reads"]) == (2, 3)
         assert row["posix_read_nbytes"] == mine["nbytes"].sum()
-        assert row["posix_read_ns"] == (mine["end_ns"] - mine["start_ns"]).sum()
-        assert (row["posix_consecutive_reads"], row["posix_sequential_reads"]) == (1, 1)
         assert (row["posix_mmaps"], row["stdio_reads"], row["stdio_first_read_ns"]) == (-1, 0, -1)
         assert row["posix_first_read_ns"] == mine["start_ns"].min()
         assert row["posix_last_read_ns"] == mine["end_ns"].max()
@@ -171,7 +169,7 @@ def test_forms_of_other_versions(tmp_path: Path) -> None:
     ]
     (row,) = other.counters
     assert (row["stdio_reads"], row["stdio_read_nbytes"], row["stdio_read_ns"]) == (1, 40, 3000)
-    assert (row["posix_writes"], row["posix_write_nbytes"], row["posix_reads"]) == (1, 9, 0)
+    assert row["posix_reads"] == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def _trace(**more: Any) -> StorageTrace:
     counters["posix_first_read_ns"] = segments["start_ns"]
     one = ProcessTrace(
         "Darshan", Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
-        files=FILES, segments=segments, counters=counters, heatmap_read_nbytes=99, **more,
+        files=FILES, segments=segments, counters=counters, **more,
     )  # fmt: skip
     return StorageTrace((one,), refused=("y",), notes=("n",))
 
@@ -38,7 +38,6 @@ def test_of_a_shared_log_files_of_other_runs_are_left_out() -> None:
     assert process.files == ("/data/store/x.npy", "/tmp/index")
     assert process.segments["file"].tolist() == process.counters["file"].tolist() == [0, 1]
     assert process.counters["posix_reads"].tolist() == [11, 12]
-    assert process.heatmap_read_nbytes == -1
     assert (part.refused, part.notes) == (whole.refused, whole.notes)
     other = part_of_run(whole, {"folders": {"own": ["/data"], "others": ["/data/store"]}})
     assert other.processes[0].files == ("/data/a.grib", "/tmp/index", "/data/b.grib")
