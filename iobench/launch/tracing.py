@@ -11,8 +11,8 @@ from iobench.launch.seen import read_seen
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.tracing.gathering import gather_logs
-from iobench.storage.tracing.interpreters import interpreter_of
 from iobench.storage.tracing.probing import ready_runtime
+from iobench.storage.tracing.runtimes import interpreter_of
 from iobench.storage.tracing.setting_up import DarshanSetup, job_number, set_up
 
 if TYPE_CHECKING:

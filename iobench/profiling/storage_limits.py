@@ -11,14 +11,14 @@ from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
-from iobench.storage.limits.probes import (
+from iobench.storage.limits.probing import (
     DEFAULT_REQUEST_NBYTES,
     MAX_HELD_NBYTES,
     MAX_REQUEST_NBYTES,
     ORDERS,
     Probe,
+    probe_limits,
 )
-from iobench.storage.limits.probing import probe_limits
 from iobench.storage.limits.reads import ALIGNMENT
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.opening import open_store

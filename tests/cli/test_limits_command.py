@@ -16,7 +16,7 @@ from iobench.cli import main
 from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_dataset
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.limits import calls, probing
+from iobench.storage.limits import probing, reads
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -29,7 +29,7 @@ FEW = ("--threads", "1", "--duration", "2", "--bytes", "16MiB")
 
 @pytest.fixture(autouse=True)
 def little_copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "COPIED_NBYTES", 1 << 20)
+    monkeypatch.setattr(reads, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +180,7 @@ def test_a_run_is_held_against_the_limits_of_its_files(
     capsys.readouterr()
     assert main([*profile, "--compute", "none", "--cache", "warm", "--out", "run"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"storage: [\d.]+ (\w+/s )?of [\d.]+ \w+/s \(random reads", text)
+    assert re.search(r"Used [\d.]+ (\w+/s )?of [\d.]+ \w+/s \(random reads", text)
     cache = json.loads(Path("run/run.json").read_text())["cache"]
     assert cache["resident_fraction_before"] == 1.0
     assert cache["resident_known_by"] in ("cachestat", "mincore", "preadv2")

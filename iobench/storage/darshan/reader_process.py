@@ -23,7 +23,7 @@ from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.storage.darshan.logs import LogContents, read_log
 
 if TYPE_CHECKING:
-    from iobench.storage.darshan.names import LogName
+    from iobench.storage.darshan.log_files import LogName
 
 __all__ = ["ReaderProcess", "child_environment"]
 

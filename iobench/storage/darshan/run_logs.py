@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.storage.darshan.integrity import check_log
-from iobench.storage.darshan.names import is_log_name, parse_log_name
+from iobench.storage.darshan.log_files import check_log, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
 from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
@@ -33,8 +32,7 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
     Parameters
     ----------
     paths : sequence of Path
-        Logs, compressed by gzip or not, whatever they are called; or folders, of which all files
-        called ``*.darshan`` or ``*.darshan.gz`` are read, those in folders within as well.
+        Logs, compressed by gzip or not, whatever they are called.
 
     Returns
     -------
@@ -51,26 +49,16 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
     """
     reading = _Reading()
     with ReaderProcess() as reader:
-        for path in paths:
-            logs = _logs_in(path)
-            if not logs:
-                reading.refused.append(f"{path}: no Darshan log in this folder")
-            for log in logs:
-                try:
-                    reading.add(log, reader)
-                except FileFormatError as error:
-                    reading.refused.append(f"{log}: {error}")
-                except StorageError:
-                    raise  # of the reader, not of this log
-                except OSError as error:
-                    reading.refused.append(f"{log}: cannot be read: {error.strerror or error}")
+        for log in paths:
+            try:
+                reading.add(log, reader)
+            except FileFormatError as error:
+                reading.refused.append(f"{log}: {error}")
+            except StorageError:
+                raise  # of the reader, not of this log
+            except OSError as error:
+                reading.refused.append(f"{log}: cannot be read: {error.strerror or error}")
     return reading.trace()
-
-
-def _logs_in(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(each for each in path.rglob("*") if is_log_name(each.name) and not each.is_dir())
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, read_process_io
 from iobench.storage.file_systems import FileSystem, file_system_of
-from iobench.storage.limits.calls import copy_rate, open_figures
 from iobench.storage.limits.figures import (
     AGAIN,
     BUFFERED,
@@ -28,30 +28,38 @@ from iobench.storage.limits.figures import (
     StorageLimits,
     served_by,
 )
-from iobench.storage.limits.files import choose_files
-from iobench.storage.limits.probes import MAX_REQUEST_NBYTES, Probe
+from iobench.storage.limits.files import RequestSlots, choose_files
 from iobench.storage.limits.reads import (
     ALIGNMENT,
     ProbedFiles,
     Timed,
     aligned,
+    copy_rate,
     latency_figures,
+    open_figures,
     open_quietly,
     read_ranges,
     refuse,
 )
-from iobench.storage.limits.requests import RequestSlots
 from iobench.storage.resident_pages import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.recording.clocks import Clock
     from iobench.storage.limits.files import ProbeFile
 
-__all__ = ["Probe", "probe_limits"]
+__all__ = [
+    "DEFAULT_REQUEST_NBYTES",
+    "MAX_HELD_NBYTES",
+    "MAX_REQUEST_NBYTES",
+    "ORDERS",
+    "Probe",
+    "probe_limits",
+]
 
 ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
@@ -280,3 +288,52 @@ class _Running:
 def _repeated(requests: NDArray[Any], n: int) -> NDArray[Any]:
     """Return the requests again and again, ``n`` in all: what is in memory may be read often."""
     return requests[np.arange(n) % len(requests)] if len(requests) else requests
+
+
+DEFAULT_REQUEST_NBYTES: Final = 1 << 20
+MAX_REQUEST_NBYTES: Final = 64 << 20
+MAX_HELD_NBYTES: Final = 4 << 30
+"""Of the buffers of all threads."""
+ORDERS: Final = ("random", "sequential")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What to read and for how long at most; all of it within these bounds.
+
+    Parameters
+    ----------
+    path : Path
+        A file or folder.
+    threads : tuple of int
+    request_nbytes : int
+        One read; at most 64 MiB, larger ones are cut to that.
+    orders : tuple of str
+        ``"random"`` and ``"sequential"``, or one of them.
+    like : str
+        Whose requests these are, in words.
+    duration_s : float
+    max_nbytes : int
+    """
+
+    path: Path
+    threads: tuple[int, ...] = (1,)
+    request_nbytes: int = DEFAULT_REQUEST_NBYTES
+    orders: tuple[str, ...] = ORDERS
+    like: str = ""
+    duration_s: float = 20.0
+    max_nbytes: int = 4 << 30
+
+    def __post_init__(self) -> None:
+        if not self.threads or min(self.threads) < 1 or max(self.threads) > 1024:
+            raise OptionError(f"threads {self.threads}: expected numbers from 1 to 1024")
+        if self.request_nbytes < 1 or self.max_nbytes < 1 or not 0 < self.duration_s < 1e6:
+            raise OptionError("a probe needs a request, a size and a duration of more than 0")
+        held = max(self.threads) * min(self.request_nbytes, MAX_REQUEST_NBYTES)
+        if held > MAX_HELD_NBYTES:
+            raise OptionError(
+                f"{max(self.threads)} threads with {held} B of buffers: expected fewer threads; "
+                f"buffers may have {MAX_HELD_NBYTES} B in all"
+            )
+        if not self.orders or set(self.orders) - set(ORDERS):
+            raise OptionError(f"orders {self.orders}: expected some of {', '.join(ORDERS)}")

@@ -44,8 +44,7 @@ def read_dftracer_files(paths: Sequence[Path]) -> StorageTrace:
     Parameters
     ----------
     paths : sequence of Path
-        Files, compressed by gzip or not, whatever they are called; or folders, of which all files
-        called ``*.pfw`` or ``*.pfw.gz`` are read, those in folders within as well.
+        Files, compressed by gzip or not, whatever they are called.
 
     Returns
     -------
@@ -56,7 +55,7 @@ def read_dftracer_files(paths: Sequence[Path]) -> StorageTrace:
     processes: list[TracedCalls] = []
     refused: list[str] = []
     n_empty = 0
-    for file in dict.fromkeys(file for path in paths for file in _files_in(path)):
+    for file in paths:
         try:
             found = _read_file(file, run)
         except FileFormatError as error:
@@ -67,7 +66,6 @@ def read_dftracer_files(paths: Sequence[Path]) -> StorageTrace:
             continue
         n_empty += not found
         processes += found
-    refused += [f"{path}: no file of DFTracer in it" for path in paths if not _files_in(path)]
     notes = []
     if n_empty:
         notes.append(
@@ -76,12 +74,6 @@ def read_dftracer_files(paths: Sequence[Path]) -> StorageTrace:
         )
     traces = sorted((each.trace(run) for each in processes), key=lambda each: each.start_ns)
     return StorageTrace(tuple(traces), tuple(refused), tuple(notes))
-
-
-def _files_in(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(each for each in path.rglob("*") if is_dftracer_name(each.name))
 
 
 def _read_file(path: Path, run: RunNames) -> list[TracedCalls]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from iobench.errors import MissingExtraError, StorageError
-from iobench.storage.darshan.integrity import is_log_start
-from iobench.storage.darshan.names import is_log_name
+from iobench.storage.darshan.log_files import is_log_name, is_log_start
 from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import StorageTrace
 from iobench.storage.traces.dftracer import is_dftracer_name, is_dftracer_start, read_dftracer_files

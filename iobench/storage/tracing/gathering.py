@@ -1,20 +1,21 @@
-"""The logs of a run that has ended: waited for a little, and brought into one folder."""
+"""The logs of a run: the folders they are written to, waited for, and brought into one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.storage.tracing.dated_folders import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-__all__ = ["GatheredLogs", "gather_logs"]
+__all__ = ["GatheredLogs", "flatten", "gather_logs", "make_dated"]
 
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
@@ -139,3 +140,23 @@ def _is_alive(pid: int) -> bool:
 
 def _processes(pids: tuple[int, ...]) -> str:
     return ("process " if len(pids) == 1 else "processes ") + ", ".join(map(str, pids))
+
+
+def make_dated(folder: Path, wall_ns: int, *, n_days: int) -> None:
+    """Make ``YEAR/MONTH/DAY`` for processes that start on these days, and in other time zones."""
+    first = datetime.fromtimestamp(wall_ns / 1e9).astimezone()
+    for number in range(-1, n_days + 1):
+        day = first + timedelta(days=number)
+        (folder / str(day.year) / str(day.month) / str(day.day)).mkdir(parents=True, exist_ok=True)
+
+
+def flatten(folder: Path) -> None:
+    """Move whole logs out of the folders by date, and remove those that are empty then."""
+    for path in sorted(folder.glob("*/*/*/*.darshan")):
+        with contextlib.suppress(FileNotFoundError):  # another launcher of the job was first
+            path.rename(folder / path.name)
+    for depth in ("*/*/*", "*/*", "*"):
+        for path in sorted(folder.glob(depth)):
+            if path.is_dir() and path.name.isdecimal():
+                with contextlib.suppress(OSError):  # not empty: something is being written
+                    path.rmdir()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.tracing.config_file import config_text
-from iobench.storage.tracing.dated_folders import make_dated
+from iobench.storage.tracing.gathering import make_dated
 from iobench.storage.tracing.runtimes import find_runtime, preloaded
 
 if TYPE_CHECKING:

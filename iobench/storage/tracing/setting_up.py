@@ -14,7 +14,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
 from iobench.storage.traces.of_run import LOGS_FOLDER
 from iobench.storage.tracing.config_file import config_text, hidden_folders
-from iobench.storage.tracing.dated_folders import make_dated
+from iobench.storage.tracing.gathering import make_dated
 from iobench.storage.tracing.probing import runtime_variables
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from iobench.analysis.placement.placing import place_segments
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import StorageTrace
+from iobench.storage.traces.reading import read_traces
 
 if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
@@ -35,7 +35,7 @@ HOUR_NS = 3_600_000_000_000
 
 @functools.cache
 def all_logs() -> StorageTrace:
-    return read_darshan_logs(sorted(DATA.glob("s?_*")))
+    return read_traces(sorted(DATA.glob("s?_*")))
 
 
 @functools.cache

@@ -16,10 +16,10 @@ LOGS = Path(__file__).parents[2] / "data" / "darshan"
 
 @cache
 def figures(name):
-    from iobench.storage.darshan.run_logs import read_darshan_logs
+    from iobench.storage.traces.reading import read_traces
 
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
-    return storage_of(Run(profile, read_darshan_logs([LOGS / name])).of_rank())
+    return storage_of(Run(profile, read_traces([LOGS / name])).of_rank())
 
 
 def row(name, scope="run", starts=""):

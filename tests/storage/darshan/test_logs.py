@@ -20,13 +20,13 @@ from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.storage.darshan import reader_process, run_logs
-from iobench.storage.darshan.file_counters import joined_counters
-from iobench.storage.darshan.integrity import check_log
-from iobench.storage.darshan.names import LogName, parse_log_name
+from iobench.storage.darshan.log_files import LogName, check_log, parse_log_name
+from iobench.storage.darshan.logs import joined_counters
 from iobench.storage.darshan.reader_process import ReaderProcess
 from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import COUNTER_DTYPE, ModuleState
 from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.traces.reading import read_traces
 
 if TYPE_CHECKING:
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
@@ -126,7 +126,7 @@ def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(content)
     (tmp_path / "gone.darshan").symlink_to(tmp_path / "nowhere")
     shutil.copy(WORKER, tmp_path)
-    trace = read_darshan_logs([tmp_path, tmp_path / "missing.darshan", DATA / "s1_raw_fork"])
+    trace = read_traces([tmp_path, tmp_path / "missing.darshan", DATA / "s1_raw_fork"])
     lines = {Path(line.split(": ")[0]).name: line for line in trace.refused}
     for name, said in {
         "empty.darshan": "is empty",
@@ -146,8 +146,10 @@ def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> No
 
 
 def test_a_folder_without_logs(tmp_path: Path) -> None:
-    trace = read_darshan_logs([tmp_path])
-    assert trace.refused == (f"{tmp_path}: no Darshan log in this folder",)
+    trace = read_traces([tmp_path])
+    assert trace.refused == (
+        f"{tmp_path}: no log of Darshan and no file of DFTracer in this folder",
+    )
     assert trace.processes == ()
 
 
@@ -157,7 +159,7 @@ def test_a_log_that_ends_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     crash = tmp_path / "a.darshan"
     crash.write_bytes(WORKER.read_bytes()[:1328])
     shutil.copy(WORKER, tmp_path)
-    trace = read_darshan_logs([tmp_path])
+    trace = read_traces([tmp_path])
     (line,) = trace.refused
     assert line.startswith(f"{crash}: is damaged: PyDarshan's process ended while it read it, ")
     assert [each.pid for each in trace.processes] == [24153]
@@ -217,7 +219,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
     log.write(folder / "me_sh_id42-78_1-2-3-5_5.darshan")
     log.start_ns += 10**9  # the shell became another program
     log.write(folder / "me_sh_id42-78_1-2-4-4_5.darshan")
-    return read_darshan_logs([folder])
+    return read_traces([folder])
 
 
 def of_log(trace: StorageTrace, start: str) -> list[ProcessTrace]:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.storage.darshan.run_logs import read_darshan_logs
+from iobench.storage.traces.reading import read_traces
 
 if TYPE_CHECKING:
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
@@ -31,7 +31,7 @@ FILE_NBYTES = 2_048_128
 
 @functools.cache
 def all_logs() -> StorageTrace:
-    return read_darshan_logs([DATA])
+    return read_traces([DATA])
 
 
 def run_of(name: str) -> dict[int, ProcessTrace]:

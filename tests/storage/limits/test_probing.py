@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.file_systems import Mount, known_by
-from iobench.storage.limits import calls, probing
+from iobench.storage.limits import probing, reads
 from iobench.storage.limits.figures import StorageLimits, served_by
-from iobench.storage.limits.files import choose_files
-from iobench.storage.limits.probes import Probe
-from iobench.storage.limits.probing import probe_limits
+from iobench.storage.limits.files import RequestSlots, choose_files
+from iobench.storage.limits.probing import Probe, probe_limits
 from iobench.storage.limits.reads import aligned, at_once, latency_figures
-from iobench.storage.limits.requests import RequestSlots
 from iobench.storage.page_cache import evict, warm_up
 from iobench.testing import FakeClock
 
@@ -33,7 +31,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @pytest.fixture(autouse=True)
 def little_copying(monkeypatch):
-    monkeypatch.setattr(calls, "COPIED_NBYTES", 1 << 20)
+    monkeypatch.setattr(reads, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(scope="module")

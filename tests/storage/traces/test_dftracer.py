@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iobench.storage.traces.dftracer import is_dftracer_start, read_dftracer_files
+from iobench.storage.traces.dftracer import is_dftracer_start
+from iobench.storage.traces.reading import read_traces
 
 DATA = Path(__file__).parents[2] / "data" / "dftracer"
 SAMPLES = "/srv/iobench-demo/dft/data/sample_"
@@ -19,7 +20,7 @@ SAMPLES = "/srv/iobench-demo/dft/data/sample_"
 
 @pytest.mark.parametrize("folder", ["plain", "gz"])
 def test_processes_of_a_recorded_run(folder: str) -> None:
-    trace = read_dftracer_files([DATA / folder])
+    trace = read_traces([DATA / folder])
     assert (trace.refused, trace.notes) == ((), ())
     main, *workers = trace.processes
     assert main.executable == "python loader.py /srv/iobench-demo/dft/data fork"
@@ -41,7 +42,7 @@ def test_processes_of_a_recorded_run(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", ["plain", "gz"])
 def test_calls_of_a_worker(folder: str) -> None:
-    worker = read_dftracer_files([DATA / folder]).processes[1]
+    worker = read_traces([DATA / folder]).processes[1]
     first = int(worker.files[0].removeprefix(SAMPLES)[0])
     calls = [
         (int(row["offset"]), int(row["nbytes"]), worker.files[row["file"]], bool(row["write"]))
@@ -69,14 +70,14 @@ def test_calls_of_a_worker(folder: str) -> None:
 
 
 def test_of_np_load_only_the_header_is_seen() -> None:
-    main = read_dftracer_files([DATA / "plain"]).processes[0]
+    main = read_traces([DATA / "plain"]).processes[0]
     (array,) = [at for at, name in enumerate(main.files) if name.endswith("a.npy")]
     mine = main.segments[main.segments["file"] == array]
     assert mine[~mine["write"]]["nbytes"].tolist() == [4096]
 
 
 def test_a_run_without_arguments_says_how_to_get_them() -> None:
-    (trace,) = read_dftracer_files([DATA / "bare"]).processes
+    (trace,) = read_traces([DATA / "bare"]).processes
     assert trace.problems == (
         "DFTracer left out files and bytes of the calls: run it with DFTRACER_INC_METADATA=1",
     )
@@ -86,7 +87,7 @@ def test_a_run_without_arguments_says_how_to_get_them() -> None:
 def test_a_worker_without_the_file_of_its_parent(tmp_path: Path) -> None:
     (worker, *_) = sorted((DATA / "plain").glob("*-fork.pfw"))
     shutil.copy(worker, tmp_path)
-    (trace,) = read_dftracer_files([tmp_path]).processes
+    (trace,) = read_traces([tmp_path]).processes
     assert all("not named in what was read" in name for name in trace.files)
     assert len(trace.segments) == 9
 
@@ -97,7 +98,7 @@ def test_a_process_that_was_killed(packed: bool, tmp_path: Path) -> None:
     content = worker.read_bytes()
     path = tmp_path / "run.pfw"
     path.write_bytes(gzip.compress(content)[:-400] if packed else content[:4000])
-    trace = read_dftracer_files([path])
+    trace = read_traces([path])
     assert trace.refused == ()
     (process,) = trace.processes
     assert (process.leftover, process.end_ns, process.partial_modules) == (True, -1, ("DFTRACER",))
@@ -115,13 +116,13 @@ def test_bad_files_get_a_line_each(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "none").mkdir()
-    trace = read_dftracer_files([tmp_path, tmp_path / "gone.pfw", tmp_path / "none"])
+    trace = read_traces([tmp_path, tmp_path / "gone.pfw", tmp_path / "none"])
     said = {Path(line.split(": ")[0]).name: line.split(": ", 1)[1] for line in trace.refused}
     assert said.pop("text.pfw") == "is not a file of DFTracer's"
     assert said.pop("hole.pfw") == "line 6 is not a call of DFTracer's"
     assert said.pop("packed.pfw.gz").startswith("is damaged")
     assert said.pop("gone.pfw") == "cannot be read: No such file or directory"
-    assert said.pop("none") == "no file of DFTracer in it"
+    assert said.pop("none") == "no log of Darshan and no file of DFTracer in this folder"
     assert said == {}
     assert trace.processes == ()
     assert trace.notes[0].startswith("1 files of DFTracer are empty")
@@ -156,7 +157,7 @@ def test_forms_of_other_versions(tmp_path: Path) -> None:
         call("read", 80, 8, fname="/env/lib/python3.11/a.txt", ret=9),
     ]
     path.write_text(",\n".join(calls) + "\n]\n")
-    other, first = sorted(read_dftracer_files([path]).processes, key=lambda each: -each.pid)
+    other, first = sorted(read_traces([path]).processes, key=lambda each: -each.pid)
     assert (first.pid, other.pid) == (5, 8)
     assert first.segments[["start_ns", "end_ns", "offset", "nbytes"]].tolist() == [
         (20, 23, 0, 100),
@@ -193,11 +194,11 @@ def test_numbers_that_are_none_are_a_line_of_the_report(
     path, good = tmp_path / "odd.pfw", call("read", 20, fname="/d/a", ret=100)
     bad = json.dumps(json.loads(good) | change)
     path.write_text("\n".join([good, bad, good]))
-    trace = read_dftracer_files([path])
+    trace = read_traces([path])
     assert trace.processes == ()
     assert trace.refused == (f"{path}: line 2 is not a call of DFTracer's",)
     path.write_text(f"{good}\n{bad}")  # what was being written when its process was killed
-    (process,) = read_dftracer_files([path]).processes
+    (process,) = read_traces([path]).processes
     assert process.segments["nbytes"].tolist() == [100]
     assert process.partial_modules
 
@@ -207,13 +208,13 @@ def test_regions_of_users_may_tell_anything(tmp_path: Path) -> None:
     (tmp_path / "a.pfw").write_text(
         "\n".join([json.dumps(region), call("read", 20, fname="/d/a", ret=100)])
     )
-    assert read_dftracer_files([tmp_path]).refused == ()
+    assert read_traces([tmp_path]).refused == ()
 
 
 def test_an_opening_that_failed_is_none(tmp_path: Path) -> None:
     calls = [call("open", 10, fname="/d/a", ret=ret) for ret in (-1, 5)]
     (tmp_path / "a.pfw").write_text("\n".join([*calls, call("read", 20, fname="/d/a", ret=100)]))
-    (process,) = read_dftracer_files([tmp_path]).processes
+    (process,) = read_traces([tmp_path]).processes
     assert process.counters["posix_opens"].tolist() == [1]
     assert process.segments["offset"].tolist() == [0]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from runtimes_in_c import LEAVES_LOGS, made_runtime
 
+from iobench.storage.tracing.attaching import follow, reopen
 from iobench.storage.tracing.gathering import gather_logs
-from iobench.storage.tracing.reopening import follow, reopen
 from iobench.testing import FakeClock
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, or preloading")
@@ -124,7 +124,7 @@ def test_a_fork_opens_what_it_inherits_and_nothing_after_the_end(followed: Path)
     code = """
 import os, sys
 from pathlib import Path
-from iobench.storage.tracing.reopening import follow
+from iobench.storage.tracing.attaching import follow
 folder = Path(sys.argv[1])
 number = os.open(folder / "data", os.O_RDONLY)
 follow([folder])

@@ -1,20 +1,23 @@
-"""Whether a file is a whole Darshan log, seen before the library does.
+"""What the name and the bytes of a Darshan log tell before the library reads it.
 
 The library trusts what it reads: of logs cut short somewhere, one in eight made it crash, and of
 those with one to four bits changed, one in three. A log's parts carry the checksums of zlib, so
-most damage is found here, with a line that says what is wrong.
+most damage is found here, with a line that says what is wrong. The process's id stands in the name
+and nowhere else.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from iobench.errors import FileFormatError
 
-__all__ = ["LOG_MAGIC", "check_log", "is_log_start"]
+__all__ = ["LOG_MAGIC", "LogName", "check_log", "is_log_name", "is_log_start", "parse_log_name"]
 
 LOG_MAGIC: Final = 6567223
 """``DARSHAN_MAGIC_NR`` of ``include/darshan-log-format.h``, after a version of eight bytes."""
@@ -97,3 +100,50 @@ def _check_streams(file: BinaryIO, at: int, length: int) -> None:
             stream = zlib.decompressobj()
     if not ended:
         raise FileFormatError(f"is damaged in bytes {at} to {at + length}: a stream does not end")
+
+
+# USER_EXE_id<job>-<pid>_<month>-<day>-<second of the day>-<hash>[_<seconds>].darshan; user and
+# program may hold any of these marks themselves, so the last match counts.
+_FINISHED: Final = re.compile(
+    r".*_id(?P<job>\d+)(?:-(?P<pid>\d+))?_\d+-\d+-\d+-\d+(?:_\d+)?\.darshan(?P<partial>_partial)?"
+)
+_MAPPED: Final = re.compile(r".*_id(?P<job>\d+)_mmap-log-\d+-(?P<rank>\d+)\.darshan")
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """What the name of a log tells; -1 is unknown.
+
+    Parameters
+    ----------
+    job_id, pid : int
+        In logs of MPI jobs the process is that of rank 0.
+    unfinished : bool
+        Darshan is writing it, or died while it did: ``.darshan_partial``.
+    leftover : bool
+        The memory-mapped log of a process that never ended well: killed, or still alive.
+    """
+
+    job_id: int = -1
+    pid: int = -1
+    unfinished: bool = False
+    leftover: bool = False
+
+
+def is_log_name(name: str) -> bool:
+    """Return whether a file is called like a Darshan log, finished or not, gzipped or not."""
+    return name.removesuffix(".gz").endswith((".darshan", ".darshan_partial"))
+
+
+def parse_log_name(name: str) -> LogName:
+    """Return what the name of a log tells, compressed by gzip or not.
+
+    The runtime composes it in ``darshan-runtime/lib/darshan-core.c``; ``DARSHAN_LOGFILE`` and users
+    give others, which tell nothing.
+    """
+    name = name.removesuffix(".gz")
+    if mapped := _MAPPED.fullmatch(name):
+        return LogName(job_id=int(mapped["job"]), leftover=True)
+    if finished := _FINISHED.fullmatch(name):
+        return LogName(int(finished["job"]), int(finished["pid"] or -1), bool(finished["partial"]))
+    return LogName(unfinished=name.endswith(".darshan_partial"), leftover="_mmap-log-" in name)
