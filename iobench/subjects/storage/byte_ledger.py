@@ -30,7 +30,7 @@ from iobench.subjects.storage.traced_bytes import modules_of, traced_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from iobench.subjects.storage.evidence import Evidence
+    from iobench.subjects.storage.evidence import ReadEvidence
 
 __all__ = ["byte_rows"]
 
@@ -39,7 +39,7 @@ MOST_FILES: Final = 1000
 OF_TRACER: Final = ("posix", "stdio", "segments")
 
 
-def byte_rows(known: Evidence) -> tuple[ByteRow, ...]:
+def byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
     """Return the ledger: of the run, of each process that read, of each file, largest first.
 
     The gaps of a process are those of its files, and what its counters add; those of the run are
@@ -81,7 +81,7 @@ class _OfProcess:
 class _Book:
     """All that rows are made of."""
 
-    def __init__(self, known: Evidence) -> None:
+    def __init__(self, known: ReadEvidence) -> None:
         self._known, self._profile, self._reads = known, known.profile, known.reading
         spans = known.profile.spans
         self._opens = (spans["kind"] == Kind.OPEN) & ((spans["flags"] & NOT_SUMMED) == 0)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace
 
-__all__ = ["Evidence", "evidence_of"]
+__all__ = ["ReadEvidence", "evidence_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ReadEvidence:
     """What is known of the reads of one training process and its loading processes.
 
     Parameters
@@ -52,7 +52,7 @@ class Evidence:
     logs: Mapping[int, tuple[ProcessPlacement, ProcessTrace]]
 
 
-def evidence_of(run: RankRun, placement: Placement | None) -> Evidence:
+def evidence_of(run: RankRun, placement: Placement | None) -> ReadEvidence:
     """Return what is known of a run, its trace's calls placed already."""
     profile, trace = run.profile, run.trace
     reading = find_read_spans(profile)
@@ -63,7 +63,7 @@ def evidence_of(run: RankRun, placement: Placement | None) -> Evidence:
             for each in placement.processes
             if each.trace >= 0
         }
-    return Evidence(
+    return ReadEvidence(
         profile=profile,
         share=run.share,
         reading=reading,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.analysis.read_spans import ReadSpans
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace
-    from iobench.subjects.storage.evidence import Evidence
+    from iobench.subjects.storage.evidence import ReadEvidence
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
 
@@ -59,7 +59,7 @@ class SingleReads:
     of_segments: bool
 
 
-def find_single_reads(known: Evidence, *, timed: bool = False) -> SingleReads | None:
+def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleReads | None:
     """Return every read of a run; None where only sums over several are known.
 
     With ``timed`` none are segments of processes whose clock is not known: in which stages they
@@ -151,7 +151,7 @@ def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
 
 
 def _of_spans(
-    known: Evidence, rows: NDArray[np.int64], own_ns: NDArray[np.int64], files: _Numbers
+    known: ReadEvidence, rows: NDArray[np.int64], own_ns: NDArray[np.int64], files: _Numbers
 ) -> NDArray[Any] | None:
     """Return what single spans read; None where one is a sum over several samples."""
     spans, share = known.profile.spans[rows], known.share[rows]

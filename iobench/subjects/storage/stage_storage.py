@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.storage.traces.contents import ProcessTrace
-    from iobench.subjects.storage.evidence import Evidence
+    from iobench.subjects.storage.evidence import ReadEvidence
 
 __all__ = ["ProcessStorage", "StageStorage", "stage_storage", "verdict_of"]
 
@@ -116,7 +116,7 @@ def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
     return FROM_DEVICE if share > 1 - FEW else MIXED
 
 
-def stage_storage(known: Evidence) -> tuple[StageStorage, ...]:
+def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
     """Return the stages that read or opened, or that segments lie in; the longest first."""
     profile = known.profile
     spans = profile.spans
@@ -177,7 +177,7 @@ def _off_cpu_ns(busy_ns: int, cpu_ns: NDArray[Any]) -> int | None:
     return max(busy_ns - int(cpu_ns.sum()), 0)
 
 
-def _verdict(known: Evidence, mine: NDArray[Any]) -> str:
+def _verdict(known: ReadEvidence, mine: NDArray[Any]) -> str:
     """Return where the bytes of the batches came from for which a stage ran."""
     processes = np.unique(mine["process"]).tolist()
     if not processes or any(known.counted[each].device is None for each in processes):
@@ -202,7 +202,7 @@ class _StorageTimes:
         Keys of stages during which ``fread`` may have read as well, nobody knows how long.
     """
 
-    def __init__(self, known: Evidence) -> None:
+    def __init__(self, known: ReadEvidence) -> None:
         self._time: dict[tuple[int, int], int] = {}
         self._known: set[int] = set()
         self.unplaced: set[int] = set()
