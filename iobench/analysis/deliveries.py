@@ -16,6 +16,7 @@ from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from iobench.analysis.figures import Window
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
     from iobench.profiles.contents import Profile
@@ -138,6 +139,12 @@ class Deliveries:
         place = np.searchsorted(self.from_ns, time_ns, side="right") - 1
         inside = (place >= 0) & (time_ns < self.until_ns[place])
         return np.where(inside, place, -1).astype(np.int64)
+
+    def in_part(self, window: Window) -> Marks:
+        """Tell which are of a part of the run: `repeated`, in steady state, or all."""
+        if window == "recurring":
+            return self.repeated
+        return self.phase == STEADY if window == "steady" else np.ones(len(self), dtype=bool)
 
     def of_batch(self, batches: Integers) -> Integers:
         """Return the delivery that brought each batch, -1 where none did."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import PHASES, STEADY, roles_of_loaders
+from iobench.analysis.deliveries import PHASES, roles_of_loaders
 from iobench.analysis.figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -60,22 +60,15 @@ def refuse_what_has_no_sum(profile: Profile) -> None:
 def exposure_of(run: RankRun) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
     profile, loop, deliveries = run.profile, run.loop, run.deliveries
-    steady, repeated = deliveries.phase == STEADY, deliveries.repeated
+    steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
     return Exposure(
-        whole=part_of(run, np.ones(len(deliveries), dtype=bool)),
+        whole=part_of(run, deliveries.in_part("whole")),
         steady=part_of(run, steady) if steady.any() else None,
         recurring=part_of(run, repeated) if repeated.any() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
-        long_waits=find_long_waits(
-            profile,
-            deliveries,
-            workers=main.workers,
-            main=deliveries.loader == main.number,
-            ready_ns=run.attribution.ready_ns,
-            worker_start=run.attribution.worker_start,
-        ),
+        long_waits=find_long_waits(profile, deliveries, run.attribution, main),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=main.workers,

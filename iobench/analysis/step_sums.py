@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.deliveries import STEADY
 from iobench.analysis.intervals import (
     Blocks,
     Interval,
@@ -130,12 +129,7 @@ def step_sums(measured: RankRun, window: Window, n_cells: int | None = None) -> 
     part = measured.exposure.part(window)
     if part is None or not part.n_batches:
         return None
-    chosen = {
-        "recurring": deliveries.repeated,
-        "steady": deliveries.phase == STEADY,
-        "whole": np.ones(len(deliveries), dtype=bool),
-    }
-    rows = np.flatnonzero(chosen[window])
+    rows = np.flatnonzero(deliveries.in_part(window))
     with_batch = (deliveries.batch[rows] >= 0).astype(np.float64)
     columns = {
         "steps": with_batch,

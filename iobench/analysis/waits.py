@@ -16,7 +16,9 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import LoaderSettings
     from iobench.profiles.contents import Profile
 
 __all__ = ["find_long_waits", "wait_statistics"]
@@ -55,13 +57,7 @@ def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
 
 
 def find_long_waits(
-    profile: Profile,
-    deliveries: Deliveries,
-    *,
-    workers: int,
-    main: Marks,
-    ready_ns: NDArray[np.int64],
-    worker_start: Marks,
+    profile: Profile, deliveries: Deliveries, attribution: Attribution, main: LoaderSettings
 ) -> LongWaits | None:
     """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
 
@@ -70,14 +66,10 @@ def find_long_waits(
     profile : Profile
         For the files behind each batch.
     deliveries : Deliveries
-    workers : int
-        Loading processes of the loader that trains, as `by_importance` tells.
-    main : ndarray of bool, shape (n_deliveries,)
-        Whether a delivery is of that loader.
-    ready_ns : ndarray of int64, shape (n_deliveries,)
-        When each batch was ready, -1 where unknown.
-    worker_start : ndarray of bool, shape (n_deliveries,)
-        Whether the batch was the first of its process.
+    attribution : Attribution
+        For when each batch was ready, and which were the first of their process.
+    main : LoaderSettings
+        Of the loader that trains, as `by_importance` tells.
     """
     steps = np.flatnonzero(deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns.sum())
@@ -90,13 +82,13 @@ def find_long_waits(
         return None
     above = np.maximum(waits - median, 0)
     long = _long(above)
-    in_main = np.flatnonzero(main[steps])
+    in_main = np.flatnonzero(deliveries.loader[steps] == main.number)
     of_main = steps[in_main]
     in_step = _in_step(
         deliveries.asked_ns[of_main],
-        ready_ns[of_main],
+        attribution.ready_ns[of_main],
         np.flatnonzero(np.isin(in_main, long)),
-        workers,
+        main.workers,
         begins=np.isin(deliveries.phase[of_main], (STARTUP, FILL)),
         above=above[in_main],
     )
@@ -115,7 +107,7 @@ def find_long_waits(
             {
                 "round start": deliveries.position[steps] == 0,
                 "epoch start": _changes(deliveries.epoch[steps], deliveries.loader[steps]),
-                "worker start": worker_start[steps],
+                "worker start": attribution.worker_start[steps],
                 "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
                 "file change": _file_changes(profile, deliveries)[steps],
             },
