@@ -150,7 +150,7 @@ def _report(found: RankRun) -> RunReport:
         job_size=found.job_size,
         figures={each.name: found.once(each.figures) for each in subjects if not each.of_job},
         for_job={each.name: found.once(each.figures) for each in subjects if each.of_job},
-        epochs=() if slim else tuple(epoch_figures(found)),
+        epochs=() if slim else found.once(epoch_figures),
     )
 
 

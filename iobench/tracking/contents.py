@@ -111,7 +111,7 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
         If what it waited for cannot be told.
     """
     profile, exposure = measured.whole, measured.exposure
-    epochs = epoch_figures(measured)
+    epochs = measured.once(epoch_figures)
     stages = [row.stage for row in exposure.whole.stages]
     stages += [row.stage for row in exposure.whole.compute_stages]
     names = legal_names(dict.fromkeys(stages))
