@@ -15,8 +15,10 @@ from iobench.json_keys import HIDDEN, figure
 __all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts"]
 
 T = TypeVar("T")
+Five = tuple[float, float, float, float, float]
 OWN: Final = "own"
 SCRIPT: Final = "script"
+LONGEST_S: Final = 1e9
 FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
@@ -243,6 +245,8 @@ class RunFacts:
         loader's own.
     asked : mapping
         What the command line said of the length and the workers; None is what was left out.
+    published_tables : mapping of str to mapping of str to tuple of float
+        By where it stands and key (``"epoch"``, ``"I/O"``, ...): `PUBLISHED_FIGURES` in seconds.
     files_nbytes, n_samples_all : int or None
         Bytes of the files; samples of the whole dataset.
     """
@@ -287,6 +291,9 @@ class RunFacts:
     digests: bool = field(default=False, metadata=HIDDEN)
     own_order: bool = field(default=False, metadata=HIDDEN)
     asked: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
+    published_tables: Mapping[str, Mapping[str, Five]] = field(
+        default_factory=dict, metadata=HIDDEN
+    )
     files_nbytes: int | None = field(default=None, metadata=HIDDEN)
     n_samples_all: int | None = field(default=None, metadata=HIDDEN)
 
@@ -344,12 +351,13 @@ class RunFacts:
             "tiny": config.get("stand_in") is True and config.get("tiny") is True,
             "published": None,
         }
-        found = read_fields(cls, told, lenient=True)
+        found, tables = read_fields(cls, told, lenient=True), _tables(config)
         return replace(
             found,
             # Objects of the user's own have kinds as well.
             source_kind=found.source_kind if found.source_kind in FILE_KINDS else None,
-            published=_published_io(config),
+            published=_published_io(config, tables),
+            published_tables=tables,
             cache=replace(found.cache, cold_known=config.get("cold_known")),
         )
 
@@ -397,30 +405,49 @@ EXPECTED: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 """What figures depend on: whether a value can be, and what is expected."""
 
 
-def _published_io(config: Mapping[str, Any]) -> PublishedWait | None:
+def _published_io(
+    config: Mapping[str, Any], tables: Mapping[str, Mapping[str, Five]]
+) -> PublishedWait | None:
     """Return the published exposed I/O of a run's own framework, and where it stands.
 
     A table is of a framework that its name holds; where there is none, what was published of the
     dataset first.
     """
     published = _mapping(config.get("published"))
-    first, framework = _published(published.get("exposed_io_s")), config.get("framework")
+    first, framework = _five(published.get("exposed_io_s")), config.get("framework")
     source = published.get("source")
-    for name, table in _mapping(published.get("tables")).items():
-        own = _published(_mapping(table).get("I/O"))
-        if own and own != first and framework and str(framework).lower() in str(name).lower():
+    for name, table in tables.items():
+        own = table.get("I/O")
+        if own and own != first and framework and str(framework).lower() in name.lower():
             first, source = own, name
             break
-    return None if first is None else PublishedWait(None if source is None else str(source), first)
+    if first is None:
+        return None
+    figures = dict(zip(PUBLISHED_FIGURES, first, strict=True))
+    return PublishedWait(None if source is None else str(source), figures)
+
+
+def _tables(config: Mapping[str, Any]) -> dict[str, dict[str, Five]]:
+    tables = _mapping(_mapping(config.get("published")).get("tables"))
+    found = {
+        str(source): {
+            str(key): five
+            for key, value in _mapping(table).items()
+            if (five := _five(value)) is not None
+        }
+        for source, table in tables.items()
+    }
+    return {source: rows for source, rows in found.items() if rows}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _published(value: object) -> Mapping[str, float] | None:
+def _five(value: object) -> Five | None:
     if not isinstance(value, list | tuple) or len(value) != len(PUBLISHED_FIGURES):
         return None
-    if not all(isinstance(figure, int | float) for figure in value):
+    if not all(type(each) in (int, float) and 0 <= each <= LONGEST_S for each in value):
         return None
-    return dict(zip(PUBLISHED_FIGURES, map(float, value), strict=True))
+    low, mean, median, high, stdev = map(float, value)
+    return low, mean, median, high, stdev

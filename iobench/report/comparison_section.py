@@ -7,10 +7,10 @@ forward and backward pass, and of the I/O that the training loop saw, in seconds
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.epochs import step_times
-from iobench.profiles.run_facts import PUBLISHED_FIGURES
+from iobench.profiles.run_facts import PUBLISHED_FIGURES, Five
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -124,14 +124,15 @@ def published_section(runs: Sequence[Run]) -> Section | None:
     measured = [(_name(run), step_times(run.of_rank())) for run in runs]
     if not any(len(times["batch"]) for _, times in measured):
         return None
-    tables = _tables(runs)
+    tables: dict[str, Mapping[str, Five]] = {}
+    for run in runs:
+        tables |= {s: t for s, t in run.about.published_tables.items() if s not in tables}
     rows: list[tuple[Cell, ...]] = []
     for key in KEYS:
         rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
         for source, table in tables.items():
-            figures = table.get(key)
-            if isinstance(figures, list | tuple) and len(figures) == len(PUBLISHED_FIGURES):
-                rows.append((f"{key}, {source}", *map(Seconds, figures), ""))
+            if key in table:
+                rows.append((f"{key}, {source}", *map(Seconds, table[key]), ""))
     columns = (Column(""), *map(Column, PUBLISHED_FIGURES), Column("number"))
     return Section(
         "published",
@@ -144,17 +145,6 @@ def _name(run: Run) -> str:
     return run.about.label or str(run.about.framework)
 
 
-def _tables(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    for run in runs:
-        published = run.config.get("published")
-        tables = published.get("tables") if isinstance(published, dict) else None
-        for source, table in (tables if isinstance(tables, dict) else {}).items():
-            if isinstance(table, dict):
-                found.setdefault(str(source), table)
-    return found
-
-
 def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     """Return the figures of D2.3 in seconds, and of how many."""
     seconds = [value / UNIT_NS for value in times_ns.tolist()]
@@ -165,7 +155,7 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     return (*map(Seconds, values), deviation, Count(len(seconds)))
 
 
-def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Five]]) -> Iterator[str]:
     yield (
         "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
         "its batches, where all of them were measured. Forward and backward pass are emulated."

@@ -85,16 +85,14 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         n_damaged=here.n_damaged,
         typical_wait_ns=None if wait is None else wait.median_ns,
         is_emulated=bool(facts.compute.step_ns),
-        trained_on=_trained_on(run, facts),
+        trained_on=_trained_on(run.about),
     )
     return in_the_mean(told)
 
 
-def _trained_on(run: RankRun, facts: RunFacts) -> str:
+def _trained_on(about: RunFacts) -> str:
     """Return the dataset of a user's own script that reads real files; ``""`` of others."""
-    if not facts.is_script or facts.stand_in:
-        return ""
-    return facts.with_loaders(run.exposure.loaders).dataset or ""
+    return (about.dataset or "") if about.is_script and not about.stand_in else ""
 
 
 def _training_process(run: RankRun) -> Process | None:

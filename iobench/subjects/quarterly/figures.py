@@ -17,7 +17,7 @@ from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_time
 from iobench.analysis.run import Run, open_runs
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
-from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
+from iobench.profiles.run_facts import PUBLISHED_FIGURES, Five, RunFacts
 from iobench.recording.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ __all__ = ["KEYS", "Published", "Quarterly", "QuarterlyRun", "SkippedRun", "make
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 SOURCE: Final = "source"
 UNTOLD: Final = "unknown"
-LONGEST_S: Final = 1e9
 """What a published time may be; no number at all is none either."""
-Five = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def make_quarterly(folders: Sequence[Path]) -> Quarterly:
             skipped.append(found)
             continue
         taken[found.cell] = found
-        for each in _published(found.application, runs[0].config):
+        for each in _published(found.application, runs[0].about):
             published.setdefault((each.application, each.source), each)
     if not taken:
         raise _nothing(folders, skipped)
@@ -236,24 +234,9 @@ def _run(
     )
 
 
-def _published(application: str, config: Mapping[str, Any]) -> Iterator[Published]:
-    """Yield the published tables that a run keeps; what is no row of five numbers is none."""
-    published = config.get("published")
-    tables = published.get("tables") if isinstance(published, dict) else None
-    for source, table in (tables if isinstance(tables, dict) else {}).items():
-        rows = {
-            key: five
-            for key in KEYS
-            if isinstance(table, dict) and (five := _five(table.get(key))) is not None
-        }
+def _published(application: str, about: RunFacts) -> Iterator[Published]:
+    """Yield the published tables that a run keeps."""
+    for source, table in about.published_tables.items():
+        rows = {key: table[key] for key in KEYS if key in table}
         if rows:
-            yield Published(application, str(source), rows)
-
-
-def _five(value: object) -> Five | None:
-    if not isinstance(value, list | tuple) or len(value) != len(PUBLISHED_FIGURES):
-        return None
-    if not all(type(each) in (int, float) and 0 <= each <= LONGEST_S for each in value):
-        return None
-    low, mean, median, high, stdev = map(float, value)
-    return low, mean, median, high, stdev
+            yield Published(application, source, rows)
