@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.launch.boot.iobench_boot import program
-from iobench.recording.facts import ProcessFacts
-from iobench.recording.this_process import host_name
+from iobench.recording.facts import facts_of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
     from iobench.recording.run_directory import RunDirectory
 
@@ -139,15 +139,9 @@ def describe_processes(
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:
         unseen.append(_why_not(command))
-    return ProcessFacts(
-        pid=os.getpid(),
-        ppid=os.getppid(),
-        host=host_name(),
-        role="launcher",
-        rank=job.rank,
-        world_size=job.world_size,
-        local_rank=job.local_rank,
-        launcher=job.launcher,
+    return facts_of_this_process(
+        "launcher",
+        job,
         command=list(command),
         unseen=list(dict.fromkeys(unseen)),
         children=unseen_commands(processes),

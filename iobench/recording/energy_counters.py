@@ -26,6 +26,7 @@ __all__ = [
     "SYSTEM_ROOTS",
     "CounterRoots",
     "EnergyCounter",
+    "EnergyHead",
     "EnergySource",
     "FoundCounters",
     "UnreadableEnergy",
@@ -110,6 +111,30 @@ class UnreadableEnergy:
 
     kind: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyHead:
+    """What is read of one machine's counters.
+
+    Parameters
+    ----------
+    host, boot_id : str
+    period_ns : int
+        Time between two readings.
+    sources : tuple of EnergySource
+    unreadable : tuple of UnreadableEnergy
+        What could not be read, and why.
+    pid : int
+        Of who reads; -1 where it is not told.
+    """
+
+    host: str
+    boot_id: str
+    period_ns: int
+    sources: tuple[EnergySource, ...]
+    unreadable: tuple[UnreadableEnergy, ...]
+    pid: int = -1
 
 
 class CounterError(Exception):

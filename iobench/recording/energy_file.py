@@ -28,7 +28,7 @@ import numpy as np
 
 from iobench.errors import ProfileError
 from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
-from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_counters import EnergyHead, EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,25 +111,9 @@ def energy_path(run: Path, host: str, boot_id: str) -> Path:
     return run / "energy" / f"{PLACES.sub('_', host)}-{PLACES.sub('_', boot_id)[:8]}.jsonl"
 
 
-def first_line(
-    *,
-    host: str,
-    boot_id: str,
-    pid: int,
-    period_ns: int,
-    sources: Sequence[EnergySource],
-    unreadable: Sequence[UnreadableEnergy],
-) -> dict[str, Any]:
+def first_line(head: EnergyHead) -> dict[str, Any]:
     """Return what a file begins with."""
-    return {
-        "version": ENERGY_VERSION,
-        "host": host,
-        "boot_id": boot_id,
-        "pid": pid,
-        "period_ns": period_ns,
-        "sources": [asdict(each) for each in sources],
-        "unreadable": [asdict(each) for each in unreadable],
-    }
+    return {"version": ENERGY_VERSION, **asdict(head)}
 
 
 def read_energy(run: Path) -> tuple[HostEnergy, ...]:
@@ -160,8 +144,8 @@ def _host_energy(path: Path, lines: Sequence[bytes]) -> HostEnergy:
             "iobench that wrote them"
         )
     try:
-        host, boot_id, period_ns, sources, unreadable = _described(head)
-    except (KeyError, TypeError, ValueError):
+        about = _described(head)
+    except (AttributeError, TypeError, ValueError):
         return _untold(path, n_lines=len(lines))
     rows: list[list[int | None]] = []
     notes: list[dict[str, Any]] = []
@@ -170,17 +154,17 @@ def _host_energy(path: Path, lines: Sequence[bytes]) -> HostEnergy:
         told = _parsed(line)
         if isinstance(told, dict):
             notes.append(told)
-        elif _is_reading(told, len(sources)) and not (rows and told[0] <= (rows[-1][0] or 0)):
+        elif _is_reading(told, len(about.sources)) and not (rows and told[0] <= (rows[-1][0] or 0)):
             rows.append(told)
         else:
             n_damaged += 1
     cpu_ns, n_timed = _took(notes)
     return HostEnergy(
-        host=host,
-        boot_id=boot_id,
-        period_ns=period_ns,
-        series=tuple(_series(source, place, rows) for place, source in enumerate(sources)),
-        unreadable=(*unreadable, *_failures(sources, notes)),
+        host=about.host,
+        boot_id=about.boot_id,
+        period_ns=about.period_ns,
+        series=tuple(_series(source, place, rows) for place, source in enumerate(about.sources)),
+        unreadable=(*about.unreadable, *_failures(about.sources, notes)),
         n_readings=len(rows),
         cpu_ns=cpu_ns,
         n_timed=n_timed,
@@ -196,16 +180,12 @@ def _parsed(line: bytes) -> Any:
         return None
 
 
-def _described(
-    head: Any,
-) -> tuple[str, str, int, tuple[EnergySource, ...], tuple[UnreadableEnergy, ...]]:
-    sources = tuple(read_fields(EnergySource, each) for each in head["sources"])
-    if not all(_is_number(number) for s in sources for number in (s.period_ns, s.wraps_uj or 0)):
-        raise ValueError(sources)
-    unreadable = tuple(read_fields(UnreadableEnergy, each) for each in head["unreadable"])
-    if not _is_number(head["period_ns"]):
-        raise ValueError(head["period_ns"])
-    return str(head["host"]), str(head["boot_id"]), head["period_ns"], sources, unreadable
+def _described(told: Any) -> EnergyHead:
+    head = read_fields(EnergyHead, told)
+    periods = [head.period_ns, *(each.period_ns for each in head.sources)]
+    if not all(map(_is_number, [*periods, *(each.wraps_uj or 0 for each in head.sources)])):
+        raise ValueError(told)
+    return head
 
 
 def _is_number(value: object) -> bool:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import OptionError
 from iobench.recording import energy_counters
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.energy_counters import GPU, CounterError, CounterRoots, FoundCounters
+from iobench.recording.energy_counters import (
+    GPU,
+    CounterError,
+    CounterRoots,
+    EnergyHead,
+    FoundCounters,
+)
 from iobench.recording.energy_file import energy_path, first_line
 from iobench.recording.energy_gpus import find_gpu_counters
 from iobench.recording.this_process import boot_id, host_name
@@ -93,12 +99,14 @@ class EnergyReader:
         self._pid = os.getpid()
         self._write(
             first_line(
-                host=host_name(),
-                boot_id=boot_id(),
-                pid=os.getpid(),
-                period_ns=period_ns,
-                sources=[each.source for each in found.counters],
-                unreadable=found.unreadable,
+                EnergyHead(
+                    host=host_name(),
+                    boot_id=boot_id(),
+                    period_ns=period_ns,
+                    sources=tuple(each.source for each in found.counters),
+                    unreadable=found.unreadable,
+                    pid=os.getpid(),
+                )
             )
         )
 

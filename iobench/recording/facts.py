@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from iobench.json_files import read_fields, read_json
 from iobench.masking import mask_values, mask_words
-from iobench.recording.this_process import name_in_files
+from iobench.recording.this_process import host_name, name_in_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["LoaderFacts", "ProcessFacts", "read_process_facts"]
+    from iobench.recording.job import JobRank
+
+__all__ = ["LoaderFacts", "ProcessFacts", "facts_of_this_process", "read_process_facts"]
 
 logger = logging.getLogger(__name__)
 FACTS_VERSION: Final = 1
@@ -127,6 +129,21 @@ class ProcessFacts:
             logger.warning("%s: cannot be written (%s)", path, error.strerror or error)
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def facts_of_this_process(role: str, job: JobRank, **more: Any) -> ProcessFacts:
+    """Return what this process is; ``more`` as in `ProcessFacts`."""
+    return ProcessFacts(
+        pid=os.getpid(),
+        ppid=os.getppid(),
+        host=host_name(),
+        role=role,
+        rank=job.rank,
+        world_size=job.world_size,
+        local_rank=job.local_rank,
+        launcher=job.launcher,
+        **more,
+    )
 
 
 def _plain(value: object) -> int | str:

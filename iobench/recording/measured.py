@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.recording import session
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.facts import ProcessFacts, facts_path
+from iobench.recording.facts import facts_of_this_process, facts_path
 from iobench.recording.job import JobRank
 from iobench.recording.this_process import host_name
 
@@ -59,14 +59,7 @@ class MeasuredRecording(session.Recording):
         super().__init__(run.path, steps=None, detail=detail, spool=None, clock=recorder.clock)
         self.run, self.recorder = run, recorder
         self.job = JobRank(rank=recorder.rank)
-        self.facts = ProcessFacts(
-            pid=os.getpid(),
-            ppid=os.getppid(),
-            host=host_name(),
-            role=recorder.role,
-            rank=recorder.rank,
-            unit_costs=dict(unit_costs),
-        )
+        self.facts = facts_of_this_process(recorder.role, self.job, unit_costs=dict(unit_costs))
         self._unseen_path = facts_path(
             run.processes_path, host=host_name(), rank=recorder.rank, start_ns=self.clock.now_ns()
         )

@@ -21,7 +21,7 @@ from iobench.errors import IobenchError, MissingExtraError, OptionError, Storage
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
-from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
+from iobench.recording.facts import LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
@@ -30,12 +30,12 @@ from iobench.recording.script_run import (
     command_line,
     script_document,
 )
-from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from iobench.recording.energy_reader import EnergyReader
+    from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
@@ -206,15 +206,9 @@ class Recording:
         self.ended_workers = EndedWorkers(
             self.run.spool or self.run.spans_path, self.recorder, self.keep_nbytes // 2
         )
-        self.facts = ProcessFacts(
-            pid=os.getpid(),
-            ppid=os.getppid(),
-            host=host_name(),
-            role="consumer",
-            rank=self.job.rank,
-            world_size=self.job.world_size,
-            local_rank=self.job.local_rank,
-            launcher=self.job.launcher,
+        self.facts = facts_of_this_process(
+            "consumer",
+            self.job,
             command=command_line(),
             unit_costs=costs,
             started_ns=self._process_start_ns(),

@@ -20,7 +20,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.opened import open_profile
-from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_counters import EnergyHead, EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import energy_path, first_line
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
@@ -129,10 +129,10 @@ def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
     recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
     recorder.close()
     sources = [EnergySource("gpu:0", "gpu", name, "NVML", 100 * MS)]
+    unreadable = UnreadableEnergy("cpu", name)
     head = first_line(
-        host=host_name(), boot_id=boot_id(), pid=os.getpid(), period_ns=100 * MS,
-        sources=sources, unreadable=[UnreadableEnergy("cpu", name)],
-    )  # fmt: skip
+        EnergyHead(host_name(), boot_id(), 100 * MS, tuple(sources), (unreadable,), os.getpid())
+    )
     file = energy_path(run.path, host_name(), boot_id())
     file.parent.mkdir()
     rows = [head, [0, 0, 0], [end + MS, 0, 10**7]]

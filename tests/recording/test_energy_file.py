@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
 from iobench.profiles.reading import open_profile
-from iobench.recording.energy_counters import EnergySource
+from iobench.recording.energy_counters import EnergyHead, EnergySource
 from iobench.recording.energy_file import energy_path, first_line, read_energy
 from iobench.recording.run_directory import RunDirectory
 
@@ -20,9 +20,7 @@ WRAPS = 100_000_000
 def write(run, *rows, sources=None, unreadable=(), end=b""):
     if sources is None:
         sources = [EnergySource("cpu:0", "cpu", "package-0", "RAPL", 1, WRAPS)]
-    head = first_line(
-        host="a", boot_id="boot", pid=1, period_ns=S, sources=sources, unreadable=unreadable
-    )
+    head = first_line(EnergyHead("a", "boot", S, tuple(sources), tuple(unreadable), pid=1))
     path = energy_path(run, "a", "boot")
     path.parent.mkdir(exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in (head, *rows))
