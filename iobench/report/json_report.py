@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.diagnosis import diagnose
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
-from iobench.report.operator_shares import operator_rows
 from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.run import Run
-    from iobench.report.operator_shares import OperatorRow
 
 __all__ = ["JSON_VERSION", "RunDocument", "exposure_to_dict", "reports_to_json", "to_json"]
 
@@ -67,11 +65,6 @@ class RunDocument:
         """How the training process ended: ``"closed"``, an exception, or null where unknown."""
         told = self.report.told
         return next((each.ended for each in told if each.role == "consumer"), None)
-
-    @figure
-    def operators(self) -> tuple[OperatorRow, ...]:
-        """The wait for ``opaque`` stages by operations of loaders that tell sums of these."""
-        return operator_rows(self.report)
 
 
 def to_json(runs: Iterable[Run]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import predict_full_conversion
-from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
@@ -50,8 +49,6 @@ class RunReport:
         What the processes of this rank of a script told of themselves.
     processes : tuple of ProcessWork
         What each process did; only where nobody waited, and there is no exposure to show.
-    device : mapping or None
-        What the devices waited for, as `DeviceExposure.to_dict` has it.
     job_size : int
         Training processes of its job, 1 where it is none.
     epochs : tuple of EpochFigures
@@ -72,7 +69,6 @@ class RunReport:
     conversion: FullConversion | None = field(default=None, metadata=key("full_conversion"))
     told: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
     processes: tuple[ProcessWork, ...] = ()
-    device: Mapping[str, Any] | None = None
     job_size: int = field(default=1, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
     for_job: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
@@ -134,7 +130,6 @@ def _slim(report: RunReport) -> RunReport:
 def _report(found: RankRun) -> RunReport:
     measured, profile, slim = found.exposure, found.whole, found.is_one_of_many
     facts, subjects = found.about, installed_subjects()
-    device = device_exposure(profile, measured.rank)
     return RunReport(
         run=str(profile.path),
         facts=facts,
@@ -146,7 +141,6 @@ def _report(found: RankRun) -> RunReport:
         processes=()
         if measured.has_consumer
         else process_work(profile, rank=None if found.is_alone else found.rank),
-        device=None if device is None else device.to_dict(),
         job_size=found.job_size,
         figures={each.name: found.once(each.figures) for each in subjects if not each.of_job},
         for_job={each.name: found.once(each.figures) for each in subjects if each.of_job},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
-from iobench.report.operator_shares import operator_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,9 +114,6 @@ def script_lines(report: RunReport) -> list[str]:
             "opaque is work of a loader that tells nothing of it: how long that was, and how much "
             "of it was hidden, is unknown."
         )
-    lines.extend(operator_lines(report))
-    if report.device is not None:
-        lines.append(_device(report))
     lines.extend(f"Not seen: {what}." for what in unseen(report))
     children = [child for told in report.told for child in told.children]
     lines.extend(f"Not recorded: {child}" for child in children[:MOST_LISTED])
@@ -146,12 +142,3 @@ def _idle_loaders(exposure: Exposure) -> list[str]:
         f"Loader{'' if one else 's'} {text} brought the training loop no batch: "
         f"{'it was' if one else 'they were'} not asked, or only {where}."
     ]
-
-
-def _device(report: RunReport) -> str:
-    device = report.device or {}
-    return (
-        f"On {', '.join(device['devices'])}: without work for want of a batch for "
-        f"{units.duration(device['exposed_ns'])}; {units.duration(device['covered_ns'])} of the "
-        f"{units.duration(device['host_wait_ns'])} that the loop waited lay under queued work."
-    )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 KNOWN = {each.path.replace("[]", ""): each.text for each in explained_keys()}
-NOT_YET = {"device"}
 
 
 def profiled(folder: Path) -> dict[str, Any]:
@@ -92,13 +91,12 @@ def has_keys(path: str) -> bool:
 def test_every_key_of_a_recorded_run_is_explained(name: str, tmp_path: Path) -> None:
     document = RECORDED[name](tmp_path)
     for run in document["runs"]:
-        told = {key: value for key, value in run.items() if key not in NOT_YET}
-        assert set(unexplained(told, "runs")) == set()
+        assert set(unexplained(run, "runs")) == set()
     assert set(unexplained(document["job"], "job")) == set()
 
 
 def test_every_explanation_says_something() -> None:
-    assert [path for path, text in KNOWN.items() if not text and path[5:] not in NOT_YET] == []
+    assert [path for path, text in KNOWN.items() if not text] == []
 
 
 def test_a_command_prints_the_page(

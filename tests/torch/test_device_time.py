@@ -12,13 +12,13 @@ import torch
 from queue_device import QueueDevice
 
 import iobench
-from iobench.analysis.device import device_exposure
 from iobench.errors import OptionError
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
+from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
 from iobench.torch import checkpoints
 from iobench.torch.cuda_clock import CudaClock
@@ -149,7 +149,7 @@ def test_what_the_host_waited_under_device_work_is_not_exposed(tmp_path, clock, 
         log.leave()
     found = device_exposure(iobench.open_profile(session.run.path))
     assert found is not None
-    assert found.host_ns == 300
+    assert found.sums.host_wait_ns == 300
     assert found.exposed_ns.tolist() == [100, 20, 20]
     assert found.uncertainty_ns == 0  # the device was idle as it was given its first work
 

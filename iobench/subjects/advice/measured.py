@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.device import device_exposure
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
+from iobench.subjects.device.figures import device_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,8 +135,8 @@ def _circumstances(
     cpus = _number(facts.machine.get("cpus"))
     here = {process.host for process in profile.processes}
     ranks_here = sum(told.role == "consumer" and told.host in here for told in profile.facts)
-    device = device_exposure(profile, exposure.rank)
-    idle_ns = None if device is None or not whole.wall_ns else device.total_ns
+    device = found.once(device_sums)
+    idle_ns = None if device is None or not whole.wall_ns else device.exposed_ns
     n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if not n_samples_all and facts.is_script:
         n_samples_all = _samples_of_epoch(found, run)

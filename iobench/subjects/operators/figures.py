@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.ledger import apportion
-from iobench.json_keys import key
+from iobench.json_keys import HIDDEN, INLINE, ITSELF, key
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["OperatorShare", "split_by_operators"]
+    from iobench.analysis.run import RankRun
+
+__all__ = ["LoaderOperator", "OperatorShare", "Operators", "operators_of", "split_by_operators"]
 
 FEEDS_ITSELF: Final = ("Prefetch",)
 """Operations whose only thread does what they ask for as well."""
@@ -48,6 +51,57 @@ class OperatorShare:
     occupied_ns: int
     exposed_ns: int = field(metadata=key("exposed_s", "exposed_ns"))
     estimated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderOperator:
+    """An operation of a loader that tells sums of them.
+
+    Parameters
+    ----------
+    loader : int
+        Its number.
+    name : str
+        What the loader is called.
+    share : OperatorShare
+        What of its wait the operation is held to have cost.
+    """
+
+    loader: int
+    name: str = field(metadata=HIDDEN)
+    share: OperatorShare = field(metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The wait for ``opaque`` stages by operations of loaders that tell sums of these.
+
+    Parameters
+    ----------
+    rows : tuple of LoaderOperator
+        By loader, in the order of its pipeline.
+    """
+
+    rows: tuple[LoaderOperator, ...] = field(metadata=key(ITSELF))
+
+
+def operators_of(run: RankRun) -> Operators:
+    """Return the opaque wait of a training process by the operations of its loaders.
+
+    Of several loaders that tell of them each gets the opaque wait in proportion to all that was
+    waited for it.
+    """
+    exposure = run.exposure
+    opaque_ns = sum(row.exposed_ns for row in exposure.whole.stages if row.kind == Kind.OPAQUE)
+    waits_ns = {each.number: each.wait_ns for each in exposure.loaders}
+    # The part of a loader that tells nothing stays unsplit: it is not another one's.
+    of_all = max(1, sum(waits_ns.values()))
+    rows = []
+    for loader in (each for process in run.facts for each in process.loaders if each.operators):
+        own_ns = opaque_ns * waits_ns.get(loader.number, 0) // of_all
+        shares = split_by_operators(own_ns, loader.operators) if own_ns else ()
+        rows += [LoaderOperator(loader.number, loader.name, share) for share in shares]
+    return Operators(tuple(rows))
 
 
 def split_by_operators(

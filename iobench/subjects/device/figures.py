@@ -7,20 +7,23 @@ device was done with all before it, and ends where its first work on that batch 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.json_keys import key
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["DeviceExposure", "device_exposure"]
+__all__ = ["DeviceExposure", "DeviceSums", "device_exposure", "device_sums"]
 
 Integers = NDArray[np.int64]
 
@@ -30,15 +33,47 @@ NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceExposure:
-    """What the devices of one training process waited for; arrays of one row per wait.
+class DeviceSums:
+    """What the devices of one training process waited for, in sum.
 
     Parameters
     ----------
     rank : int
         Which training process.
     devices : tuple of str
-        Its devices; a stretch counts in which none of them had work.
+        Its devices; a time counts in which none of them had work.
+    n_waits : int
+        How often the training loop waited.
+    exposed_ns : int
+        How long the devices had no work for want of input.
+    host_wait_ns : int
+        How long the training loop waited.
+    covered_ns : int
+        How much of that lay under work of the devices.
+    busy_ns : mapping of str to int
+        Device time by stage, of the sort of work it was timed as; regions may overlap.
+    uncertainty_ns : int
+        By how much the device's times may be earlier than told, on the host's clock, at most.
+    """
+
+    rank: int
+    devices: tuple[str, ...]
+    n_waits: int
+    exposed_ns: int = field(metadata=key("exposed_ns"))
+    host_wait_ns: int = field(metadata=key("host_wait_ns"))
+    covered_ns: int = field(metadata=key("covered_ns"))
+    busy_ns: Mapping[str, int] = field(metadata=key("busy_ns"))
+    uncertainty_ns: int = field(metadata=key("uncertainty_ns"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceExposure:
+    """What the devices of one training process waited for; arrays of one row per wait.
+
+    Parameters
+    ----------
+    rank, devices, busy_ns, uncertainty_ns
+        As of `DeviceSums`.
     asked_ns, delivered_ns : ndarray of int64
         When the training loop asked, and when it held the batch.
     drained_ns : ndarray of int64
@@ -49,10 +84,6 @@ class DeviceExposure:
         end of its copy to the device. Never before ``asked_ns``.
     batch : ndarray of int64
         -1 for a wait that brought none.
-    busy_ns : dict
-        Device time by stage, of the sort of work it was timed as; regions may overlap.
-    uncertainty_ns : int
-        By how much the device's times may be earlier than told, on the host's clock, at most.
     """
 
     rank: int
@@ -75,33 +106,25 @@ class DeviceExposure:
         return exposed
 
     @property
-    def total_ns(self) -> int:
-        """How long the devices had no work for want of input."""
-        return int(self.exposed_ns.sum())
+    def sums(self) -> DeviceSums:
+        """The same without each single wait."""
+        under_work = np.minimum(self.drained_ns, self.delivered_ns) - self.asked_ns
+        return DeviceSums(
+            rank=self.rank,
+            devices=self.devices,
+            n_waits=len(self),
+            exposed_ns=int(self.exposed_ns.sum()),
+            host_wait_ns=int((self.delivered_ns - self.asked_ns).sum()),
+            covered_ns=int(np.maximum(under_work, 0).sum()),
+            busy_ns=self.busy_ns,
+            uncertainty_ns=self.uncertainty_ns,
+        )
 
-    @property
-    def host_ns(self) -> int:
-        """How long the training loop waited."""
-        return int((self.delivered_ns - self.asked_ns).sum())
 
-    @property
-    def covered_ns(self) -> int:
-        """How much of what the training loop waited lay under work of the devices."""
-        until = np.minimum(self.drained_ns, self.delivered_ns)
-        return int(np.maximum(until - self.asked_ns, 0).sum())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sums, as JSON has them."""
-        return {
-            "rank": self.rank,
-            "devices": list(self.devices),
-            "n_waits": len(self),
-            "exposed_ns": self.total_ns,
-            "host_wait_ns": self.host_ns,
-            "covered_ns": self.covered_ns,
-            "busy_ns": dict(self.busy_ns),
-            "uncertainty_ns": self.uncertainty_ns,
-        }
+def device_sums(run: RankRun) -> DeviceSums | None:
+    """Return what the devices of a training process waited for; None if none were timed."""
+    found = device_exposure(run.profile, run.rank)
+    return None if found is None else found.sums
 
 
 def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:

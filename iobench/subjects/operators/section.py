@@ -1,0 +1,46 @@
+"""The busiest operations of opaque loaders, as people read them: an estimate, and told as one."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+from iobench.report.document import Section, sentences
+from iobench.subjects.contract import Subject
+from iobench.subjects.operators.figures import Operators, operators_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iobench.subjects.operators.figures import LoaderOperator
+
+__all__ = ["SUBJECT", "operators_section"]
+
+MOST_LISTED: Final = 3
+
+
+def operators_section(found: Operators) -> Section | None:
+    """Return a sentence for each such loader: the operations its opaque wait is held to be for."""
+    by_loader = groupby(found.rows, lambda each: (each.loader, each.name))
+    told = [
+        _sentence(f"{number} ({name or units.UNKNOWN})", rows) for (number, name), rows in by_loader
+    ]
+    return Section("operators", "Operations of loaders", sentences(told)) if told else None
+
+
+def _sentence(loader: str, rows: Iterable[LoaderOperator]) -> str:
+    blamed = [each.share for each in rows if each.share.exposed_ns]
+    parts = [
+        f"{each.operation} ({each.kind}) {units.duration(each.exposed_ns)}, which worked "
+        f"{units.duration(each.busy_ns)} in its last round"
+        for each in sorted(blamed, key=lambda each: -each.exposed_ns)[:MOST_LISTED]
+    ]
+    return (
+        f"Estimated, not measured by batch: of the opaque wait for loader {loader} its busiest "
+        f"operations cost {'; '.join(parts)}."
+    )
+
+
+SUBJECT: Final = Subject("operators", 300, operators_of, operators_section)
+"""The operations of opaque loaders, as the entry point names them."""
