@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -106,17 +107,20 @@ def find_converter() -> Converter:
     return found
 
 
-@functools.cache
 def installed_subjects() -> tuple[Subject[Any], ...]:
     """Return all that is asked of a run, in the order in which reports say it.
-
-    They are looked up once in a process, which takes longer than many of the answers.
 
     Raises
     ------
     IobenchError
         If several packages claim one name.
     """
+    return _subjects_on(tuple(sys.path))
+
+
+@functools.cache
+def _subjects_on(path: tuple[str, ...]) -> tuple[Subject[Any], ...]:
+    """Return them as looked up once for a path, which takes longer than many of the answers."""
     points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group="iobench.subjects"):
         points.setdefault(point.name, []).append(point)
