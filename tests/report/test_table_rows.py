@@ -1,0 +1,39 @@
+"""What a table holds, every page shows: no row is lost between the figures and the reader."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.report.document import Column, Document, Duration, Section, Table
+from iobench.report.renderers.html_page import HtmlRenderer
+from iobench.report.renderers.markdown import MarkdownRenderer
+from iobench.report.renderers.notebook_fragment import NotebookRenderer
+from iobench.report.renderers.terminal import TerminalRenderer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RENDERERS = {
+    "terminal": lambda: TerminalRenderer(StringIO()),
+    "markdown": MarkdownRenderer,
+    "html": HtmlRenderer,
+    "notebook": NotebookRenderer,
+}
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+@pytest.mark.parametrize("n_rows", [1, 2, 7, 20])
+def test_every_row_is_shown_once_and_in_order(name: str, n_rows: int) -> None:
+    if name == "html":
+        pytest.importorskip("jinja2", reason="pages are made with Jinja2")
+    renderer: Callable[..., TerminalRenderer] = RENDERERS[name]
+    columns = (Column("stage"), Column("busy", unit_group="time"))
+    rows = tuple((f"stage-{row:02}", Duration(1_000_000 * (row + 1))) for row in range(n_rows))
+    table = Table("Stages", columns, rows, total=("all-of-them", Duration(7_000_000)))
+    text = renderer().render(Document("T", (Section("a", "A", (table,)),), figures=dict))
+    wanted = [*(f"stage-{row:02}" for row in range(n_rows)), "all-of-them"]
+    assert [text.count(word) for word in wanted] == [1] * len(wanted)
+    assert sorted(wanted, key=text.index) == wanted
