@@ -30,6 +30,9 @@ settings.register_profile("quick", _unhurried, max_examples=40)
 settings.register_profile("thorough", _unhurried, max_examples=500)
 settings.load_profile("quick")
 
+# Hundreds of processes are started: each would compile what it imports of iobench once more.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
 # all the tests before: their destructors crash where their threads are gone.
 if hasattr(os, "register_at_fork"):

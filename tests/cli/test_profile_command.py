@@ -42,13 +42,17 @@ class Going:
 
 
 @pytest.fixture
-def tiny(iobench, store_dir: Path, tmp_path: Path):
-    """Profile the tiny stand-in and return the JSON of its runs."""
+def tiny(iobench, iobench_here, store_dir: Path, tmp_path: Path):
+    """Profile the tiny stand-in and return the JSON of its runs.
+
+    Without workers in this process; those are forked from one of their own.
+    """
 
     def run(*arguments: str) -> list[dict[str, Any]]:
         own = {"--store-dir": store_dir, "--batches": "12"}
         more = [word for pair in own.items() if pair[0] not in arguments for word in pair]
-        done = iobench(
+        alone = arguments[arguments.index("--workers") + 1] == "0"
+        done = (iobench_here if alone else iobench)(
             "profile", "maelstrom-ens10", "--tiny", "--out", tmp_path / "run", "--json",
             *more, *arguments,
         )  # fmt: skip
@@ -75,7 +79,7 @@ def test_the_source_run_accounts_for_every_nanosecond(tiny, workers: str) -> Non
 
 @pytest.mark.timeout(110)
 def test_formats_take_turns_over_the_same_samples(tiny, tmp_path: Path) -> None:
-    runs = tiny("--format", "source,tfrecord,numpy", "--workers", "1", "--batches", "30")
+    runs = tiny("--format", "source,tfrecord,numpy", "--workers", "0", "--batches", "30")
     assert [run["format"] for run in runs] == ["source", "tfrecord", "numpy"]
     for run in runs:
         steady = run["steady"]
@@ -86,10 +90,10 @@ def test_formats_take_turns_over_the_same_samples(tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(110)
-def test_a_probe_is_reused(tiny, tmp_path: Path, iobench, store_dir: Path) -> None:
-    tiny("--format", "numpy")
-    done = iobench(
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir,
+def test_a_probe_is_reused(tiny, tmp_path: Path, iobench_here, store_dir: Path) -> None:
+    tiny("--format", "numpy", "--workers", "0")
+    done = iobench_here(
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--workers", "0",
         "--out", tmp_path / "again", "--batches", "12", "--format", "numpy",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -98,14 +102,14 @@ def test_a_probe_is_reused(tiny, tmp_path: Path, iobench, store_dir: Path) -> No
 
 @pytest.mark.timeout(110)
 def test_a_store_cut_short_is_refused_until_it_is_removed(
-    tiny, iobench, iobench_here, tmp_path: Path
+    tiny, iobench_here, tmp_path: Path
 ) -> None:
-    (run,) = tiny("--format", "numpy", "--store-dir", str(tmp_path / "own"))
+    (run,) = tiny("--format", "numpy", "--workers", "0", "--store-dir", str(tmp_path / "own"))
     (shard,) = Path(run["store"]["path"]).glob("*.npy")
     os.truncate(shard, shard.stat().st_size - 1)
     again = (
         "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--batches", "12",
-        "--store-dir", tmp_path / "own", "--out", tmp_path / "again",
+        "--workers", "0", "--store-dir", tmp_path / "own", "--out", tmp_path / "again",
     )  # fmt: skip
     done = iobench_here(*again)
     assert done.returncode == 1
@@ -114,12 +118,12 @@ def test_a_store_cut_short_is_refused_until_it_is_removed(
     assert f"'iobench cache --remove {shard.parent}'" in line
     removed = iobench_here("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
     assert removed.returncode == 0, removed.stderr
-    assert iobench(*again).returncode == 0
+    assert iobench_here(*again).returncode == 0
 
 
 @pytest.mark.timeout(110)
 def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
-    (run,) = tiny("--cache", "cold", "--workers", "1")
+    (run,) = tiny("--cache", "cold", "--workers", "0")
     cache = json.loads((tmp_path / "run/run.json").read_text())["cache"]
     assert cache["asked"] == "cold"
     assert cache["resident_fraction_before"] is None or cache["resident_fraction_before"] < 0.05
@@ -128,7 +132,7 @@ def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(110)
 def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_path: Path) -> None:
-    (run,) = tiny()
+    (run,) = tiny("--workers", "0")
     again = iobench("report", tmp_path / "run", "--json")
     assert json.loads(again.stdout)["runs"] == [run]
     text = iobench_here("report", tmp_path / "run").stdout
@@ -195,8 +199,8 @@ def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> 
         assert threads == [0, 0]
 
 
-def test_usage_errors_exit_2(iobench, iobench_here) -> None:
-    assert iobench("profile").returncode == 2
+def test_usage_errors_exit_2(iobench_here) -> None:
+    assert iobench_here("profile").returncode == 2
     assert iobench_here("profile", "x", "--workers", "many").returncode == 2
     assert iobench_here("nonsense").returncode == 2
 
