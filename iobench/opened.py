@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from iobench.analysis import run as analysis_run
-from iobench.analysis.figures import Exposure
+from iobench.analysis.exposure_figures import Exposure
 from iobench.profiles import reading
 from iobench.profiles.contents import Profile
 

@@ -101,6 +101,14 @@ MEASURING = {
     "adapters", "analysis", "bundling", "launch", "opened", "profiles", "recording", "report",
     "subjects", "tracking", "trials",
 }  # fmt: skip
+MEASURING_SIDE = MEASURING | {
+    "adapters", "compat", "launch", "profiling", "recording", "storage", "testing",
+}  # fmt: skip
+SAME_IDEA = {
+    "figures": "what a subject has found, in the folder of each subject",
+    "section": "what a subject says, in the folder of each subject",
+}
+"""Names of modules that may stand twice on the measuring side, and why."""
 PUBLIC_TO_PLUGINS = {
     "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",
     "iobench.testing",
@@ -213,6 +221,15 @@ def test_the_measuring_side_has_no_large_circle() -> None:
         if module in reached[module]
     }
     assert [sorted(circle) for circle in circles if len(circle) > 3] == []
+
+
+def test_no_two_modules_of_the_measuring_side_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in _modules():
+        if path.name != "__init__.py" and _room(module) in MEASURING_SIDE:
+            places.setdefault(path.stem, []).append(module)
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: found for name, found in twice.items() if name not in SAME_IDEA} == {}
 
 
 def _reached(imports: dict[str, set[str]], module: str) -> set[str]:

@@ -38,7 +38,7 @@ ELSEWHERE = {
     ),
     "event": ("iobench/compat/deep500/",),  # MAX_EVENTS, a public name of Deep500's timer
     "phase": ("iobench/analysis/", "iobench/report/"),  # start-up, fill, steady, drain: of a run
-    "fake": ("iobench/testing/clocks.py",),  # the fake clock
+    "fake": ("iobench/testing/fake_clock.py",),  # the fake clock
     "block": (
         "iobench/analysis/",  # of neighbouring steps, as statistics of series have them
         "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them

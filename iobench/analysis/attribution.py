@@ -15,7 +15,7 @@ from iobench.analysis.deliveries import IN_THREADS, SERIAL
 from iobench.analysis.ledger import ChargedWork, Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
-from iobench.analysis.stages import StageTable, find_lanes
+from iobench.analysis.stage_table import StageTable, find_lanes
 from iobench.analysis.time_intervals import overlap_ns
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.analysis.stages import Lanes
+    from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
 __all__ = ["Attribution", "attribute"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iobench.json_keys import figure
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.exposure_figures import PartExposure
 
 __all__ = ["FullConversion", "predict_full_conversion"]
 

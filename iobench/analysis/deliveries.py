@@ -16,7 +16,7 @@ from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
     from iobench.profiles.contents import Profile

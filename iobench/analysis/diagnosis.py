@@ -10,7 +10,7 @@ from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure, Window
+    from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 

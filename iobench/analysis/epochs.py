@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES, roles_of_loaders
-from iobench.analysis.figures import (
+from iobench.analysis.exposure_figures import (
     ComputeStage,
     DecodedChunkFigures,
     Exposure,

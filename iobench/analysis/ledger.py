@@ -12,7 +12,7 @@ from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
-    from iobench.analysis.stages import StageTable
+    from iobench.analysis.stage_table import StageTable
 
 __all__ = ["ChargedWork", "Ledger", "apportion"]
 

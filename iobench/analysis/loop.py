@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.figures import OtherLoop
+from iobench.analysis.exposure_figures import OtherLoop
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_keys import lane_keys

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.counters import Counters
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.placement.placed_calls import Placement
     from iobench.profiles.contents import Process, Profile
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.storage.traces.storage_trace import StorageTrace
 
 __all__ = ["RankRun", "Run", "exposure", "open_runs"]
 

@@ -19,7 +19,7 @@ from iobench.analysis.intervals import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.run import RankRun
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, STARTUP
-from iobench.analysis.figures import Coincidence, LongWaits, WaitStatistics
+from iobench.analysis.exposure_figures import Coincidence, LongWaits, WaitStatistics
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import Flag
 

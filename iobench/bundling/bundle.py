@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.run import open_runs
 from iobench.bundling.archive import packed
 from iobench.bundling.leftovers import find_leftovers
-from iobench.bundling.paths import as_written
+from iobench.bundling.path_scrubber import as_written
 from iobench.bundling.pseudonyms import Pseudonyms
 from iobench.bundling.run_copy import read_run_files, scrubbed_run, texts_of_run
 from iobench.bundling.scrubbing import Scrubber

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.bundling.digest_copy import rewritten_digests
-from iobench.bundling.paths import is_file_name
+from iobench.bundling.path_scrubber import is_file_name
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.errors import ProfileError, StorageError
 from iobench.recording import span_file as layout

@@ -7,7 +7,7 @@ import shlex
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.bundling.paths import LOCAL, PathScrubber, as_written, is_file_name
+from iobench.bundling.path_scrubber import LOCAL, PathScrubber, as_written, is_file_name
 from iobench.bundling.vocabulary import words_of
 
 if TYPE_CHECKING:

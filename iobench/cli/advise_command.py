@@ -58,7 +58,7 @@ def advise(
     from iobench.cli.documents import print_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.profiling.run import profile
+    from iobench.profiling.profile_run import profile
     from iobench.report.document import Document
     from iobench.report.json_walk import to_plain
     from iobench.subjects.advice.commands import ProfileCommand

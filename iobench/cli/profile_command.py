@@ -86,7 +86,7 @@ def profile(
     from iobench.cli.report_command import print_report
     from iobench.cli.screen import TerminalScreen
     from iobench.profiling.config import RunConfig
-    from iobench.profiling.run import profile as run_profile
+    from iobench.profiling.profile_run import profile as run_profile
 
     config = RunConfig(
         targets=tuple(targets),

@@ -148,7 +148,7 @@ def report(
         write_parquet(parquet, runs)
         say_written(parquet)
     if mlflow is not None or wandb is not None:
-        from iobench.tracking.telling import log_run
+        from iobench.tracking.run_logging import log_run
 
         log_run(
             run, mlflow=mlflow, wandb=wandb, opened=runs, document=document,

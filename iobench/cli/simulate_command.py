@@ -11,7 +11,7 @@ from iobench.cli.documents import print_document
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
-    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import Hosts
 
 __all__ = ["simulate"]
@@ -105,7 +105,7 @@ def simulate(
     from iobench.sizes import parse_nbytes
     from iobench.subjects.scaling.curve import MOST_RANKS, simulate_ranks
     from iobench.subjects.scaling.figures import ScalingFigures
-    from iobench.subjects.scaling.measured import measured_job
+    from iobench.subjects.scaling.measured_job import measured_job
     from iobench.subjects.scaling.section import scaling_document
     from iobench.subjects.scaling.target import SharedStorage
 

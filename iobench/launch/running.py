@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
-from iobench.launch.tracing import begin_tracing, end_tracing
+from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_reader import start_energy_reader, wants_energy

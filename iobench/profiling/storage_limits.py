@@ -11,7 +11,7 @@ from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
-from iobench.storage.limits.probing import (
+from iobench.storage.limits.limit_probe import (
     DEFAULT_REQUEST_NBYTES,
     MAX_HELD_NBYTES,
     MAX_REQUEST_NBYTES,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.storage.limits.figures import StorageLimits
+    from iobench.storage.limits.probe_figures import StorageLimits
 
 __all__ = ["ANY", "Requests", "default_threads", "measured_limits", "requests_of_folder"]
 

@@ -16,7 +16,7 @@ from iobench.report.subject_sections import job_figures, job_to_plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
 
 __all__ = ["JSON_VERSION", "RunDocument", "exposure_to_dict", "reports_to_json", "to_json"]

@@ -42,7 +42,12 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.epochs import BatchStatistics, EpochFigures
-    from iobench.analysis.figures import Exposure, PartExposure, StageExposure, WaitStatistics
+    from iobench.analysis.exposure_figures import (
+        Exposure,
+        PartExposure,
+        StageExposure,
+        WaitStatistics,
+    )
     from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport

@@ -14,7 +14,7 @@ from iobench.report.renderers.notebook_fragment import NotebookRenderer
 from iobench.report.report_document import exposure_document, report_document
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.profiles.contents import Profile
 
 __all__ = ["exposure_fragment", "profile_fragment"]

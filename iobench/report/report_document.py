@@ -35,7 +35,7 @@ from iobench.report.trust_sections import configuration_section, trust_section
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload

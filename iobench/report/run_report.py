@@ -16,7 +16,7 @@ from iobench.registry import installed_subjects
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.epochs import EpochFigures
-    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process

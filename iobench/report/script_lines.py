@@ -9,7 +9,7 @@ from iobench.report import units
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.figures import Exposure, LoaderExposure
+    from iobench.analysis.exposure_figures import Exposure, LoaderExposure
     from iobench.report.run_report import RunReport
 
 __all__ = [

@@ -19,7 +19,7 @@ from iobench.report.document import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.figures import Exposure, LoaderExposure
+    from iobench.analysis.exposure_figures import Exposure, LoaderExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell
 

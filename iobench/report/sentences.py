@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.diagnosis import Diagnosis
-    from iobench.analysis.figures import LoaderExposure, LongWaits, PartExposure, Window
+    from iobench.analysis.exposure_figures import LoaderExposure, LongWaits, PartExposure, Window
     from iobench.report.run_report import RunReport
 
 __all__ = [

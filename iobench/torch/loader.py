@@ -11,7 +11,7 @@ from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import ending_parent
-from iobench.recording.measured import MeasuredRecording
+from iobench.recording.measured_loop import MeasuredRecording
 from iobench.torch.data_loader import DataLoader
 from iobench.torch.measured_loader import MeasuredLoader
 from iobench.torch.samples import Stacking, WorkerStart, samples_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iobench.loaders.contract import Batch, PlannedBatch
-    from iobench.recording.measured import MeasuredRecording
+    from iobench.recording.measured_loop import MeasuredRecording
 
 __all__ = ["MeasuredLoader"]
 

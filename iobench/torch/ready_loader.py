@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import Batch, PlannedBatch
 from iobench.recording.kinds import Kind
-from iobench.recording.measured import MeasuredRecording
+from iobench.recording.measured_loop import MeasuredRecording
 from iobench.torch.measured_loader import MeasuredLoader
 from iobench.torch.observing import observed_iter
 

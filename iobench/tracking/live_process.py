@@ -23,9 +23,9 @@ from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
 from iobench.tracking.artifacts import make_artifacts
-from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns
-from iobench.tracking.notes import TrackingNotes
+from iobench.tracking.run_metrics import RunContents, run_contents
+from iobench.tracking.tracking_notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.masking import mask_line
 from iobench.recording.session import current_recording
-from iobench.tracking.contents import EpochMetrics
 from iobench.tracking.live_start import beside_command, beside_environment, told_on
 from iobench.tracking.mlflow_runs import ENVIRONMENT
+from iobench.tracking.run_metrics import EpochMetrics
 from iobench.tracking.trackers import retry_command
 from iobench.tracking.wandb_runs import log_epoch
 

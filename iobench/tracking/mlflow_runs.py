@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.masking import mask_line, mask_urls
-from iobench.tracking.contents import EPOCH_MARK, RunContents
+from iobench.tracking.run_metrics import EPOCH_MARK, RunContents
 from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
-    from iobench.tracking.notes import TrackingNotes
+    from iobench.tracking.tracking_notes import TrackingNotes
 
 __all__ = ["ENVIRONMENT", "MlflowRuns", "server_of"]
 

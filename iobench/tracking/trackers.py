@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from iobench.masking import mask_urls
 
 if TYPE_CHECKING:
-    from iobench.tracking.contents import RunContents
+    from iobench.tracking.run_metrics import RunContents
 
 __all__ = ["Tracker", "retry_command", "short_reason", "with_defaults"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, TrackingError
 from iobench.masking import mask_line
-from iobench.tracking.names import PREFIX
+from iobench.tracking.legal_names import PREFIX
 from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
-    from iobench.tracking.contents import EpochMetrics, RunContents
-    from iobench.tracking.notes import TrackingNotes
+    from iobench.tracking.run_metrics import EpochMetrics, RunContents
+    from iobench.tracking.tracking_notes import TrackingNotes
 
 __all__ = ["WandbRuns", "log_epoch"]
 

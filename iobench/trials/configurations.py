@@ -12,10 +12,10 @@ from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
-from iobench.profiling.run import profile
+from iobench.profiling.profile_run import profile
 from iobench.subjects.advice.commands import SETTINGS
 from iobench.subjects.advice.figures import TriedChange
-from iobench.trials.turns import interleave
+from iobench.trials.interleaving import interleave
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig

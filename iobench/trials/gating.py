@@ -27,8 +27,8 @@ from iobench.subjects.check.gates import (
     rounds_to_decide,
     unlike_machines,
 )
-from iobench.trials.commands import CommandArm
-from iobench.trials.turns import interleave
+from iobench.trials.command_arms import CommandArm
+from iobench.trials.interleaving import interleave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from iobench.analysis.conversion import FullConversion, predict_full_conversion
-from iobench.analysis.figures import PartExposure
+from iobench.analysis.exposure_figures import PartExposure
 
 WINDOW = PartExposure(
     wall_ns=2_000_000_000,

@@ -14,7 +14,7 @@ from iobench.report.sentences import verdict_sentence
 from iobench.subjects.advice.advising import advice_of
 from iobench.subjects.advice.measured import measured_rank
 from iobench.subjects.advice.section import outcome_sentence
-from iobench.tracking.contents import run_contents
+from iobench.tracking.run_metrics import run_contents
 
 ENDED_NS = 10**9
 """When the process of a sketch closed its file."""

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from schedules import CONSUMER, Sketch, pool
 
-from iobench.analysis.figures import Coincidence
+from iobench.analysis.exposure_figures import Coincidence
 from iobench.analysis.run import exposure
 from iobench.analysis.waits import wait_statistics
 from iobench.recording.kinds import Kind

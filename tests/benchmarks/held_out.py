@@ -56,7 +56,7 @@ from iobench.cpus import available_cpus
 from iobench.loaders.compute import Compute
 from iobench.profiles.reading import open_profile
 from iobench.profiling.config import RunConfig
-from iobench.profiling.run import profile
+from iobench.profiling.profile_run import profile
 from iobench.recording.kinds import Kind
 from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
 

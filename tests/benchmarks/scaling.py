@@ -29,7 +29,7 @@ import numpy as np
 import iobench
 from iobench.analysis.run import Run
 from iobench.subjects.scaling.curve import simulate_ranks
-from iobench.subjects.scaling.measured import measured_job
+from iobench.subjects.scaling.measured_job import measured_job
 from iobench.subjects.scaling.target import SharedStorage
 
 PIECE_NBYTES, WINDOW = 100_000, 3

@@ -16,7 +16,7 @@ from iobench.cli import main
 from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_dataset
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.limits import probing, reads
+from iobench.storage.limits import limit_probe, reads
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -144,13 +144,13 @@ def test_an_interruption_keeps_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    true_read = probing.read_ranges
+    true_read = limit_probe.read_ranges
 
     def interrupted(*arguments: object, **named: object) -> object:
         os.kill(os.getpid(), signal.SIGINT)
         return true_read(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(probing, "read_ranges", interrupted)
+    monkeypatch.setattr(limit_probe, "read_ranges", interrupted)
     assert main(["limits", str(data), *FEW]) == 75
     assert "no figures are kept" in capsys.readouterr().err
     assert not own_cache.exists()

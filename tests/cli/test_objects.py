@@ -15,7 +15,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.profiling.config import RunConfig
-from iobench.profiling.run import profile
+from iobench.profiling.profile_run import profile
 
 MODULE = """
 import numpy as np

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iobench.cli.interrupts import Interrupted
-from iobench.profiling.run import measure
+from iobench.profiling.profile_run import measure
 
 REQUIRED = {
     "dataset", "format", "framework", "stand_in", "workers", "threads", "batch_size", "batches",
@@ -222,7 +222,7 @@ def test_an_interrupted_profile_names_the_run_that_it_kept(
         measure(runs, **more)
         raise Interrupted
 
-    monkeypatch.setattr("iobench.profiling.run.measure", interrupted)
+    monkeypatch.setattr("iobench.profiling.profile_run.measure", interrupted)
     done = iobench_here(
         "profile", "maelstrom-power", "--tiny", "--store-dir", store_dir,
         "--batches", "3", "--workers", "0", "--compute", "none",

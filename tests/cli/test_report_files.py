@@ -78,7 +78,7 @@ class Tracking:
 def all_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options for everything that a run is shown, written and told by."""
     pytest.importorskip("pyarrow", reason="makes tables")
-    monkeypatch.setattr("iobench.tracking.telling.MlflowRuns", Tracking)
+    monkeypatch.setattr("iobench.tracking.run_logging.MlflowRuns", Tracking)
     names = {"html": "run.html", "trace": "run.json", "parquet": "run.parquet"}
     told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
     return [*told, "--json", "--mlflow", "env"]

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.errors import OptionError
 from iobench.profiling.config import RunConfig
-from iobench.profiling.run import profile
+from iobench.profiling.profile_run import profile
 from iobench.profiling.tracing import ProfileTracing, _pids
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.tracing.probing import ProbedRuntime
@@ -78,7 +78,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     if "torch" in how:
         pytest.importorskip("torch", reason="loads with torch")
     from iobench.profiles.reading import open_profile
-    from iobench.storage.traces.reading import read_traces
+    from iobench.storage.traces.trace_reader import read_traces
 
     run = tmp_path / "run"
     done = iobench(

@@ -29,7 +29,7 @@ from iobench.report.lines import measurement_lines
 from iobench.report.run_report import make_reports
 from iobench.subjects.check.counting import counts_of
 from iobench.testing import FakeClock
-from iobench.tracking.contents import run_contents
+from iobench.tracking.run_metrics import run_contents
 
 BOUND = 1_000_000
 SMALL = 200_000

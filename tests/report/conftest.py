@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from iobench.analysis.diagnosis import diagnose
-from iobench.analysis.figures import (
+from iobench.analysis.exposure_figures import (
     Coincidence,
     ComputeStage,
     Exposure,

@@ -16,7 +16,7 @@ from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import LongWaits
+    from iobench.analysis.exposure_figures import LongWaits
     from iobench.report.run_report import RunReport
 
 Show = Callable[..., str]

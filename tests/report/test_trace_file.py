@@ -29,15 +29,15 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.timeline.model import sub_lanes
 from iobench.report.timeline.page_payload import timeline_payload
+from iobench.report.timeline.trace_clock import wall_offsets
 from iobench.report.timeline.trace_file import write_trace
-from iobench.report.timeline.wall_clock import wall_offsets
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.storage.traces.storage_trace import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iobench.testing.clocks import FakeClock
+    from iobench.testing.fake_clock import FakeClock
 
 __all__ = ["QueueDevice"]
 

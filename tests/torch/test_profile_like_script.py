@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import iobench
 from iobench.analysis.run import exposure
 from iobench.profiling.config import RunConfig
-from iobench.profiling.run import profile
+from iobench.profiling.profile_run import profile
 from iobench.recording.kinds import LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, observing

@@ -13,9 +13,9 @@ from iobench.masking import mask_line
 from iobench.opened import exposure
 from iobench.profiles.reading import open_profile
 from iobench.report.json_report import to_json
-from iobench.tracking.contents import EPOCH_MARK, run_contents
-from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
-from iobench.tracking.telling import part_name
+from iobench.tracking.legal_names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
+from iobench.tracking.run_logging import part_name
+from iobench.tracking.run_metrics import EPOCH_MARK, run_contents
 
 LEGAL = re.compile(r"[A-Za-z0-9_./-]+")
 

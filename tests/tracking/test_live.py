@@ -251,7 +251,7 @@ def test_modules_of_the_training_are_found_but_shadow_none(tmp_path, monkeypatch
 
 
 def test_notes_that_cannot_be_read_are_none(tmp_path):
-    from iobench.tracking.notes import TrackingNotes
+    from iobench.tracking.tracking_notes import TrackingNotes
 
     run = make_run(tmp_path / "run")
     for text in ("", "{", "[]", '{"version": 2, "told": {}}', '{"version": 1, "told": 3}'):

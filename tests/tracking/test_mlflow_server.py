@@ -30,7 +30,7 @@ import iobench  # noqa: E402
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
 from iobench.tracking.live_tracking import live  # noqa: E402
-from iobench.tracking.telling import log_run  # noqa: E402
+from iobench.tracking.run_logging import log_run  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
@@ -160,7 +160,7 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
     uri, relay, tmp_path, monkeypatch, capsys
 ):
     """Each try gets one request further; what is there in the end is there once."""
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     run = make_run(tmp_path / "run")
     address = relay.uri.replace("//", f"//me:{SECRET}@")
     reached = 0
@@ -203,7 +203,7 @@ def test_the_environment_alone_says_where_as_mantik_leaves_it(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{relay.uri}/")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     run = make_run(tmp_path / "run", command=f"train.py --token {SECRET}")
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     assert main(["report", str(run), "--mlflow", "env"]) == 0
     assert {seen[2].get("Authorization") for seen in relay.seen} == {f"Bearer {SECRET}"}
     _, (found,) = runs_of(uri)
@@ -219,7 +219,7 @@ def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
     mine = client.create_run(experiment, run_name="my training")
     client.log_param(mine.info.run_id, "iobench/batch_size", "mine")
     monkeypatch.setenv("MLFLOW_RUN_ID", mine.info.run_id)
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     run = make_run(tmp_path / "run")
     log_run(run, mlflow=uri)
     monkeypatch.delenv("MLFLOW_RUN_ID")
@@ -234,7 +234,7 @@ def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("several", ["formats", "ranks"])
 def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several):
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     if several == "ranks":
         run, names = make_run(tmp_path / "run", ranks=2), {"rank-0", "rank-1"}
     else:
@@ -255,7 +255,7 @@ def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several)
 
 
 def test_a_run_that_was_deleted_there_is_told_anew(uri, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     run = make_run(tmp_path / "run")
     log_run(run, mlflow=uri)
     client, (first,) = runs_of(uri)
@@ -299,7 +299,7 @@ def test_a_training_tells_the_run_that_is_active(uri, tmp_path, monkeypatch):
 
 
 def test_an_epoch_that_has_grown_is_told_again(uri, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     with iobench.record(tmp_path / "run") as recording:
         training = Training(recording)
         training.epoch(2)
@@ -315,7 +315,7 @@ def test_an_epoch_that_has_grown_is_told_again(uri, tmp_path, monkeypatch):
 
 
 def test_names_of_stages_and_values_may_be_anything(uri, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", _one_file)
     said: list[str] = []
     run = make_run(
         tmp_path / "run",

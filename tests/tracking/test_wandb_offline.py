@@ -13,7 +13,7 @@ from tracked_runs import make_run  # noqa: E402
 
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
-from iobench.tracking.telling import log_run  # noqa: E402
+from iobench.tracking.run_logging import log_run  # noqa: E402
 
 SECRET = "QQ" * 20
 
@@ -27,7 +27,7 @@ def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
             (folder / name).write_text(f"<p>{name}</p>")
         return [folder / "iobench.html", folder / "iobench-trace.json.gz"], ["a line"]
 
-    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", two_files)
+    monkeypatch.setattr("iobench.tracking.run_logging.make_artifacts", two_files)
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from iobench.errors import OptionError, TrialError
 from iobench.testing import FakeClock
-from iobench.trials.commands import CommandArm, recorded_command, run_command
+from iobench.trials.command_arms import CommandArm, recorded_command, run_command
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError, TrialError
-from iobench.trials.turns import interleave, turn_order
+from iobench.trials.interleaving import interleave, turn_order
 
 
 @given(st.integers(1, 7))

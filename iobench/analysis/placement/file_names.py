@@ -22,7 +22,7 @@ from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.storage.traces.storage_trace import StorageTrace
 
 __all__ = ["FileNames", "NamedFiles", "file_of", "match_names"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.replay.simulator import StreamShape
 
 __all__ = ["LoaderRule", "RecordedRun"]

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces, pieces_inside
-from iobench.analysis.stages import StageTable
+from iobench.analysis.stage_table import StageTable
 from iobench.recording.kinds import HANDOVER_KINDS, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.stages import Lanes
+    from iobench.analysis.stage_table import Lanes
 
 __all__ = ["LoopWork", "find_loop_work"]
 

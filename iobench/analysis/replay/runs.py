@@ -12,16 +12,16 @@ from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, by_importance, roles_of_loaders
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loop import ONLY
+from iobench.analysis.replay.batch_work import Making, find_making
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
-from iobench.analysis.replay.making import Making, find_making
-from iobench.analysis.stages import find_lanes
+from iobench.analysis.stage_table import find_lanes
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import LoaderSettings, TrainingLoop
     from iobench.analysis.run import RankRun
-    from iobench.analysis.stages import Lanes
+    from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
 __all__ = ["part_of_epochs", "recorded_runs", "reported_loaders"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchLog", "listed_samples"]
 
 CONSUMER: Final = "consumer"
-"""Who released a thread, as `iobench.analysis.stages` reads it."""
+"""Who released a thread, as `iobench.analysis.stage_table` reads it."""
 N_LISTED: Final = 16
 """Samples of a batch that an error names."""
 

@@ -15,10 +15,10 @@ from iobench.errors import FileFormatError, OptionError, ProfileError, StorageEr
 from iobench.report import units
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.torch_trace import read_torch_trace, torch_entries
+from iobench.report.timeline.trace_clock import machine_of, wall_offsets
 from iobench.report.timeline.trace_flows import flow_entries
 from iobench.report.timeline.trace_spans import call_entries, place_spans, span_entries
 from iobench.report.timeline.trace_writer import TraceWriter
-from iobench.report.timeline.wall_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.storage.darshan.backend import JobFacts, OpenLog, RawSegments
-from iobench.storage.traces.contents import (
+from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.traces.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
     NO_SEGMENTS,
@@ -24,7 +25,6 @@ from iobench.storage.traces.contents import (
     ModuleState,
     ProcessTrace,
 )
-from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

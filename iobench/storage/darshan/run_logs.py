@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import FileFormatError, StorageError
 from iobench.storage.darshan.log_files import check_log, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
-from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
     from iobench.storage.darshan.logs import LogContents

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import StorageError
-from iobench.storage.limits.figures import OpenFigures
+from iobench.storage.limits.probe_figures import OpenFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.clocks import Clock
-    from iobench.storage.limits.files import ProbeFile
+    from iobench.storage.limits.probed_files import ProbeFile
 
 
 __all__ = [

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from iobench.errors import FileFormatError
-from iobench.storage.traces.contents import StorageTrace
 from iobench.storage.traces.dftracer_calls import RunNames, TracedCalls
+from iobench.storage.traces.storage_trace import StorageTrace
 
 __all__ = ["is_dftracer_name", "is_dftracer_start", "read_dftracer_files"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.storage.traces.contents import (
+from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.traces.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
     SEGMENT_DTYPE,
     ModuleState,
     ProcessTrace,
 )
-from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import IobenchError, MissingFileError
-from iobench.storage.traces.contents import StorageTrace
+from iobench.storage.traces.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.contents import ProcessTrace
+    from iobench.storage.traces.storage_trace import ProcessTrace
 
 __all__ = ["LOGS_FOLDER", "part_of_run", "read_run_traces"]
 
@@ -59,7 +59,7 @@ def read_run_traces(
     gone = [path for path in kept if path not in found]
     if not named and not found:
         return StorageTrace(notes=_gone(gone)) if gone else None
-    from iobench.storage.traces.reading import read_traces
+    from iobench.storage.traces.trace_reader import read_traces
 
     if named:
         return part_of_run(read_traces([*named, *found]), told)

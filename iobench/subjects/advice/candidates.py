@@ -16,7 +16,7 @@ from iobench.subjects.advice.gains import GainPredictor, gain_between, kind_of
 from iobench.subjects.advice.levers import Candidate, Lever, Reason, RuledOut
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.exposure_figures import PartExposure
     from iobench.subjects.advice.figures import Circumstances
 
 __all__ = ["Found", "bounded_candidates", "measured_candidates", "replayed_candidates"]

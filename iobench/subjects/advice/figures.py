@@ -12,7 +12,7 @@ from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.profiles.run_facts import RunFacts
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import PartExposure, Window
+    from iobench.analysis.exposure_figures import PartExposure, Window
     from iobench.analysis.intervals import RoundRatio
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.replay.simulated_run import Machine

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
     from iobench.profiles.run_facts import RunFacts

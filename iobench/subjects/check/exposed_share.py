@@ -11,7 +11,7 @@ from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.run import RankRun
     from iobench.analysis.step_sums import StepSums
 

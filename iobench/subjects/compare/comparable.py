@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import ProfileError
 from iobench.report import units
-from iobench.subjects.compare.measured import OF_MACHINE
+from iobench.subjects.compare.compared_run import OF_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.subjects.compare.measured import MeasuredRun
+    from iobench.subjects.compare.compared_run import MeasuredRun
 
 __all__ = ["OTHER_BATCH", "OTHER_STEP", "Obstacle", "other_machine", "refuse", "withheld"]
 

@@ -28,13 +28,13 @@ from iobench.subjects.compare.comparable import (
     refuse,
     withheld,
 )
-from iobench.subjects.compare.measured import OF_MACHINE, MeasuredRun, measure_run, total_of
+from iobench.subjects.compare.compared_run import OF_MACHINE, MeasuredRun, measure_run, total_of
 from iobench.subjects.compare.samples_compared import compare_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.subjects.compare.samples_compared import SamplesComparison
 
 __all__ = [

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from iobench.json_keys import HIDDEN, key
-from iobench.storage.limits.figures import (
+from iobench.storage.limits.probe_figures import (
     CACHE,
     DEVICE,
     MEMORY,
@@ -21,9 +21,9 @@ from iobench.subjects.storage.figures import storage_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import RankRun
-    from iobench.storage.limits.figures import StorageLimits
+    from iobench.storage.limits.probe_figures import StorageLimits
 
 __all__ = ["LimitUse", "limit_of", "limit_use"]
 

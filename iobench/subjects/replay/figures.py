@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.figures import Window
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint, Spread
-from iobench.subjects.scaling.job import simulate_job
+from iobench.subjects.scaling.job_simulation import simulate_job
 from iobench.subjects.scaling.target import Hosts, SharedStorage, time_ns
 from iobench.subjects.scaling.verdict import FARTHEST
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iobench.subjects.scaling.demand import RankDemand
-    from iobench.subjects.scaling.job import SimulatedJob
+    from iobench.subjects.scaling.job_simulation import SimulatedJob
     from iobench.subjects.scaling.target import CacheUse
 
 __all__ = ["BOUND_FACTOR", "MOST_RANKS", "simulate_ranks"]

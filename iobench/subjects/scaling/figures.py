@@ -9,7 +9,7 @@ from iobench.json_keys import INLINE, figure, key
 from iobench.subjects.scaling.verdict import scaling_verdict
 
 if TYPE_CHECKING:
-    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import CacheUse, Hosts, SharedStorage
 
 __all__ = ["Saturation", "ScalingCurve", "ScalingFigures", "ScalingPoint", "Spread"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.subjects.scaling.demand import RankDemand
     from iobench.subjects.scaling.figures import ScalingFigures, ScalingPoint, Spread
-    from iobench.subjects.scaling.measured import MeasuredJob
+    from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import Hosts
 
 __all__ = ["scaling_document"]

@@ -12,7 +12,7 @@ from scaling_runs import make_run
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.subjects.scaling.demand import RankDemand, rank_demand
-from iobench.subjects.scaling.job import (
+from iobench.subjects.scaling.job_simulation import (
     DrawnSteps,
     bounded_steps,
     draw_steps,

@@ -21,7 +21,7 @@ from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.storage.traces.contents import (
+from iobench.storage.traces.storage_trace import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
     ModuleState,

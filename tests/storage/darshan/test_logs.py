@@ -24,12 +24,12 @@ from iobench.storage.darshan.log_files import LogName, check_log, parse_log_name
 from iobench.storage.darshan.logs import joined_counters
 from iobench.storage.darshan.reader_process import ReaderProcess
 from iobench.storage.darshan.run_logs import read_darshan_logs
-from iobench.storage.traces.contents import COUNTER_DTYPE, ModuleState
 from iobench.storage.traces.interpreter_files import is_of_interpreter
-from iobench.storage.traces.reading import read_traces
+from iobench.storage.traces.storage_trace import COUNTER_DTYPE, ModuleState
+from iobench.storage.traces.trace_reader import read_traces
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+    from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 (WORKER,) = (DATA / "s1_raw_fork").glob("*-24153_*.darshan")

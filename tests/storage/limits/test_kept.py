@@ -12,7 +12,6 @@ from iobench.errors import StorageError
 from iobench.recording.this_process import host_name
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits import kept
-from iobench.storage.limits.figures import ReadFigures, StorageLimits, read_limits
 from iobench.storage.limits.kept import (
     all_kept_limits,
     keep_limits,
@@ -21,6 +20,7 @@ from iobench.storage.limits.kept import (
     limits_of_files,
     limits_of_host,
 )
+from iobench.storage.limits.probe_figures import ReadFigures, StorageLimits, read_limits
 from iobench.storage.limits.reads import copied_nbytes
 from iobench.stores.places import user_folder
 

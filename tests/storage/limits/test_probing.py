@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.file_systems import Mount, known_by
-from iobench.storage.limits import probing, reads
-from iobench.storage.limits.figures import StorageLimits, served_by
-from iobench.storage.limits.files import RequestSlots, choose_files
-from iobench.storage.limits.probing import Probe, probe_limits
+from iobench.storage.limits import limit_probe, reads
+from iobench.storage.limits.limit_probe import Probe, probe_limits
+from iobench.storage.limits.probe_figures import StorageLimits, served_by
+from iobench.storage.limits.probed_files import RequestSlots, choose_files
 from iobench.storage.limits.reads import aligned, at_once, latency_figures
 from iobench.storage.page_cache import evict, warm_up
 from iobench.testing import FakeClock
@@ -72,7 +72,7 @@ def test_never_more_bytes_or_time_than_allowed(
     patch = pytest.MonkeyPatch()
     with patch.context() as within:
         within.setattr(os, "preadv", preadv)
-        within.setattr(probing, "copy_rate", lambda *_, **__: 1e10)
+        within.setattr(limit_probe, "copy_rate", lambda *_, **__: 1e10)
         probe = Probe(
             path=data,
             threads=tuple(threads),
@@ -219,8 +219,8 @@ class TestChoosingFiles:
             (tmp_path / f"part{number}").mkdir()
             for name in range(20):
                 (tmp_path / f"part{number}" / f"{name:02}").write_bytes(b"data")
-        monkeypatch.setattr("iobench.storage.limits.files.MAX_ENTRIES", 30)
-        monkeypatch.setattr("iobench.storage.limits.files.MAX_ENTRIES_OF_A_FOLDER", 20)
+        monkeypatch.setattr("iobench.storage.limits.probed_files.MAX_ENTRIES", 30)
+        monkeypatch.setattr("iobench.storage.limits.probed_files.MAX_ENTRIES_OF_A_FOLDER", 20)
         chosen = choose_files(tmp_path, 4, clock=SYSTEM_CLOCK, deadline_ns=1 << 62)
         assert len(chosen.files) == 27
         assert "not looked into" in " ".join(chosen.notes)
@@ -258,14 +258,14 @@ class TestChoosingFiles:
             choose_files(tmp_path, 4, clock=SYSTEM_CLOCK, deadline_ns=1 << 62)
 
     def test_files_that_cannot_be_opened_are_told(self, data, monkeypatch):
-        true_open = probing.open_quietly
+        true_open = limit_probe.open_quietly
 
         def some(path, flags=0):
             if "day=2" in str(path):
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             return true_open(path, flags)
 
-        monkeypatch.setattr(probing, "open_quietly", some)
+        monkeypatch.setattr(limit_probe, "open_quietly", some)
         found = probe_limits(
             Probe(path=data, duration_s=1.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
         )
@@ -396,7 +396,7 @@ def test_files_of_others_are_opened_without_a_mark_of_our_choice(data, monkeypat
         return true_open(path, flag, *rest, **named)
 
     monkeypatch.setattr(os, "open", open_)
-    fd = probing.open_quietly(data / "manifest.json")
+    fd = limit_probe.open_quietly(data / "manifest.json")
     assert stat.S_ISREG(os.fstat(fd).st_mode)
     os.close(fd)
     assert [bool(flag & os.O_NOATIME) for flag in flags] == [True, False]

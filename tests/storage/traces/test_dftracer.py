@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from iobench.storage.traces.dftracer import is_dftracer_start
-from iobench.storage.traces.reading import read_traces
+from iobench.storage.traces.trace_reader import read_traces
 
 DATA = Path(__file__).parents[2] / "data" / "dftracer"
 SAMPLES = "/srv/iobench-demo/dft/data/sample_"

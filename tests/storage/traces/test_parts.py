@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from iobench.storage.traces.contents import COUNTER_DTYPE, SEGMENT_DTYPE, ProcessTrace, StorageTrace
 from iobench.storage.traces.of_run import part_of_run
+from iobench.storage.traces.storage_trace import (
+    COUNTER_DTYPE,
+    SEGMENT_DTYPE,
+    ProcessTrace,
+    StorageTrace,
+)
 
 START_NS = 1_795_000_000_000_000_000
 FILES = ("/data/a.grib", "/data/store/x.npy", "/tmp/index", "/data/b.grib")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from iobench.analysis.run import open_runs
 from iobench.tracking.artifacts import make_artifacts
-from iobench.tracking.contents import run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns
-from iobench.tracking.notes import TrackingNotes
+from iobench.tracking.run_metrics import run_contents
+from iobench.tracking.tracking_notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:

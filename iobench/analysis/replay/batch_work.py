@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.replay.asking import (
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.request_delays import (
     UNKNOWN,
     Asked,
     batches_ahead_of,
@@ -17,7 +18,6 @@ from iobench.analysis.replay.asking import (
     startup_of,
     submit_of,
 )
-from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.stream_shape import StreamPieces, find_shape
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.partition import Pieces
     from iobench.analysis.replay.simulator import StreamShape
-    from iobench.analysis.stages import Lanes
+    from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
 __all__ = ["Making", "find_making"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.analysis.figures import Exposure, PartExposure, Window
+    from iobench.analysis.exposure_figures import Exposure, PartExposure, Window
     from iobench.profiles.run_facts import RunFacts
     from iobench.subjects.samples.figures import SamplesSeen
     from iobench.subjects.utilisation.figures import Utilisation

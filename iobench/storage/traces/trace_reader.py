@@ -13,8 +13,8 @@ from typing import Final
 from iobench.errors import MissingExtraError, StorageError
 from iobench.storage.darshan.log_files import is_log_name, is_log_start
 from iobench.storage.darshan.run_logs import read_darshan_logs
-from iobench.storage.traces.contents import StorageTrace
 from iobench.storage.traces.dftracer import is_dftracer_name, is_dftracer_start, read_dftracer_files
+from iobench.storage.traces.storage_trace import StorageTrace
 
 __all__ = ["read_traces"]
 

@@ -12,13 +12,13 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
-from iobench.tracking.names import PREFIX, cut, legal_names
+from iobench.tracking.legal_names import PREFIX, cut, legal_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.analysis.epochs import BatchStatistics, EpochFigures
-    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
     from iobench.profiles.run_facts import RunFacts
