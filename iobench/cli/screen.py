@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
 
-__all__ = ["TerminalScreen", "line_width", "print_lines", "say"]
+__all__ = ["TerminalScreen", "say"]
 
 JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 """Set by Jupyter for its kernels, and so for what their cells start."""
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines on stdout; a terminal gets sentences that fit, others get them whole."""
-    width = line_width()
-    if width:
-        from iobench.masking import mask_text
-        from iobench.report.wrapping import fitted
-
-        lines = fitted(map(mask_text, lines), width)  # a secret in two pieces would not be found
-    for line in lines:
-        say(line)
 
 
 def say(line: str) -> None:
@@ -36,15 +24,6 @@ def say(line: str) -> None:
     from iobench.report.wrapping import plain
 
     typer.echo(plain(line))
-
-
-def line_width(otherwise: int = 0) -> int:
-    """Return how many characters a line on stdout has, where that is a terminal."""
-    if not sys.stdout.isatty():
-        return otherwise
-    from iobench.report.renderers.terminal import page_width
-
-    return page_width()
 
 
 class TerminalScreen:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Final
 
 from iobench.masking import printable
 
-__all__ = ["fitted", "plain", "short_path", "wrapped"]
+__all__ = ["plain", "short_path", "wrapped"]
 
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
@@ -59,26 +58,6 @@ def wrapped(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> list
         break_on_hyphens=False,
     )
     return [line.replace(GLUE, " ") for line in lines]
-
-
-def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
-    """Yield lines that fit: sentences wrapped, rows of tables and commands as they are.
-
-    Parameters
-    ----------
-    lines : iterable of str
-        What stands before a line is kept; a row of a table has two spaces in it.
-    width : int
-        Characters.
-    """
-    for line in lines:
-        inner = line.strip()
-        if len(line) <= width or "  " in inner or inner.startswith("iobench "):
-            yield line
-            continue
-        indent = len(line) - len(line.lstrip())
-        hanging = 2 if indent or inner.startswith("- ") else 0
-        yield from wrapped(inner, width, indent=indent, hanging=hanging)
 
 
 def short_path(path: str, longest: int = LONGEST_NAME) -> str:

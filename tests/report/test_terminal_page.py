@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.report.document import Column, Document, Section, Table
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.wrapping import fitted, wrapped
+from iobench.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,14 +107,3 @@ def test_lines_are_broken_between_words_and_never_in_a_figure(words: list[str]) 
     assert " ".join(" ".join(lines).split()) == " ".join(words)
     assert all(len(line) <= 40 or "x" * 90 in line for line in lines)
     assert not any(re.search(r"(?:^|\s)(?:\d+(?:\.\d)?|<)$", line) for line in lines)
-
-
-def test_sentences_are_fitted_and_tables_and_commands_stay() -> None:
-    row, command = f"a  {'1 ' * 50}", f"     iobench profile {'x' * 90}"
-    told = f"  {'word ' * 20}42 ms"
-    lines = list(fitted([row, command, told, "- " + "word " * 20], 60))
-    assert lines[:2] == [row, command]
-    assert all(len(line) <= 60 for line in lines[2:])
-    assert lines[2].startswith("  word")
-    assert lines[3].startswith("    word")
-    assert " ".join(" ".join(lines[2:4]).split()) == " ".join(told.split())
