@@ -163,14 +163,14 @@ def test_without_a_recording_all_is_the_same(workers):
     assert outcome(DataLoader, make) == outcome(torch.utils.data.DataLoader, make)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("collate", COLLATES)
 def test_batches_of_any_kind_are_the_same(tmp_path, collate, workers):
     options = {"batch_size": 2, "num_workers": workers, "collate_fn": COLLATES[collate]}
     assert_same(tmp_path, sampled(parts.Plain, **options))
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"batch_size": None},
                                      {"batch_size": 4, "drop_last": True}], ids=str)  # fmt: skip
 def test_batches_of_a_stream_are_the_same(tmp_path, options, workers):
