@@ -639,10 +639,10 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["cold"]:
-            from iobench.storage.page_cache import evict, resident_fraction
+            from iobench.storage.page_cache import evict, residency
 
             evict(files)
-            cold = 1 - (resident_fraction(files) or 0)
+            cold = 1 - (residency(files).fraction or 0)
         if epoch is None:
             epoch = opened(folder / which / kind, asked["batch_size"] or batch_size)
         found = run(epoch(asked["order"]), asked["compute_s"])

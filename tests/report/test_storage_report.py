@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,9 @@ from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
 from iobench.report.wrapping import short_path
+from iobench.storage.traces.contents import StorageTrace
 from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
-from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage
+from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
 from iobench.subjects.storage.gaps import ByteGap, ByteRow
 from iobench.subjects.storage.section import storage_section
 from iobench.subjects.storage.stage_storage import StageStorage
@@ -171,6 +173,16 @@ def test_logs_of_which_no_figures_are_made_are_not_passed_over(
     text = unwrapped(show(with_storage(bound, untold)))
     assert f"What storage did {' '.join(untold.untold)}" in text
     assert "What storage did" not in show(with_storage(bound, None))
+
+
+def test_of_one_of_many_ranks_logs_are_counted_alone() -> None:
+    rank: Any = SimpleNamespace(is_one_of_many=True, trace=StorageTrace(refused=(REFUSED,)))
+    figures = storage_of(rank)
+    assert figures is not None
+    assert figures.untold[0].startswith("Logs of 0 processes, not evaluated: jobs of so many")
+    assert figures.untold[1:] == (REFUSED,)
+    rank.trace = None
+    assert storage_of(rank) is None
 
 
 def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -> None:

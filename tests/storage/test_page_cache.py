@@ -10,7 +10,7 @@ import pytest
 from iobench.errors import OptionError, StorageError
 from iobench.storage import page_cache
 from iobench.storage.file_systems import Mount, known_by
-from iobench.storage.page_cache import Residency, evict, residency, resident_fraction, warm_up
+from iobench.storage.page_cache import Residency, evict, residency, warm_up
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 
@@ -25,14 +25,14 @@ def file(tmp_path):
 @linux
 def test_a_file_just_read_is_resident(file):
     warm_up([file])
-    assert resident_fraction([file]) == 1.0
+    assert residency([file]).fraction == 1.0
 
 
 @linux
 def test_eviction_leaves_no_more_than_was_there(file):
-    before = resident_fraction([file])
+    before = residency([file]).fraction
     evict([file])
-    after = resident_fraction([file])
+    after = residency([file]).fraction
     assert 0.0 <= after <= before
     assert file.read_bytes() == bytes(1 << 20)
 
@@ -44,15 +44,15 @@ def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
     (below / "0").write_bytes(bytes(3 << 20))
     evict([tmp_path / "store"])
     warm_up([tmp_path / "store", file])
-    assert resident_fraction([tmp_path / "store", file]) == 1.0
+    assert residency([tmp_path / "store", file]).fraction == 1.0
     (tmp_path / "empty").mkdir()
-    assert resident_fraction([tmp_path / "empty"]) is None
+    assert residency([tmp_path / "empty"]).fraction is None
 
 
 def test_of_nothing_nothing_is_known(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
-    assert resident_fraction([]) is None
-    assert resident_fraction([tmp_path / "empty"]) is None
+    assert residency([]).fraction is None
+    assert residency([tmp_path / "empty"]).fraction is None
 
 
 @linux
@@ -73,11 +73,11 @@ def test_a_cache_of_the_file_systems_own_cannot_be_asked(monkeypatch, file, kind
 
 def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
     monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
-    assert resident_fraction([file]) is None
+    assert residency([file]).fraction is None
     assert residency(["s3://bucket/data"]) == Residency()
 
 
-@pytest.mark.parametrize("function", [evict, warm_up, resident_fraction])
+@pytest.mark.parametrize("function", [evict, warm_up, residency])
 def test_a_missing_file_is_named(tmp_path, function):
     with pytest.raises(StorageError, match="gone"):
         function([tmp_path / "gone"])

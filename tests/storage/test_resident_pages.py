@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.storage import resident_pages
-from iobench.storage.page_cache import residency, warm_up
-from iobench.storage.resident_pages import Pages, _by_cachestat, _by_mincore, _by_trying, pages_of
+from iobench.storage import page_cache
+from iobench.storage.page_cache import (
+    Pages,
+    _by_cachestat,
+    _by_mincore,
+    _by_trying,
+    pages_of,
+    residency,
+    warm_up,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 
@@ -100,12 +107,10 @@ def test_each_means_sees_what_was_dropped(tmp_path, means):
 
 
 def test_pages_of_another_layer_are_found_by_a_mapping(monkeypatch, fd):
-    monkeypatch.setattr(
-        resident_pages, "_by_cachestat", lambda fd, offset, nbytes: Pages(0, 40, "x")
-    )
+    monkeypatch.setattr(page_cache, "_by_cachestat", lambda fd, offset, nbytes: Pages(0, 40, "x"))
     found = pages_of(fd)
     assert found == Pages(40, 40, "mincore") or found == Pages(0, 40, "x")
-    monkeypatch.setattr(resident_pages, "_by_mincore", lambda fd, offset, nbytes: Pages(0, 40, "y"))
+    monkeypatch.setattr(page_cache, "_by_mincore", lambda fd, offset, nbytes: Pages(0, 40, "y"))
     assert pages_of(fd) == Pages(0, 40, "x")
 
 

@@ -41,7 +41,7 @@ from iobench.storage.limits.reads import (
     read_ranges,
     refuse,
 )
-from iobench.storage.resident_pages import pages_of
+from iobench.storage.page_cache import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,8 @@ from iobench.recording.span_keys import lane_keys
 from iobench.subjects.storage.traced_bytes import modules_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from iobench.analysis.placement.file_names import NamedFiles
@@ -66,7 +68,7 @@ def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleRead
     lie, and so what they cost, is not known either.
     """
     profile, reading = known.profile, known.reading
-    files = _Numbers()
+    files: dict[str, int] = {}
     parts, all_segments = [], True
     own = _own_times(profile, reading)
     process = profile.spans["process"][reading.rows]
@@ -89,25 +91,16 @@ def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleRead
     if not len(reads):
         return None
     reads = reads[np.argsort(reads["start_ns"], kind="stable")]
-    return SingleReads(reads, files.texts, all_segments)
+    return SingleReads(reads, tuple(files), all_segments)
 
 
-class _Numbers:
-    """Numbers texts in the order of their first use."""
-
-    def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-
-    def __getitem__(self, text: str) -> int:
-        return self._number.setdefault(text, len(self._number))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self._number)
+def _numbers(texts: Iterable[str], known: dict[str, int]) -> NDArray[np.int32]:
+    """Return the number of each text, a new one where it is seen first."""
+    return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int32)
 
 
 def _of_segments(
-    placed: ProcessPlacement, trace: ProcessTrace, names: NamedFiles, files: _Numbers
+    placed: ProcessPlacement, trace: ProcessTrace, names: NamedFiles, files: dict[str, int]
 ) -> NDArray[Any] | None:
     """Return a process's segments of data; None where they are not nearly all of its reading."""
     modules = modules_of(trace)
@@ -126,7 +119,7 @@ def _of_segments(
         counted = int(np.maximum(rows["posix_read_nbytes"], 0).sum()) + streams
         if segments["nbytes"].sum() < MOST * (counted - _sniffed(rows)):
             return None
-    number = np.array([files[name] for name in trace.files], dtype=np.int32)
+    number = _numbers(trace.files, files)
     found = np.zeros(len(segments), READ_DTYPE)
     for name in ("start_ns", "end_ns", "offset", "nbytes", "exposed_ns"):
         found[name] = segments[name]
@@ -151,7 +144,7 @@ def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
 
 
 def _of_spans(
-    known: ReadEvidence, rows: NDArray[np.int64], own_ns: NDArray[np.int64], files: _Numbers
+    known: ReadEvidence, rows: NDArray[np.int64], own_ns: NDArray[np.int64], files: dict[str, int]
 ) -> NDArray[Any] | None:
     """Return what single spans read; None where one is a sum over several samples."""
     spans, share = known.profile.spans[rows], known.share[rows]
@@ -159,7 +152,7 @@ def _of_spans(
         return None
     details, of_span = np.unique(spans["detail"], return_inverse=True)
     texts = [known.names.of_text(known.profile.strings[each]) for each in details.tolist()]
-    number = np.array([files[text] for text in texts], dtype=np.int32)
+    number = _numbers(texts, files)
     found = np.zeros(len(rows), READ_DTYPE)
     found["start_ns"], found["end_ns"] = spans["start_ns"], spans["start_ns"] + own_ns
     found["offset"], found["nbytes"] = -1, spans["nbytes"]
