@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
+from iobench.storage.traces.interpreter_files import is_of_interpreter
 from iobench.storage.traces.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
@@ -29,7 +30,6 @@ from iobench.storage.traces.storage_trace import (
     ProcessTrace,
     StorageTrace,
 )
-from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
