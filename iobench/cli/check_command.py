@@ -176,7 +176,7 @@ def _of_run(
     any_machine: bool,
 ) -> list[Gate]:
     from iobench.errors import OptionError
-    from iobench.trials.gating import gate_counts, gate_growth, gate_shares
+    from iobench.subjects.check.gated_runs import gate_counts, gate_growth, gate_shares
 
     gates: list[Gate] = []
     if counts is not None:
@@ -195,8 +195,8 @@ def _of_run(
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
     from iobench.report.document import sentences
+    from iobench.subjects.check.gated_runs import keep_counts
     from iobench.subjects.check.section import kept_lines
-    from iobench.trials.gating import keep_counts
 
     kept = keep_counts(run, counts)
     figures = {name: {"exact": each.exact, "at_most": each.at_most} for name, each in kept.items()}
@@ -214,7 +214,7 @@ def _paired(
     from iobench.cli.interrupts import Interrupted
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.trials.gating import compare_commands
+    from iobench.trials.paired_commands import compare_commands
 
     if len(commands) != 2 or not all(commands):
         raise OptionError("expected two commands: -- COMMAND... --against -- COMMAND...")

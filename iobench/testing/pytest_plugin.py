@@ -109,9 +109,9 @@ class KeptCounts:
 
     def _judged(self, run: Path, file: Path) -> list[str]:
         """Return what is wrong, no lines if nothing is; or write the file."""
+        from iobench.subjects.check.gated_runs import gate_counts, keep_counts
         from iobench.subjects.check.gates import Outcome
         from iobench.subjects.check.section import difference_lines
-        from iobench.trials.gating import gate_counts, keep_counts
 
         if self._update:
             keep_counts(run, file, memory=False)

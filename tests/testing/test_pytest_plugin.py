@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 # What a session inside this process imports first is forgotten after it, and imported again.
-import iobench.subjects.check.section
-import iobench.trials.gating  # noqa: F401
+import iobench.subjects.check.gated_runs
+import iobench.subjects.check.section  # noqa: F401
 from iobench.testing import pytest_plugin
 
 pytest_plugins = ["pytester"]
