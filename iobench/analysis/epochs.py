@@ -13,49 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.exposure import part_of
+from iobench.analysis.waits import step_statistics
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.exposure_figures import PartExposure
+    from iobench.analysis.exposure_figures import PartExposure, StepStatistics
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
 
 __all__ = [
-    "BatchStatistics",
     "EpochFigures",
-    "batch_statistics",
     "epoch_figures",
     "step_times",
 ]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchStatistics:
-    """A time that each of several batches took.
-
-    Parameters
-    ----------
-    n_batches : int
-        At least one.
-    total_ns, min_ns, max_ns : int
-    mean_ns, median_ns : float
-    stdev_ns : float or None
-        Sample standard deviation; None of a single batch.
-    """
-
-    n_batches: int
-    total_ns: int
-    min_ns: int
-    mean_ns: float
-    median_ns: float
-    max_ns: int
-    stdev_ns: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +53,17 @@ class EpochFigures:
         The end of its last round.
     batches_ns : int
         The part of the wall time that is of batches: the epoch as D2.3 has it.
-    batch : BatchStatistics or None
+    batch : StepStatistics or None
         From being asked for a batch to being asked for the next; without batches of which nobody
         knows when the next was asked for.
-    wait : BatchStatistics or None
+    wait : StepStatistics or None
         How long each batch was waited for: the exposed I/O of D2.3.
-    forward, backward : BatchStatistics or None
+    forward, backward : StepStatistics or None
         Per batch, all stages of that kind; None where there are none.
-    busy, exposed : mapping of str to BatchStatistics
+    busy, exposed : mapping of str to StepStatistics
         Of each stage of loading, per batch: those it did not work on count as 0. Empty of an epoch
         without a batch.
-    computed : mapping of str to BatchStatistics
+    computed : mapping of str to StepStatistics
         Of each stage of the loop itself (``forward``, ``step:optimizer``, ...), per batch that
         has it.
     """
@@ -98,29 +74,13 @@ class EpochFigures:
     part: PartExposure
     end_ns: int
     batches_ns: int
-    batch: BatchStatistics | None
-    wait: BatchStatistics | None
-    forward: BatchStatistics | None
-    backward: BatchStatistics | None
-    busy: Mapping[str, BatchStatistics]
-    exposed: Mapping[str, BatchStatistics]
-    computed: Mapping[str, BatchStatistics]
-
-
-def batch_statistics(times_ns: Integers) -> BatchStatistics | None:
-    """Return the statistics of one time per batch; None of none."""
-    if not len(times_ns):
-        return None
-    total = int(times_ns.sum())
-    return BatchStatistics(
-        n_batches=len(times_ns),
-        total_ns=total,
-        min_ns=int(times_ns.min()),
-        mean_ns=total / len(times_ns),
-        median_ns=float(np.median(times_ns)),
-        max_ns=int(times_ns.max()),
-        stdev_ns=float(np.std(times_ns, ddof=1)) if len(times_ns) > 1 else None,
-    )
+    batch: StepStatistics | None
+    wait: StepStatistics | None
+    forward: StepStatistics | None
+    backward: StepStatistics | None
+    busy: Mapping[str, StepStatistics]
+    exposed: Mapping[str, StepStatistics]
+    computed: Mapping[str, StepStatistics]
 
 
 def epoch_figures(run: RankRun) -> tuple[EpochFigures, ...]:
@@ -142,10 +102,10 @@ def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
         part=part,
         end_ns=int(deliveries.until_ns[chosen].max()),
         batches_ns=int(deliveries.wall_ns[with_batch].sum()),
-        batch=batch_statistics(deliveries.wall_ns[with_batch & _followed(deliveries)]),
-        wait=batch_statistics(deliveries.wait_ns[with_batch]),
-        forward=batch_statistics(_pass(ledger, Kind.FORWARD, with_batch)),
-        backward=batch_statistics(_pass(ledger, Kind.BACKWARD, with_batch)),
+        batch=step_statistics(deliveries.wall_ns[with_batch & _followed(deliveries)]),
+        wait=step_statistics(deliveries.wait_ns[with_batch]),
+        forward=step_statistics(_pass(ledger, Kind.FORWARD, with_batch)),
+        backward=step_statistics(_pass(ledger, Kind.BACKWARD, with_batch)),
         busy=dict(_by_stage(ledger, loading, ledger.busy_ns, with_batch)),
         exposed=dict(_by_stage(ledger, loading, ledger.exposed_ns, with_batch)),
         computed=dict(
@@ -160,13 +120,13 @@ def _by_stage(
     table: Integers,
     with_batch: Marks,
     there: Integers | None = None,
-) -> Iterator[tuple[str, BatchStatistics]]:
+) -> Iterator[tuple[str, StepStatistics]]:
     """Yield the statistics of stages, over the batches where a table says that they are there."""
     rows = np.flatnonzero(with_batch)
     for name in stages:
         at = ledger.stages.names.index(name)
         some = rows if there is None else rows[there[rows, at] > 0]
-        found = batch_statistics(table[some, at])
+        found = step_statistics(table[some, at])
         if found is not None:
             yield name, found
 

@@ -19,7 +19,7 @@ from iobench.analysis.exposure_figures import (
     StageExposure,
 )
 from iobench.analysis.loop import ONLY
-from iobench.analysis.waits import find_long_waits, wait_statistics
+from iobench.analysis.waits import find_long_waits, step_statistics
 from iobench.errors import ProfileError
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.span_file import RECORD_NBYTES
@@ -159,7 +159,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     with_batch = chosen & (deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
-    waits_ns = tuple(deliveries.wait_ns[with_batch].tolist())
+    waits_ns = deliveries.wait_ns[with_batch]
+    wait = step_statistics(waits_ns)
     nbytes = deliveries.nbytes[with_batch]
     counted = counters.sums(chosen)
     looked_at = counters.table["n_looks"][:-1][with_batch] > 0
@@ -172,8 +173,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
         stages=_stages(run.ledger, chosen, wait_ns),
         compute_stages=_compute_stages(run.ledger, chosen),
-        waits_ns=waits_ns,
-        wait=wait_statistics(waits_ns),
+        waits_ns=tuple(waits_ns.tolist()),
+        wait=None if wait is None else wait.in_whole_ns(),
         read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]
         else None,

@@ -22,7 +22,7 @@ __all__ = [
     "PartExposure",
     "Phase",
     "StageExposure",
-    "WaitStatistics",
+    "StepStatistics",
     "Window",
 ]
 
@@ -109,25 +109,34 @@ class ComputeStage:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitStatistics:
-    """The wait per step over the deliveries that brought a batch; rounded to the nanosecond.
+class StepStatistics:
+    """A time that each of several steps of the training loop took: its wait, a pass, a stage.
 
     Parameters
     ----------
     n_steps : int
-        Steps of the training loop.
-    min_ns, mean_ns, median_ns, max_ns : int
-        Of their waits.
-    stdev_ns : int or None
+        How many; at least one.
+    min_ns, mean_ns, median_ns, max_ns : int or float
+        Of their times.
+    stdev_ns : int, float or None
         The sample standard deviation, None for a single step.
     """
 
     n_steps: int
     min_ns: int
-    mean_ns: int
-    median_ns: int
+    mean_ns: float
+    median_ns: float
     max_ns: int
-    stdev_ns: int | None
+    stdev_ns: float | None
+
+    def in_whole_ns(self) -> StepStatistics:
+        """Return them rounded to the nanosecond."""
+        return replace(
+            self,
+            mean_ns=round(self.mean_ns),
+            median_ns=round(self.median_ns),
+            stdev_ns=None if self.stdev_ns is None else round(self.stdev_ns),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +190,8 @@ class PartExposure:
         What the training loop did between deliveries, as far as it has spans.
     waits_ns : tuple of int
         The wait of every delivered batch, in order of delivery.
-    wait : WaitStatistics or None
-        Their statistics; None without a batch.
+    wait : StepStatistics or None
+        Their statistics, in whole nanoseconds; None without a batch.
     read_nbytes : int or None
         Bytes the loading processes read while they made these batches, by whatever code, cached or
         not; None where unknown. Of reads through mappings those that stages tell are in it.
@@ -208,7 +217,7 @@ class PartExposure:
     stages: tuple[StageExposure, ...]
     compute_stages: tuple[ComputeStage, ...]
     waits_ns: tuple[int, ...] = field(metadata=HIDDEN)
-    wait: WaitStatistics | None = field(metadata=key("wait_per_step"))
+    wait: StepStatistics | None = field(metadata=key("wait_per_step"))
     read_nbytes: int | None
     cold_fraction: float | None
     overhead_fraction: float | None

@@ -1,4 +1,4 @@
-"""The wait per step: its statistics, and the few long waits that a median hides."""
+"""Times per step: their statistics, and of waits the few long waits that a median hides."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, STARTUP
-from iobench.analysis.exposure_figures import Coincidence, LongWaits, WaitStatistics
+from iobench.analysis.exposure_figures import Coincidence, LongWaits, StepStatistics
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import LoaderSettings
     from iobench.profiles.contents import Profile
 
-__all__ = ["find_long_waits", "wait_statistics"]
+__all__ = ["find_long_waits", "step_statistics"]
 
 Marks = NDArray[np.bool_]
 
@@ -42,17 +40,17 @@ FEWEST_IN_STEP: Final = 2
 """Long waits, after the filling of a round, that it takes to call workers in step."""
 
 
-def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
-    """Return the statistics of waits in ns; None of none."""
-    if not waits_ns:
+def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
+    """Return the statistics of one time per step; None of none."""
+    if not len(times_ns):
         return None
-    return WaitStatistics(
-        n_steps=len(waits_ns),
-        min_ns=min(waits_ns),
-        mean_ns=round(statistics.mean(waits_ns)),
-        median_ns=round(statistics.median(waits_ns)),
-        max_ns=max(waits_ns),
-        stdev_ns=round(statistics.stdev(waits_ns)) if len(waits_ns) > 1 else None,
+    return StepStatistics(
+        n_steps=len(times_ns),
+        min_ns=int(times_ns.min()),
+        mean_ns=int(times_ns.sum()) / len(times_ns),
+        median_ns=float(np.median(times_ns)),
+        max_ns=int(times_ns.max()),
+        stdev_ns=float(np.std(times_ns, ddof=1)) if len(times_ns) > 1 else None,
     )
 
 

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.diagnosis import Diagnosis
-    from iobench.analysis.epochs import BatchStatistics, EpochFigures
+    from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import (
         Exposure,
         PartExposure,
         StageExposure,
-        WaitStatistics,
+        StepStatistics,
     )
     from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
@@ -195,7 +195,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     return (KeyFigures(tuple(figures)),)
 
 
-def told_of(statistics: WaitStatistics | BatchStatistics | None, name: str) -> float | None:
+def told_of(statistics: StepStatistics | None, name: str) -> float | None:
     """Return one of several statistics by its name; None where there are none."""
     return None if statistics is None else getattr(statistics, name)
 
@@ -349,7 +349,7 @@ def waits_section(
     )
 
 
-def _wait_cells(wait: WaitStatistics | None) -> Iterator[Duration]:
+def _wait_cells(wait: StepStatistics | None) -> Iterator[Duration]:
     for figure in PUBLISHED_FIGURES:
         yield Duration(told_of(wait, f"{figure}_ns"))
 

@@ -17,8 +17,8 @@ from iobench.tracking.legal_names import PREFIX, cut, legal_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis.epochs import BatchStatistics, EpochFigures
-    from iobench.analysis.exposure_figures import Exposure, PartExposure
+    from iobench.analysis.epochs import EpochFigures
+    from iobench.analysis.exposure_figures import Exposure, PartExposure, StepStatistics
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
     from iobench.profiles.run_facts import RunFacts
@@ -151,7 +151,7 @@ def _ms(wall_ns: int) -> int:
     return max(wall_ns // NS_PER_MS, 0)
 
 
-def _statistics(name: str, found: BatchStatistics | None) -> dict[str, float | None]:
+def _statistics(name: str, found: StepStatistics | None) -> dict[str, float | None]:
     """Return the five figures of D2.3 under a name, in seconds."""
     if found is None:
         return {}

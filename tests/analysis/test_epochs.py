@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import LOOP, Script
 
-from iobench.analysis.epochs import batch_statistics, epoch_figures, step_times
+from iobench.analysis.epochs import epoch_figures, step_times
 from iobench.analysis.run import Run, exposure
+from iobench.analysis.waits import step_statistics
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 
@@ -78,13 +79,14 @@ def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
     assert all(each.complete for each in figures)
     for each in figures:
         assert each.batch is not None
-        assert each.batch.n_batches == each.part.n_batches
-        assert each.batch.total_ns == each.batches_ns
-        assert each.batch.total_ns <= each.part.wall_ns
+        n = each.part.n_batches
+        assert each.batch.n_steps == n
+        assert each.batch.mean_ns * n == pytest.approx(each.batches_ns)
+        assert each.batches_ns <= each.part.wall_ns
         assert [*each.busy] == [*each.exposed] == [row.stage for row in each.part.stages]
         for row in each.part.stages:
-            assert each.busy[row.stage].n_batches == each.part.n_batches
-            assert each.exposed[row.stage].total_ns <= row.exposed_ns
+            assert each.busy[row.stage].n_steps == n
+            assert each.exposed[row.stage].mean_ns * n <= row.exposed_ns + 1e-6
 
 
 actions = st.lists(
@@ -113,8 +115,8 @@ def test_epochs_of_scripts_with_any_loaders_add_up_to_the_run(loaders, program):
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30))
 def test_statistics_are_those_of_the_standard_library(values):
-    found = batch_statistics(np.array(values, dtype=np.int64))
-    assert (found.n_batches, found.total_ns) == (len(values), sum(values))
+    found = step_statistics(np.array(values, dtype=np.int64))
+    assert found.n_steps == len(values)
     assert (found.min_ns, found.max_ns) == (min(values), max(values))
     assert found.mean_ns == pytest.approx(statistics.mean(values))
     assert found.median_ns == pytest.approx(statistics.median(values))
@@ -125,7 +127,7 @@ def test_statistics_are_those_of_the_standard_library(values):
 
 
 def test_no_batches_have_no_statistics():
-    assert batch_statistics(np.zeros(0, dtype=np.int64)) is None
+    assert step_statistics(np.zeros(0, dtype=np.int64)) is None
     assert epoch_figures(Run(Sketch({"workers": 0}).profile()).of_rank()) == ()
 
 
@@ -145,14 +147,14 @@ def test_parts_of_a_step_are_told_per_batch():
     (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
     part = figures.part
     assert (part.wall_ns, part.wait_ns, figures.batches_ns, figures.end_ns) == (107, 47, 105, 107)
-    assert figures.batch == batch_statistics(np.array([35, 70]))
-    assert figures.wait == batch_statistics(np.array([15, 30]))
-    assert figures.forward == figures.backward == batch_statistics(np.array([10, 20]))
-    assert figures.busy["read"] == figures.exposed["read"] == batch_statistics(np.array([10, 30]))
-    assert figures.busy["decode"] == batch_statistics(np.array([5, 0]))
+    assert figures.batch == step_statistics(np.array([35, 70]))
+    assert figures.wait == step_statistics(np.array([15, 30]))
+    assert figures.forward == figures.backward == step_statistics(np.array([10, 20]))
+    assert figures.busy["read"] == figures.exposed["read"] == step_statistics(np.array([10, 30]))
+    assert figures.busy["decode"] == step_statistics(np.array([5, 0]))
     assert figures.computed["forward"] == figures.forward
     assert part.exposed_ns["shutdown"] == 2
-    assert figures.exposed["shutdown"].total_ns == 0
+    assert figures.exposed["shutdown"].max_ns == 0
     taken = step_times(Run(sketch.profile()).of_rank())
     assert {name: found.tolist() for name, found in taken.items()} == {
         "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
@@ -204,8 +206,8 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
     (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
     assert not figures.complete
     assert figures.part.n_batches == 3
-    assert figures.batch == batch_statistics(np.array([50, 50]))
-    assert figures.forward.n_batches == 3
+    assert figures.batch == step_statistics(np.array([50, 50]))
+    assert figures.forward.n_steps == 3
 
 
 def test_an_epoch_has_as_many_batches_as_the_configuration_says():

@@ -2,12 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis.exposure_figures import Coincidence
 from iobench.analysis.run import exposure
-from iobench.analysis.waits import wait_statistics
+from iobench.analysis.waits import step_statistics
 from iobench.recording.kinds import Kind
 
 
@@ -28,12 +29,12 @@ def serial_run(waits, step_ns=100, epochs=None, files=None, rounds=None):
 
 
 def test_statistics_of_nothing_and_of_one():
-    assert wait_statistics([]) is None
-    assert wait_statistics([5]).stdev_ns is None
+    assert step_statistics(np.array([], dtype=np.int64)) is None
+    assert step_statistics(np.array([5])).stdev_ns is None
 
 
 def test_statistics():
-    found = wait_statistics([1, 2, 3, 10])
+    found = step_statistics(np.array([1, 2, 3, 10])).in_whole_ns()
     assert (found.n_steps, found.min_ns, found.mean_ns, found.max_ns) == (4, 1, 4, 10)
     assert (found.median_ns, found.stdev_ns) == (2, 4)
 

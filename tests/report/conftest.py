@@ -20,7 +20,7 @@ from iobench.analysis.exposure_figures import (
     PartExposure,
     Phase,
     StageExposure,
-    WaitStatistics,
+    StepStatistics,
 )
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.kinds import Kind, stage_name
@@ -106,7 +106,7 @@ def window(
         stages=tuple(replace(row, part_of_ns=wait_ns) for row in stages),
         compute_stages=(ComputeStage("forward", compute_ms * MS, n_batches),),
         waits_ns=(mean_ns,) * n_batches,
-        wait=WaitStatistics(n_batches, 20_000, mean_ns, int(median_ms * MS), 812 * MS, 12 * MS)
+        wait=StepStatistics(n_batches, 20_000, mean_ns, int(median_ms * MS), 812 * MS, 12 * MS)
         if n_batches
         else None,
         read_nbytes=n_batches * 57_300_000,

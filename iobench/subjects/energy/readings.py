@@ -83,7 +83,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         period_ns=here.period_ns,
         reading_ns=here.cpu_ns // here.n_timed if here.cpu_ns and here.n_timed else None,
         n_damaged=here.n_damaged,
-        typical_wait_ns=None if wait is None else wait.median_ns,
+        typical_wait_ns=None if wait is None else round(wait.median_ns),
         is_emulated=bool(facts.compute.step_ns),
         trained_on=_trained_on(run.about),
     )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_times
+from iobench.analysis.epochs import step_times
 from iobench.analysis.run import Run, open_runs
+from iobench.analysis.waits import step_statistics
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, Five, RunFacts
@@ -22,6 +23,8 @@ from iobench.recording.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.analysis.exposure_figures import StepStatistics
 
 
 __all__ = ["KEYS", "Published", "Quarterly", "QuarterlyRun", "SkippedRun", "make_quarterly"]
@@ -71,7 +74,7 @@ class QuarterlyRun:
         Whether it is of the small stand-ins, a cell of its own.
     facts : RunFacts
     n_ranks : int
-    rows : mapping of str to BatchStatistics or None
+    rows : mapping of str to StepStatistics or None
         By key of `KEYS`, of all ranks; None where nothing of that sort was timed.
     """
 
@@ -83,7 +86,7 @@ class QuarterlyRun:
     tiny: bool
     facts: RunFacts
     n_ranks: int
-    rows: Mapping[str, BatchStatistics | None]
+    rows: Mapping[str, StepStatistics | None]
 
     @property
     def cell(self) -> tuple[str, bool, str, str]:
@@ -223,7 +226,7 @@ def _run(
         lost += each.profile.lost_spans
         for key, values in step_times(each).items():
             times[key].append(values)
-    rows = {key: batch_statistics(np.concatenate(values)) for key, values in times.items()}
+    rows = {key: step_statistics(np.concatenate(values)) for key, values in times.items()}
     if rows["batch"] is None:
         return SkippedRun(name, "no batch was delivered")
     if lost:

@@ -27,7 +27,7 @@ from iobench.subjects.quarterly.figures import KEYS, Published, Quarterly, Quart
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.epochs import BatchStatistics
+    from iobench.analysis.exposure_figures import StepStatistics
     from iobench.report.document import Cell
 
 __all__ = ["QUARTERLY_VERSION", "quarterly_document", "quarterly_to_csv", "quarterly_to_json"]
@@ -79,7 +79,7 @@ def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Tab
     for run in runs:
         batch, wait, epoch = (run.rows[key] for key in ("batch", "I/O", "epoch"))
         means = (_seconds(None if each is None else each.mean_ns / 1e9) for each in (batch, wait))
-        numbers = (Count(0 if each is None else each.n_batches) for each in (batch, epoch))
+        numbers = (Count(0 if each is None else each.n_steps) for each in (batch, epoch))
         rows.append((_name(run), *means, Share(run.exposed_fraction), *numbers))
     at = PUBLISHED_FIGURES.index("mean")
     for told in published:
@@ -113,7 +113,7 @@ def _seconds(value: float | None) -> Cell:
     return NOT_APPLICABLE if value is None else Seconds(value)
 
 
-def _values(row: BatchStatistics) -> tuple[float | None, ...]:
+def _values(row: StepStatistics) -> tuple[float | None, ...]:
     """Return `PUBLISHED_FIGURES` in seconds; one value has no standard deviation."""
     deviation = None if row.stdev_ns is None else row.stdev_ns / 1e9
     plain = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns)
@@ -192,7 +192,7 @@ def _rows(found: Quarterly) -> list[dict[str, Any]]:
     for run in found.runs:
         about = (run.application, run.tiny, run.framework, run.format, None, run.run)
         rows += [
-            (*about, run.made_ns or None, key, *_values(row), row.n_batches, run.exposed_fraction)
+            (*about, run.made_ns or None, key, *_values(row), row.n_steps, run.exposed_fraction)
             for key in KEYS
             if (row := run.rows[key]) is not None
         ]
