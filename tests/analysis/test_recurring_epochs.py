@@ -52,10 +52,10 @@ def found(advice, lever):
 
 def bounds(one):
     """Return what changes gain at the most, or within what they are predicted to, by lever."""
-    predictor = GainPredictor(one.run, None)
+    predictor = GainPredictor([one], HERE)
     items = [
-        *bounded_candidates(one, [one], HERE, predictor),
-        *replayed_candidates(one, HERE, predictor),
+        *bounded_candidates(predictor),
+        *replayed_candidates(predictor),
     ]
     return {
         lever: each.gain for each in items if isinstance(each, Found)

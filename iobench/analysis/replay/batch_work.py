@@ -1,25 +1,19 @@
-"""Who made each batch, from when to when, and what of it was work: spans laid out by batch."""
+"""How each batch was asked for, made and handed over: its delays, and its work by stage."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.replay.request_delays import (
-    UNKNOWN,
-    Asked,
-    batches_ahead_of,
-    makers_of,
-    startup_of,
-    submit_of,
-)
 from iobench.analysis.replay.stream_shape import StreamPieces, find_shape
-from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
+from iobench.analysis.stage_table import StageTable
+from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
@@ -29,14 +23,17 @@ if TYPE_CHECKING:
     from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
-__all__ = ["Making", "find_making"]
+__all__ = ["BatchWork", "LoopWork", "find_batch_work", "find_loop_work"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
+UNKNOWN: Final = int(np.iinfo(np.int64).min)
+"""A time that nobody noted."""
+
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class BatchWork:
     """How the batches of one loader were made; arrays of one row per batch.
 
     The fields that a `RecordedRun` has are as there.
@@ -72,7 +69,7 @@ class Making:
     stream: StreamShape | None = None
 
 
-def find_making(
+def find_batch_work(
     lanes: Lanes,
     profile: Profile,
     deliveries: Deliveries,
@@ -82,7 +79,7 @@ def find_making(
     *,
     rule: LoaderRule,
     batches_ahead: int,
-) -> Making:
+) -> BatchWork:
     """Return how the batches of some waits were made.
 
     Parameters
@@ -99,7 +96,7 @@ def find_making(
     batches_ahead : int
         As configured.
     """
-    asked = Asked(
+    asked = _AskedBatches(
         row=rows,
         batch=deliveries.batch[rows],
         round=of_round,
@@ -119,7 +116,32 @@ def find_making(
     layout = _Layout(asked, spans, pieces, of, profile.strings)
     if rule is LoaderRule.STREAM:
         return layout.streaming(lanes, profile, batches_ahead)
-    return layout.making(lanes, rule)
+    return layout.whole(lanes, rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedBatches:
+    """The batches in question: of which wait, of which round, and when that began."""
+
+    row: Integers
+    batch: Integers
+    round: Integers
+    asked_ns: Integers
+    delivered_ns: Integers
+    round_start_ns: Integers
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def of(self, batch: Integers) -> Integers:
+        """Return the place of each batch number among these, -1 where it is none of them."""
+        order = np.argsort(self.batch, kind="stable")
+        place = np.searchsorted(self.batch[order], batch)
+        found = place < len(order)
+        result = np.full(len(batch), -1, dtype=np.int64)
+        result[found] = order[place[found]]
+        same = (batch >= 0) & (np.append(self.batch, -1)[result] == batch)
+        return np.where(same, result, -1)
 
 
 class _Layout:
@@ -127,7 +149,7 @@ class _Layout:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: _AskedBatches,
         spans: NDArray[Any],
         pieces: Pieces,
         of: Integers,
@@ -147,7 +169,7 @@ class _Layout:
         number = np.array([self.stages.index(name) for name in names], dtype=np.int64)
         self.stage = number[of_span]
 
-    def making(self, lanes: Lanes, rule: LoaderRule) -> Making:
+    def whole(self, lanes: Lanes, rule: LoaderRule) -> BatchWork:
         """Return how whole batches were made, each by one thread for the most part."""
         asked, n = self.asked, len(self.asked)
         lane, begin, end, ready = self._extents()
@@ -169,10 +191,10 @@ class _Layout:
             submitted, ahead = self._submitted(
                 lanes, lane, begin, in_threads=rule is LoaderRule.THREADS
             )
-            startup = startup_of(asked, submitted, begin, seen)
-            submit, turn = submit_of(asked, submitted, startup, lane, begin, end)
-        maker, n_makers = makers_of(asked, lane, begin)
-        return Making(
+            startup = _startup_of(asked, submitted, begin, seen)
+            submit, turn = _submit_of(asked, submitted, startup, lane, begin, end)
+        maker, n_makers = _makers_of(asked, lane, begin)
+        return BatchWork(
             stages=self.stages,
             work_ns=own + beside,
             beside_ns=beside,
@@ -189,7 +211,7 @@ class _Layout:
             ahead=ahead,
         )
 
-    def streaming(self, lanes: Lanes, profile: Profile, batches_ahead: int) -> Making:
+    def streaming(self, lanes: Lanes, profile: Profile, batches_ahead: int) -> BatchWork:
         """Return how batches were made whose parts went from thread to thread."""
         asked, n = self.asked, len(self.asked)
         lane, begin, _, ready = self._extents()
@@ -215,7 +237,7 @@ class _Layout:
             batches_ahead=batches_ahead,
         )
         nothing = np.zeros(n, dtype=np.int64)
-        return Making(
+        return BatchWork(
             stages=self.stages,
             work_ns=work,
             beside_ns=np.zeros_like(work),
@@ -224,7 +246,7 @@ class _Layout:
             gap_ns=nothing,
             submit_ns=nothing,
             transit_ns=nothing,
-            startup_ns=startup_of(asked, np.full(n, UNKNOWN, dtype=np.int64), begin, seen),
+            startup_ns=_startup_of(asked, np.full(n, UNKNOWN, dtype=np.int64), begin, seen),
             ready_ns=np.where(seen, ready, UNKNOWN),
             maker=np.full(n, -1, dtype=np.int64),
             seen=seen,
@@ -288,4 +310,140 @@ class _Layout:
             at = np.searchsorted(begin[own], released[:, 2])
             inside = at < len(own)
             submitted[own[at[inside]]] = released[inside, 1]
-        return submitted, batches_ahead_of(asked, submitted)
+        return submitted, _batches_ahead_of(asked, submitted)
+
+
+def _batches_ahead_of(asked: _AskedBatches, submitted: Integers) -> int | None:
+    """Return how many batches before the one begun was just taken when there was room for it.
+
+    Where several were taken at that very instant, it does not tell which of them made room.
+    """
+    lags: list[Integers] = []
+    for number in range(len(asked.round_start_ns)):
+        rows = np.flatnonzero(asked.round == number)
+        if not len(rows):
+            continue
+        release = submitted[rows]
+        taken = np.searchsorted(asked.asked_ns[rows], release, side="right") - 1
+        delivered = asked.delivered_ns[rows]
+        first, after = (np.searchsorted(delivered, release, side) for side in ("left", "right"))
+        taken = np.where(after - first == 1, first, taken)
+        late = (release != UNKNOWN) & (release > delivered[0]) & (after - first <= 1)
+        lags.append((np.arange(len(rows)) - taken)[late & (taken >= 1)])
+    all_lags = np.concatenate(lags) if lags else np.zeros(0, dtype=np.int64)
+    values, counts = np.unique(all_lags[all_lags > 0], return_counts=True)
+    return int(values[np.argmax(counts)]) if len(values) else None
+
+
+def _startup_of(
+    asked: _AskedBatches, submitted: Integers, begin: Integers, seen: Marks
+) -> Integers:
+    """Return from each round's first question until the first batch was submitted, or begun."""
+    earliest = np.full(len(asked.round_start_ns), np.iinfo(np.int64).max)
+    known = submitted != UNKNOWN
+    np.minimum.at(earliest, asked.round[known], submitted[known])
+    begun = np.full(len(earliest), np.iinfo(np.int64).max)
+    np.minimum.at(begun, asked.round[seen], begin[seen])
+    earliest = np.minimum(earliest, begun)
+    untold = earliest == np.iinfo(np.int64).max
+    return np.where(untold, 0, earliest - asked.round_start_ns)
+
+
+def _submit_of(
+    asked: _AskedBatches,
+    submitted: Integers,
+    startup: Integers,
+    lane: Integers,
+    begin: Integers,
+    end: Integers,
+) -> tuple[Integers, Integers]:
+    """Return from submission to first stage, and what a busy maker took between two batches.
+
+    A busy maker has no delay of the first sort that anybody could see: it has the usual one of
+    those that were idle, or as much of it as there was time for.
+    """
+    order = np.lexsort((begin, lane, asked.round))
+    same = (np.diff(lane[order]) == 0) & (np.diff(asked.round[order]) == 0)
+    before = np.full(len(asked), UNKNOWN, dtype=np.int64)
+    before[order[1:][same]] = end[order[:-1][same]]
+    seen, first = lane >= 0, before == UNKNOWN
+    opened = (asked.round_start_ns + startup)[asked.round]
+    told = submitted != UNKNOWN
+    # All that is submitted before the first delivery counts from the first of it.
+    since = np.where(first, opened, np.where(told, submitted, before))
+    idle = seen & (first | (told & (submitted > before)))
+    submit = np.where(idle, np.maximum(begin - since, 0), 0)
+    # The rule has it that the loop submits when it holds a batch; it did so while it picked it up.
+    submit -= np.where(idle & ~first & told, _before_delivery(asked, submitted), 0)
+    usual = submit[idle & ~first]
+    typical = int(np.median(usual)) if len(usual) else 0
+    busy = seen & ~idle
+    submit[busy] = np.where(told, np.clip(before - since, 0, typical), typical)[busy]
+    turn = np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
+    return submit, turn
+
+
+def _before_delivery(asked: _AskedBatches, submitted: Integers) -> Integers:
+    """Return how long before the end of a wait each submission was, 0 for those in no wait."""
+    wait = np.maximum(np.searchsorted(asked.asked_ns, submitted, side="left") - 1, 0)
+    inside = (asked.asked_ns[wait] < submitted) & (submitted < asked.delivered_ns[wait])
+    return np.where(inside, asked.delivered_ns[wait] - submitted, 0)
+
+
+def _makers_of(asked: _AskedBatches, lane: Integers, begin: Integers) -> tuple[Integers, int]:
+    """Return who made each batch, numbered by who began first in its round, and how many."""
+    maker = np.full(len(asked), -1, dtype=np.int64)
+    n_makers = 0
+    for number in range(len(asked.round_start_ns)):
+        rows = np.flatnonzero((asked.round == number) & (lane >= 0))
+        lanes, first, inverse = np.unique(
+            lane[rows[np.argsort(begin[rows], kind="stable")]],
+            return_index=True,
+            return_inverse=True,
+        )
+        rank = np.argsort(np.argsort(first))
+        maker[rows[np.argsort(begin[rows], kind="stable")]] = rank[inverse.reshape(-1)]
+        n_makers = max(n_makers, len(lanes))
+    return maker, n_makers
+
+
+@dataclass(frozen=True, slots=True)
+class LoopWork:
+    """Stages of the training loop's own thread inside its waits.
+
+    Parameters
+    ----------
+    stages : tuple of str
+    work_ns : ndarray of int64, shape (n_waits, n_stages)
+    """
+
+    stages: tuple[str, ...]
+    work_ns: Integers
+
+
+def find_loop_work(
+    lanes: Lanes, strings: Sequence[str], low_ns: Integers, high_ns: Integers
+) -> LoopWork:
+    """Return what of each stretch of time the loop spent on the hand-over, by stage.
+
+    Parameters
+    ----------
+    lanes : Lanes
+    strings : sequence of str
+        Of the profile.
+    low_ns, high_ns : ndarray of int64, shape (n_waits,)
+        The stretches: from where a batch was there to be picked up until the loop held it.
+    """
+    spans = lanes.own
+    pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
+    stages = StageTable(spans, tuple(strings))
+    handed = np.array([kind in HANDOVER_KINDS for kind in stages.kinds], dtype=bool)
+    stage = stages.of_span[pieces.span]
+    counted = handed[stage] & (pieces.duration_ns > 0)
+    start, end, stage = pieces.start_ns[counted], pieces.end_ns[counted], stage[counted]
+    work = np.zeros((len(low_ns), len(stages)), dtype=np.int64)
+    of, piece, length = pieces_inside(start, end, low_ns, high_ns)
+    np.add.at(work, (of, stage[piece]), length)
+    kept = np.flatnonzero(work.any(axis=0))
+    names = tuple(stage_name(stages.kinds[at], stages.labels[at]) for at in kept.tolist())
+    return LoopWork(names, work[:, kept])

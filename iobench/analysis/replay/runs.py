@@ -12,9 +12,13 @@ from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, by_importance, roles_of_loaders
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loop import ONLY
-from iobench.analysis.replay.batch_work import Making, find_making
+from iobench.analysis.replay.batch_work import (
+    BatchWork,
+    LoopWork,
+    find_batch_work,
+    find_loop_work,
+)
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
 from iobench.analysis.stage_table import find_lanes
 
 if TYPE_CHECKING:
@@ -206,7 +210,7 @@ class _Parts:
         if settings.workers:
             settings = replace(settings, worker_pids=self._worker_pids(frame))
         rule = self._rule(settings, frame)
-        making = find_making(
+        times = find_batch_work(
             self.lanes,
             self.profile,
             self.deliveries,
@@ -216,12 +220,12 @@ class _Parts:
             rule=rule,
             batches_ahead=max(settings.prefetch, 1),
         )
-        reason = self._reason(rule, settings, making)
+        reason = self._reason(rule, settings, times)
         name = self.profile.path.name
         if several:
             of = f" ({settings.name})" if settings.name else ""
             name = f"{name}, loader {loader}{of}"
-        return self._recorded(name, rule, reason, settings, frame, making)
+        return self._recorded(name, rule, reason, settings, frame, times)
 
     def _worker_pids(self, frame: _Frame) -> tuple[int, ...]:
         """Return whose workers made these batches: of one loader, or of it made anew each time."""
@@ -241,14 +245,14 @@ class _Parts:
             return LoaderRule.STREAM if framework in ("", "stream") else LoaderRule.THREADS
         return LoaderRule.OPAQUE
 
-    def _reason(self, rule: LoaderRule, settings: LoaderSettings, making: Making) -> str:
+    def _reason(self, rule: LoaderRule, settings: LoaderSettings, times: BatchWork) -> str:
         """Return why a run cannot be replayed, ``""`` if it can."""
         if rule is LoaderRule.OPAQUE:
             return "the loader does not tell who makes its batches"
-        n_unseen = int((~making.seen).sum())
-        if n_unseen > UNSEEN_LIMIT * len(making.seen):
-            return f"nobody saw {n_unseen} of {len(making.seen)} batches being made"
-        if rule is LoaderRule.STREAM and making.stream is None:
+        n_unseen = int((~times.seen).sum())
+        if n_unseen > UNSEEN_LIMIT * len(times.seen):
+            return f"nobody saw {n_unseen} of {len(times.seen)} batches being made"
+        if rule is LoaderRule.STREAM and times.stream is None:
             return "nobody saw how the threads of its stream hang together"
         return ""
 
@@ -259,24 +263,24 @@ class _Parts:
         reason: str,
         settings: LoaderSettings,
         frame: _Frame,
-        making: Making,
+        times: BatchWork,
     ) -> RecordedRun:
         deliveries, rows = self.deliveries, frame.rows
         asked, delivered = deliveries.asked_ns[rows], deliveries.delivered_ns[rows]
         if rule is LoaderRule.SERIAL:
-            pickup = delivered - asked - making.work_ns.sum(axis=1) - making.gap_ns
+            pickup = delivered - asked - times.work_ns.sum(axis=1) - times.gap_ns
             way = np.zeros_like(pickup)
             loop_work = LoopWork((), np.zeros((len(rows), 0), dtype=np.int64))
         else:
-            there = np.maximum(asked, making.ready_ns)
+            there = np.maximum(asked, times.ready_ns)
             loop_work = find_loop_work(self.lanes, self.profile.strings, there, delivered)
-            pickup, way = _pick_up(asked, delivered, making, loop_work.work_ns.sum(axis=1))
+            pickup, way = _pick_up(asked, delivered, times, loop_work.work_ns.sum(axis=1))
         batch = deliveries.batch[rows]
         in_order = bool((np.diff(batch)[np.diff(frame.round) == 0] > 0).all())
         workers, prefetch = settings.workers, max(settings.prefetch, 1)
         if rule is LoaderRule.THREADS:
-            workers = settings.threads or making.n_makers
-            prefetch = making.ahead or max(settings.prefetch, workers)
+            workers = settings.threads or times.n_makers
+            prefetch = times.ahead or max(settings.prefetch, workers)
         if rule is LoaderRule.SERIAL:
             workers = prefetch = 0
         return RecordedRun(
@@ -286,24 +290,24 @@ class _Parts:
             workers=workers,
             prefetch=prefetch,
             batch_size=settings.batch_size or self.loop.loaders[ONLY].batch_size,
-            stages=making.stages,
+            stages=times.stages,
             round=frame.round,
-            work_ns=making.work_ns,
-            cpu_ns=making.cpu_ns,
-            read_nbytes=self._read_nbytes(rows, making),
-            gap_ns=making.gap_ns,
-            submit_ns=making.submit_ns,
-            transit_ns=making.transit_ns + way,
+            work_ns=times.work_ns,
+            cpu_ns=times.cpu_ns,
+            read_nbytes=self._read_nbytes(rows, times),
+            gap_ns=times.gap_ns,
+            submit_ns=times.submit_ns,
+            transit_ns=times.transit_ns + way,
             pickup_ns=np.maximum(pickup, 0),
             compute_ns=frame.compute_ns,
-            startup_ns=making.startup_ns,
+            startup_ns=times.startup_ns,
             shutdown_ns=frame.shutdown_ns,
             wall_ns=frame.wall_ns,
             wait_ns=frame.wait_ns,
             steady=deliveries.phase[rows] == STEADY,
             reason=reason,
-            beside_ns=making.beside_ns,
-            maker=making.maker,
+            beside_ns=times.beside_ns,
+            maker=times.maker,
             batch=batch,
             opening_ns=frame.opening_ns,
             lead_ns=frame.lead_ns,
@@ -312,20 +316,20 @@ class _Parts:
             restarts=settings.restarts,
             anew=len(np.unique(self.numbers[rows])) > 1,
             weight=frame.weight,
-            stream=making.stream,
+            stream=times.stream,
             loop_stages=loop_work.stages,
             loop_ns=loop_work.work_ns,
         )
 
-    def _read_nbytes(self, rows: Integers, making: Making) -> Integers:
+    def _read_nbytes(self, rows: Integers, times: BatchWork) -> Integers:
         """Return the bytes read for each batch: as its reads tell, else as the system counted."""
         counted = np.full(len(self.deliveries) + 1, -1, dtype=np.int64)
         counted[self.looked_at] = self.looked_nbytes
-        return np.where(making.read_nbytes >= 0, making.read_nbytes, counted[rows])
+        return np.where(times.read_nbytes >= 0, times.read_nbytes, counted[rows])
 
 
 def _pick_up(
-    asked: Integers, delivered: Integers, making: Making, known_ns: Integers
+    asked: Integers, delivered: Integers, times: BatchWork, known_ns: Integers
 ) -> tuple[Integers, Integers]:
     """Return what picking each batch up took, and how long it was on its way before.
 
@@ -333,14 +337,14 @@ def _pick_up(
     stages of its own. What else it needs is told by batches that had lain ready; the rest was the
     pipe, which takes its time during compute as well.
     """
-    ready = making.ready_ns
+    ready = times.ready_ns
     rest = delivered - np.maximum(asked, ready) - known_ns
     way = np.zeros_like(rest)
-    had_lain = making.seen & (ready < asked)
+    had_lain = times.seen & (ready < asked)
     if not had_lain.any():
         return rest + known_ns, way
     usual = int(np.median(rest[had_lain]))
-    waited = making.seen & ~had_lain
+    waited = times.seen & ~had_lain
     way[waited] = np.maximum(rest[waited] - usual, 0)
     typical = int(np.median(way[waited])) if waited.any() else 0
     # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.

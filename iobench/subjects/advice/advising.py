@@ -82,12 +82,12 @@ def advise(
     epoch_s = None if sample_ns is None or not samples else sample_ns * samples / 1e9
     predictor = None
     if can_replay(baseline.run):
-        predictor = GainPredictor(baseline.run, circumstances.machine)
+        predictor = GainPredictor(ways, circumstances)
     trusted = predictor is not None and is_told(predictor.error_fraction)
-    items = [*measured_candidates(baseline, ways)]
+    items = [*measured_candidates(ways)]
     if predictor is not None and trusted:
-        items += replayed_candidates(baseline, circumstances, predictor)
-        items += bounded_candidates(baseline, ways, circumstances, predictor)
+        items += replayed_candidates(predictor)
+        items += bounded_candidates(predictor)
     judged = [_worthless(item) or item if isinstance(item, Found) else item for item in items]
     priced = [
         _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)

@@ -16,7 +16,6 @@ from iobench.subjects.advice.gains import GainPredictor, gain_between, kind_of
 from iobench.subjects.advice.levers import Candidate, Lever, Reason, RuledOut
 
 if TYPE_CHECKING:
-    from iobench.analysis.exposure_figures import PartExposure
     from iobench.subjects.advice.figures import Circumstances
 
 __all__ = ["Found", "bounded_candidates", "measured_candidates", "replayed_candidates"]
@@ -57,13 +56,10 @@ class Found:
     starts: bool = False
 
 
-def measured_candidates(
-    baseline: LoadingWay, ways: Sequence[LoadingWay]
-) -> Iterator[Found | RuledOut]:
-    """Yield the other ways of loading that were run in turns with the baseline."""
-    for way in ways:
-        if way is baseline:
-            continue
+def measured_candidates(ways: Sequence[LoadingWay]) -> Iterator[Found | RuledOut]:
+    """Yield the other ways of loading that were run in turns with the baseline, the first."""
+    baseline, *others = ways
+    for way in others:
         settings: dict[str, str | int] = {}
         for name in ("format", "framework", "pipeline"):
             if getattr(way, name) and getattr(way, name) != getattr(baseline, name):
@@ -78,21 +74,19 @@ def measured_candidates(
             yield Found(Candidate(tuple(levers), settings), gain, way=way)
 
 
-def replayed_candidates(
-    baseline: LoadingWay, circumstances: Circumstances, predictor: GainPredictor
-) -> Iterator[Found | RuledOut]:
+def replayed_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield what the loader's own settings would gain, by replay."""
-    torch = baseline.framework == "torch"
-    yield from _workers(baseline.run, circumstances, predictor, torch=torch)
-    yield from _prefetch(baseline.run, circumstances, predictor)
-    if baseline.run.rule is LoaderRule.POOL and torch:
+    run, torch = predictor.baseline.run, predictor.baseline.framework == "torch"
+    yield from _workers(predictor, torch=torch)
+    yield from _prefetch(predictor)
+    if run.rule is LoaderRule.POOL and torch:
         candidate = Candidate((Lever.OUT_OF_ORDER,), {"in_order": "False"})
-        if baseline.run.in_order and baseline.run.workers > 1:
+        if run.in_order and run.workers > 1:
             instead = replace(predictor.run, in_order=False)
             yield Found(candidate, predictor.gain(Change(), instead=instead))
-        elif not baseline.run.in_order:
+        elif not run.in_order:
             yield RuledOut(candidate, Reason.IN_USE)
-    if baseline.run.restarts and baseline.run.recurs and torch:
+    if run.restarts and run.recurs and torch:
         yield _kept_workers(predictor)
 
 
@@ -123,9 +117,8 @@ def _kept(run: RecordedRun) -> dict[str, str | int]:
     return {"persistent_workers": "True", **once}
 
 
-def _workers(
-    run: RecordedRun, circumstances: Circumstances, predictor: GainPredictor, *, torch: bool
-) -> Iterator[Found | RuledOut]:
+def _workers(predictor: GainPredictor, *, torch: bool) -> Iterator[Found | RuledOut]:
+    run, circumstances = predictor.baseline.run, predictor.circumstances
     name = "num_workers" if circumstances.facts.is_script else "workers"
     more = Candidate((Lever.WORKERS,), {name: run.workers + 1})
     if circumstances.own_order or run.rule is LoaderRule.STREAM:
@@ -178,9 +171,8 @@ def most_workers(run: RecordedRun, cpus: int) -> int:
     return max(cpus, min(most, int(cpus / on_cpu))) if on_cpu else most
 
 
-def _prefetch(
-    run: RecordedRun, circumstances: Circumstances, predictor: GainPredictor
-) -> Iterator[Found | RuledOut]:
+def _prefetch(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    run, circumstances = predictor.baseline.run, predictor.circumstances
     name = "prefetch_factor" if circumstances.facts.is_script else "prefetch"
     if run.rule is LoaderRule.SERIAL:
         yield RuledOut(Candidate((Lever.PREFETCH,), {name: 2}), Reason.NO_WORKERS)
@@ -228,38 +220,28 @@ def cpu_fraction(run: RecordedRun, kind: str) -> float:
     return min(1.0, int(cpu[known].sum()) / busy_ns) if busy_ns else 0.0
 
 
-def bounded_candidates(
-    baseline: LoadingWay,
-    ways: Sequence[LoadingWay],
-    circumstances: Circumstances,
-    predictor: GainPredictor,
-) -> Iterator[Found | RuledOut]:
+def bounded_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield what nobody measured in this run, with what it cannot gain more than."""
-    if circumstances.own_order and not circumstances.facts.is_script:
+    if predictor.circumstances.own_order and not predictor.circumstances.facts.is_script:
         yield RuledOut(Candidate((Lever.OFFLINE,)), Reason.OWN_ORDER)
     else:
-        yield from _offline(baseline, ways, predictor)
-        yield from _loader(baseline, ways, circumstances, predictor)
-    yield from _caches(baseline, ways, circumstances, predictor)
-    if _first_store(baseline, ways) is None:  # a store holds samples as they are asked for
-        yield from _chunks(baseline, predictor)
-    yield from _codec(baseline, predictor)
-    yield from _pinning(baseline, circumstances)
+        yield from _offline(predictor)
+        yield from _loader(predictor)
+    yield from _caches(predictor)
+    if _first_store(predictor) is None:  # a store holds samples as they are asked for
+        yield from _chunks(predictor)
+    yield from _codec(predictor)
+    yield from _pinning(predictor)
 
 
-def _offline(
-    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
-) -> Iterator[Found | RuledOut]:
+def _offline(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    baseline = predictor.baseline
     if baseline.store is not None:
         yield RuledOut(Candidate((Lever.OFFLINE,), {"format": baseline.format}), Reason.IN_USE)
-        return
-    if any(way.store is not None for way in ways):
-        return  # measured
-    stored = _stored(baseline)
-    yield Found(
-        Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": stored}),
-        predictor.bound(Change(), instead=_finished(predictor.run)),
-    )
+    elif _first_store(predictor) is None:  # else it is measured
+        candidate = Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": _stored(baseline)})
+        bound = predictor.bound(Change(), instead=_finished(predictor.run))
+        yield Found(candidate, bound)
 
 
 def _finished(run: RecordedRun) -> RecordedRun:
@@ -290,13 +272,9 @@ def _stored(baseline: LoadingWay) -> str:
     return "tfrecord" if baseline.framework == "tensorflow" else "numpy"
 
 
-def _loader(
-    baseline: LoadingWay,
-    ways: Sequence[LoadingWay],
-    circumstances: Circumstances,
-    predictor: GainPredictor,
-) -> Iterator[Found | RuledOut]:
+def _loader(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield the fast loader for what is loaded now, and for each format that was measured."""
+    baseline, ways, cpus = predictor.baseline, predictor.ways, predictor.circumstances.cpus
     if NATIVE in baseline.framework.split(","):
         yield RuledOut(Candidate((Lever.LOADER,), {"framework": NATIVE}), Reason.IN_USE)
         return
@@ -311,10 +289,9 @@ def _loader(
             levers.insert(0, Lever.FORMAT)
         elif way is not baseline:
             continue
-        work_of = None if way is baseline else _handed_free(way.run, circumstances.cpus)
-        gain = predictor.bound(
-            Change(work_of=work_of), instead=_handed_free(predictor.run, circumstances.cpus)
-        )
+        work_of = None if way is baseline else _handed_free(way.run, cpus)
+        instead = _handed_free(predictor.run, cpus)
+        gain = predictor.bound(Change(work_of=work_of), instead=instead)
         yield Found(Candidate(tuple(levers), settings), gain, way=way)
 
 
@@ -334,60 +311,59 @@ def _handed_free(run: RecordedRun, cpus: int | None) -> RecordedRun:
     return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, maker=None, beside_ns=None)
 
 
-def _caches(
-    baseline: LoadingWay,
-    ways: Sequence[LoadingWay],
-    circumstances: Circumstances,
-    predictor: GainPredictor,
-) -> Iterator[Found | RuledOut]:
-    run, memory = baseline.run, circumstances.memory_nbytes
-    pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
-    store = _first_store(baseline, ways)
+def _caches(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    baseline, circumstances = predictor.baseline, predictor.circumstances
+    store = _first_store(predictor)
     stored = _stored(baseline) if store is None else store.format
+    pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
     in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench", "format": stored})
-    cold = circumstances.cold_fraction
+    cold, memory = circumstances.cold_fraction, circumstances.memory_nbytes
     if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
         yield RuledOut(pages, Reason.CACHED_ALREADY)
         yield RuledOut(in_memory, Reason.CACHED_ALREADY)
         return
-    warm = {kind: cpu_fraction(run, kind) for kind in READING}
     needed = baseline.all_nbytes(circumstances.files_nbytes)
-    if needed is None or memory is None:
-        yield RuledOut(pages, Reason.SIZE_UNKNOWN)
-    elif needed > CACHE_FRACTION * memory:
-        yield RuledOut(pages, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
-    else:
-        yield Found(pages, predictor.bound(factors(run, warm)))
-    samples = circumstances.n_samples_all
-    finished = (
-        samples * circumstances.sample_nbytes if samples and circumstances.sample_nbytes else 0
+    yield _fits(pages, needed, memory, CACHE_FRACTION) or Found(
+        pages, predictor.bound(_cached(baseline.run))
     )
-    if not finished or memory is None:
-        yield RuledOut(in_memory, Reason.SIZE_UNKNOWN)
-    elif finished > MEMORY_FRACTION * memory:
-        yield RuledOut(in_memory, Reason.TOO_LARGE, finished, MEMORY_FRACTION * memory)
-    else:
-        yield Found(in_memory, _from_memory(baseline, ways, predictor))
+    finished = (circumstances.n_samples_all or 0) * (circumstances.sample_nbytes or 0)
+    yield _fits(in_memory, finished or None, memory, MEMORY_FRACTION) or Found(
+        in_memory, _from_memory(predictor)
+    )
 
 
-def _first_store(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> LoadingWay | None:
-    return next((way for way in (baseline, *ways) if way.store is not None), None)
+def _fits(
+    candidate: Candidate, needed: int | None, memory: int | None, share: float
+) -> RuledOut | None:
+    """Return why something is not to be held in a share of the memory; None where it is."""
+    if needed is None or memory is None:
+        return RuledOut(candidate, Reason.SIZE_UNKNOWN)
+    if needed > share * memory:
+        return RuledOut(candidate, Reason.TOO_LARGE, needed, share * memory)
+    return None
 
 
-def _from_memory(
-    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
-) -> Gain:
+def _cached(run: RecordedRun) -> Change:
+    """Return reading that takes no more than its time on a CPU."""
+    return factors(run, {kind: cpu_fraction(run, kind) for kind in READING})
+
+
+def _first_store(predictor: GainPredictor) -> LoadingWay | None:
+    return next((way for way in predictor.ways if way.store is not None), None)
+
+
+def _from_memory(predictor: GainPredictor) -> Gain:
     """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
-    store = _first_store(baseline, ways)
+    store = _first_store(predictor)
     if store is None:
         return predictor.bound(Change(), instead=_finished(predictor.run))
-    cached = factors(store.run, {kind: cpu_fraction(store.run, kind) for kind in READING})
-    change = cached if store is baseline else Change(work_of=changed(store.run, cached))
-    return predictor.bound(change)
+    cached = _cached(store.run)
+    own = store is predictor.baseline
+    return predictor.bound(cached if own else Change(work_of=changed(store.run, cached)))
 
 
-def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
-    window = baseline.window
+def _chunks(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    window = predictor.baseline.window
     candidate = Candidate((Lever.CHUNKS,), {"format": "zarr"})
     if window.read_nbytes is None or not window.nbytes:
         yield RuledOut(candidate, Reason.SIZE_UNKNOWN)
@@ -407,11 +383,11 @@ def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | 
     shorter = dict.fromkeys((*READING, "decode"), 1 / max(ratio, 1.0))
     if decoded is not None:
         shorter["decode"] = 1 / max(decoded, 1.0)
-    change = factors(baseline.run, shorter)
-    yield Found(candidate, predictor.bound(change))
+    yield Found(candidate, predictor.bound(factors(predictor.baseline.run, shorter)))
 
 
-def _codec(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+def _codec(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    baseline = predictor.baseline
     if baseline.store is None:
         return
     if baseline.format == "zarr" and any(kind_of(each) == "decode" for each in baseline.run.stages):
@@ -427,22 +403,16 @@ def _codec(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | R
         yield RuledOut(Candidate((Lever.CODEC,)), Reason.CACHED_ALREADY)
 
 
-def _pinning(baseline: LoadingWay, circumstances: Circumstances) -> Iterator[Found | RuledOut]:
-    candidate = Candidate((Lever.PIN,), {"pin_memory": "True"})
-    kinds = {row.kind for row in baseline.whole.stages if row.busy_ns}
-    if Kind.PIN in kinds:
+def _pinning(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    candidate, baseline = Candidate((Lever.PIN,), {"pin_memory": "True"}), predictor.baseline
+    window = baseline.window
+    copies_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.H2D)
+    if any(row.kind == Kind.PIN and row.busy_ns for row in baseline.whole.stages):
         yield RuledOut(candidate, Reason.IN_USE)
-    elif not circumstances.has_device:
+    elif not predictor.circumstances.has_device:
         yield RuledOut(candidate, Reason.NO_ACCELERATOR)
+    elif not copies_ns:
+        yield RuledOut(candidate, Reason.NOT_WAITED_FOR)
     else:
-        window = baseline.window
-        copies_ns = _exposed_ns(window, Kind.H2D)
-        if not copies_ns:
-            yield RuledOut(candidate, Reason.NOT_WAITED_FOR)
-        else:
-            most = copies_ns / window.wall_ns
-            yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, most))
-
-
-def _exposed_ns(window: PartExposure, kind: Kind) -> int:
-    return sum(row.exposed_ns for row in window.stages if row.kind == kind)
+        most = copies_ns / window.wall_ns
+        yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, most))

@@ -16,8 +16,10 @@ from iobench.subjects.advice.figures import Evidence, Gain, LoadingWay
 from iobench.subjects.replay.figures import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.analysis.replay.loader_run import RecordedRun
-    from iobench.analysis.replay.simulated_run import Machine
+    from iobench.subjects.advice.figures import Circumstances
 
 __all__ = [
     "GainPredictor",
@@ -86,21 +88,24 @@ class GainPredictor:
 
     Parameters
     ----------
-    run : RecordedRun
-        With a rule that can be replayed, and batches.
-    machine : Machine or None
-        What workers share where there are more or fewer; None for all they could use.
+    ways : sequence of LoadingWay
+        The baseline first, with a rule that can be replayed, and batches.
+    circumstances : Circumstances
+        With the machine that workers share where there are more or fewer.
 
     Attributes
     ----------
+    run : RecordedRun
+        The beginning of the baseline's.
     error_fraction : float
-        Of the unmodified replay.
+        Of the unmodified replay of all of it.
     """
 
-    def __init__(self, run: RecordedRun, machine: Machine | None) -> None:
-        self.run = beginning_of(run)
-        self.error_fraction = replay_error(run)
-        self._machine = machine
+    def __init__(self, ways: Sequence[LoadingWay], circumstances: Circumstances) -> None:
+        self.ways, self.baseline, self.circumstances = ways, ways[0], circumstances
+        self.run = beginning_of(self.baseline.run)
+        self.error_fraction = replay_error(self.baseline.run)
+        self._machine = circumstances.machine
         self._before: dict[bool, Floats] = {}
 
     def gain(

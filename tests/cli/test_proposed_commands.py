@@ -1,0 +1,120 @@
+"""Every command that is proposed is one that the command line takes, whatever was run."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
+from iobench.cli.app import make_app
+from iobench.cli.profile_command import profile_config
+from iobench.command_options import OF_PROFILE, OF_SOURCE
+from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.measured import measured_rank
+from iobench.subjects.advice.next_steps import SUBJECT
+
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+
+from schedules import pool
+
+MS = 1_000_000
+STORE = {"path": "a", "probe": True, "nbytes": 10**9, "n_samples": 240, "n_samples_all": 240}
+LAUNCHED = {"kind": "script", "command": "python train.py"}
+RUNS: dict[str, dict[str, Any]] = {
+    "own file": {"command": "iobench profile 'a file.nc' --variables=t2m,z --out runs/1 --json"},
+    "windows": {"command": "iobench profile a.nc --window=-1,0:1 --sample-dim time --split train"},
+    "dataset": {
+        "command": "iobench profile maelstrom-ens10 --tiny --scale 0.1 --option a=1 --option b=2",
+        "stand_in": True,
+    },
+    "several ways": {
+        "command": "iobench profile maelstrom-ens10 --format source,numpy --framework torch,native"
+        " --pipeline own,upstream --darshan off --energy off --download --compute=none",
+        "compute": {"forward_ns": 0, "backward_ns": 0, "source": "none"},
+    },
+    "store": {
+        "command": "iobench profile x --format numpy --store-dir st",
+        "format": "numpy",
+        "store": STORE,
+    },
+    "zarr": {"command": "iobench profile x --format zarr", "format": "zarr", "store": STORE},
+    "tensorflow": {"command": "iobench profile x", "framework": "tensorflow"},
+    "serial": {"command": "iobench profile x --workers 0", "workers": 0},
+    "own order": {"command": "iobench profile module:DATASET", "own_order": True},
+    "cold": {"command": "iobench profile x.nc --cache cold", "files_nbytes": 10**9},
+    "script": LAUNCHED,
+    "keras": {**LAUNCHED, "framework": "keras"},
+    "started by a launcher": {**LAUNCHED, "command": "torchrun --nproc-per-node 4 train.py"},
+    "somebody else's": {"command": "iobench profile 'an unclosed quote"},
+}
+
+
+def proposals(config: dict[str, Any], step_ms: int) -> Iterator[str]:
+    """Yield what advice, and what to try next, propose on a run of a pool."""
+    workers = config.get("workers", 2)
+    durations = [(60 * MS, 30 * MS, 10 * MS)] * (60 if step_ms else 3)
+    sketch = pool(durations, workers=workers, step_ns=step_ms * MS)
+    machine = {"cpus": 4, "memory_nbytes": 16 * 10**9}
+    known = {"n_samples_all": 1000, "sample_nbytes": 10**6, "machine": machine}
+    sketch.config |= {"dataset": "own", "format": "source", "framework": "torch", **known, **config}
+    run = Run(sketch.profile()).of_rank()
+    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    assert advice is not None
+    for change in (*advice.changes, *advice.to_measure):
+        yield from change.commands
+    figures = SUBJECT.figures(run)
+    assert figures is not None
+    yield from (step.command for step in figures.steps if step.command)
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_the_command_line_takes_every_command_that_is_proposed(kind: str) -> None:
+    found = [line for step_ms in (15, 80, 0) for line in proposals(RUNS[kind], step_ms)]
+    assert found
+    for line in found:
+        words = shlex.split(line, comments=True)
+        if words[0] == "iobench":
+            parsed(words[1:])
+            if words[1] == "profile":
+                profile_config(words[2:])
+        elif words[0] != "cat":
+            ast.parse(line)
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Return the values that a command would get, as the command line reads its words."""
+    app: Any = typer.main.get_command(make_app())
+    name, *rest = words
+    command = app.commands[name]
+    with command.make_context(name, rest, resilient_parsing=False) as context:
+        values: dict[str, Any] = context.params
+    return values
+
+
+def test_a_window_is_not_taken_for_an_option() -> None:
+    profiled = [
+        parsed(shlex.split(line)[1:])
+        for line in proposals(RUNS["windows"], 15)
+        if line.startswith("iobench profile")
+    ]
+    assert {each["window"] for each in profiled} == {"-1,0:1"}
+
+
+def test_the_table_of_options_is_what_the_commands_have() -> None:
+    app: Any = typer.main.get_command(make_app())
+    has = {
+        name: {option: each for each in app.commands[name].params for option in each.opts}
+        for name in ("profile", "convert")
+    }
+    flags = {name for name, each in has["profile"].items() if getattr(each, "is_flag", False)}
+    assert flags - {"--help"} == {name for name, each in OF_PROFILE.items() if each.is_flag}
+    assert OF_PROFILE.keys() <= has["profile"].keys()
+    assert OF_SOURCE.keys() <= has["convert"].keys()
