@@ -26,8 +26,8 @@ __all__ = ["PHASES", "Deliveries", "by_importance", "find_deliveries", "roles_of
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
-PHASES: Final = ("startup", "fill", "steady", "drain")
-STARTUP, FILL, STEADY, DRAIN = range(4)
+PHASES: Final = ("startup", "fill", "first epoch", "steady", "drain")
+STARTUP, FILL, FIRST_EPOCH, STEADY, DRAIN = range(5)
 
 SERIAL: Final = "consumer"
 """What a delivery's detail says where the training loop made the batch itself."""
@@ -212,7 +212,8 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
     numbers = by_importance(found, roles_of_loaders(profile, loop, found))
     main = numbers[0] if numbers else found.main
     found = replace(found, main=main, n_samples=_n_samples(loop, found))
-    return with_epochs(profile, loop, found)
+    found = with_epochs(profile, loop, found)
+    return found if profile.is_script else replace(found, phase=_without_first_epoch(found))
 
 
 def roles_of_loaders(
@@ -280,6 +281,18 @@ def _shares(rounds: Rounds, asked: Integers) -> dict[str, Integers]:
         "from_ns": np.where(first, starts[stretch], asked),
         "until_ns": np.where(last[: len(asked)], ends[stretch], following[: len(asked)]),
     }
+
+
+def _without_first_epoch(deliveries: Deliveries) -> Integers:
+    """Return phases in which the first of several whole epochs is no part of the steady state.
+
+    What is read for the first time may come from the device, and later from memory.
+    """
+    steady, number = deliveries.phase == STEADY, deliveries.of_epoch.min(initial=0)
+    first = steady & (deliveries.of_epoch == number)
+    if not deliveries.complete_epochs > {number} or not (steady & ~first).any():
+        return deliveries.phase
+    return np.where(first, FIRST_EPOCH, deliveries.phase)
 
 
 def _phases(position: Integers, batch: Integers, starts: Marks, filled_after: Integers) -> Integers:

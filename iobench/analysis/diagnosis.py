@@ -85,6 +85,11 @@ class Diagnosis:
         Why recording stopped before the end, and where; ``""`` where it did not.
     n_batches, n_folded : int
         Batches that all of this is of, and those before them, of which there are sums only.
+    first_epoch_fraction : float or None
+        Share of its time that the first epoch waits after its start-up and fill; None where it is
+        a part of what the verdict is about.
+    first_epoch_is_cold : bool
+        Whether it read from the device, and what came after it from memory.
     """
 
     verdict: Verdict
@@ -105,6 +110,8 @@ class Diagnosis:
     stopped: str = field(default="", metadata=HIDDEN)
     n_batches: int = field(default=0, metadata=HIDDEN)
     n_folded: int = field(default=0, metadata=HIDDEN)
+    first_epoch_fraction: float | None = None
+    first_epoch_is_cold: bool = False
 
     @figure
     def steady(self) -> bool:
@@ -135,6 +142,10 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         hidden_fraction=hidden_fraction(window),
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         again_fraction=again_ns / window.wall_ns if window.wall_ns else 0.0,
+        first_epoch_fraction=next(
+            (each.wait_fraction for each in exposure.phases if each.phase == "first epoch"), None
+        ),
+        first_epoch_is_cold=_is_cold_at_first(whole, window),
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
@@ -150,6 +161,14 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         n_batches=whole.n_batches,
         n_folded=exposure.n_folded,
     )
+
+
+def _is_cold_at_first(whole: PartExposure, later: PartExposure) -> bool:
+    """Tell whether most bytes that came from the device came before the later part of a run."""
+    if not whole.cold_fraction or later.cold_fraction is None:
+        return False
+    cold = later.cold_fraction * (later.read_nbytes or 0)
+    return cold < whole.cold_fraction * (whole.read_nbytes or 0) / 2
 
 
 def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:

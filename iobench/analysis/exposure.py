@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import PHASES, roles_of_loaders
+from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, roles_of_loaders
 from iobench.analysis.exposure_figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -233,6 +233,7 @@ def _phases(run: RankRun) -> tuple[Phase, ...]:
             n_deliveries=int(member.sum()),
         )
         for name, member in zip(PHASES, members, strict=True)
+        if member.any() or name != PHASES[FIRST_EPOCH]
     )
 
 

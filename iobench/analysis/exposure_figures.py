@@ -263,11 +263,13 @@ def _per_s(amount: int | None, ns: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One stretch of every round: ``startup``, ``fill``, ``steady`` or ``drain``.
+    """One stretch of every round: ``startup``, ``fill``, ``first epoch``, ``steady``, ``drain``.
 
     ``startup`` is each round's ``iter()`` and first delivery, ``fill`` the others of the first
     ``workers x prefetch`` of its loader (``prefetch + 1`` without workers), ``drain`` the last
-    ``next()``, which found no batch or failed.
+    ``next()``, which found no batch or failed. Of what else `iobench profile` recorded, ``first
+    epoch`` is the first one where others follow it whole: it may have read from the device what
+    they find in memory.
 
     Parameters
     ----------
@@ -296,7 +298,8 @@ class Coincidence:
     Parameters
     ----------
     what : str
-        One of ``round start``, ``epoch start``, ``worker start``, ``fill``, ``file change``.
+        One of ``round start``, ``epoch start``, ``worker start``, ``fill``, ``first epoch``,
+        ``file change``.
     n_long, n_steps : int
         Long waits, and steps in all, that are marked by it.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import FILL, STARTUP
+from iobench.analysis.deliveries import FILL, FIRST_EPOCH, STARTUP
 from iobench.analysis.exposure_figures import Coincidence, LongWaits, StepStatistics
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import Flag
@@ -107,6 +107,7 @@ def find_long_waits(
                 "epoch start": _changes(deliveries.epoch[steps], deliveries.loader[steps]),
                 "worker start": attribution.worker_start[steps],
                 "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
+                "first epoch": deliveries.phase[steps] == FIRST_EPOCH,
                 "file change": _file_changes(profile, deliveries)[steps],
             },
             long,

@@ -80,6 +80,7 @@ STYLES: Final[Mapping[Verdict, Style]] = {
 PHASES: Final = {
     "startup": "start-up: first batch",
     "fill": "fill of the pipeline",
+    "first epoch": "first epoch",
     "steady": "steady state",
     "drain": "end: no batch left",
 }

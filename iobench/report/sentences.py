@@ -50,6 +50,7 @@ COINCIDENCES: Final = {
     "epoch start": "the first batch of an epoch",
     "worker start": "the first batch of a worker",
     "fill": "the filling of the pipeline",
+    "first epoch": "the first epoch",
     "file change": "a change of file",
 }
 
@@ -90,11 +91,27 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
             "and end of an epoch, which every epoch does again."
         )
     if diagnosis.window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
+        first = diagnosis.first_epoch_fraction
         text += (
-            " Waits outside the steady state (start-up, fill, end) are another "
-            f"{units.fraction(diagnosis.start_fraction)} of the run{_restarts(diagnosis)}."
+            f" Waits outside the steady state (start-up, fill, {'first epoch, ' * bool(first)}end) "
+            f"are another {units.fraction(diagnosis.start_fraction)} of the run"
+            f"{_restarts(diagnosis)}."
         )
-    return text
+    return text + _first_epoch(diagnosis)
+
+
+def _first_epoch(diagnosis: Diagnosis) -> str:
+    """Say what the first epoch waits where that is clearly more than what the verdict is about."""
+    first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
+    if first is None or later is None or first - later < WORTH_SAYING:
+        return ""
+    text = f" The first epoch waits {units.fraction(first)} of its time"
+    if not diagnosis.first_epoch_is_cold:
+        return f"{text}."
+    return (
+        f"{text}, as it reads from the device what later ones find in memory: data that are larger "
+        "than the memory wait so in every epoch."
+    )
 
 
 def _restarts(diagnosis: Diagnosis) -> str:
@@ -126,7 +143,10 @@ def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
             "No epoch after the first is whole in this run, so it does not tell whether start-up "
             "comes back with each epoch; the steady state has none of it."
         )
-    return "Start-up and fill are apart from the steady state, which is what a long training sees."
+    of_all = diagnosis.first_epoch_fraction is None
+    begin = "Start-up and fill" if of_all else "Start-up, fill and the first epoch"
+    of_what = " of data that fit in memory" if diagnosis.first_epoch_is_cold else ""
+    return f"{begin} are apart from the steady state, which is what a long training sees{of_what}."
 
 
 def _judgement(diagnosis: Diagnosis) -> str:

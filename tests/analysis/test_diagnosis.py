@@ -6,6 +6,8 @@ from schedules import Sketch, pool
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.run import exposure
+from iobench.recording.kinds import Kind
+from iobench.report.sentences import verdict_sentence
 
 
 def of_pool(stages, n_batches=50, has_compute=True, **options):
@@ -56,3 +58,39 @@ def test_a_serial_loader_is_named():
     found = of_pool([60, 30, 10], step_ns=15, workers=0)
     assert found.serial
     assert found.hidden_fraction == 0.0
+
+
+def cold_then_warm(n_epochs, **config):
+    """A profile of epochs of 10 batches, of which the first reads for 200, the others for 20."""
+    made = [[200 if batch < 10 else 20, 5, 5] for batch in range(10 * n_epochs)]
+    sketch = pool(made, workers=2, step_ns=50)
+    sketch.config |= {"n_samples": 40, **config}
+    spans = [
+        {**span, "epoch": span["batch"] // 10} if span["kind"] == Kind.WAIT and "batch" in span
+        else span
+        for span in sketch.spans
+    ]  # fmt: skip
+    return exposure(replace(sketch, spans=spans).profile())
+
+
+def test_the_first_of_several_epochs_is_apart_and_told():
+    figures = cold_then_warm(4)
+    assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
+        ("startup", 1), ("fill", 3), ("first epoch", 6), ("steady", 30), ("drain", 1),
+    ]  # fmt: skip
+    found = diagnose(figures)
+    assert (found.verdict, found.first_epoch_is_cold) == (Verdict.HIDDEN, False)
+    first = figures.phases[2]
+    assert found.first_epoch_fraction == first.wait_ns / first.wall_ns > 0.4
+    assert "The first epoch waits 52 % of its time." in verdict_sentence(found)
+    cold = replace(
+        figures,
+        whole=replace(figures.whole, read_nbytes=400, cold_fraction=0.25),
+        steady=replace(figures.steady, read_nbytes=300, cold_fraction=0.0),
+    )
+    assert "data that are larger than the memory wait so" in verdict_sentence(diagnose(cold))
+
+
+def test_a_profile_without_two_whole_epochs_is_judged_as_it_is():
+    assert cold_then_warm(1).part("steady").n_batches == 6
+    assert cold_then_warm(4, n_samples=1000).part("steady").n_batches == 36
