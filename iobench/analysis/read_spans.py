@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
 __all__ = [
+    "HARDLY_ANY",
     "NOT_SUMMED",
     "OWN_READ_LIMIT",
     "CountedBytes",
@@ -27,6 +28,8 @@ __all__ = [
     "names_interpreter",
 ]
 
+HARDLY_ANY: Final = 0.05
+"""Calls that returned less than this share of what was handed on did not read it."""
 OWN_READ_LIMIT: Final = 1024
 """Bytes of one look at ``/proc`` (110 to 150) and of the messages between processes meanwhile."""
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
@@ -69,6 +72,9 @@ class CountedBytes:
         of its other batches: modules are imported and tables are loaded there.
     untimed : int
         What was read in batches whose samples were not timed, beside what stages told of them.
+    mapped : int
+        What stages handed on in batches for which hardly any read call returned bytes, and in
+        which nothing was decoded that may have been stored in fewer: read through mappings.
     """
 
     rchar: int | None
@@ -76,6 +82,7 @@ class CountedBytes:
     n_looks: int
     start_up: int
     untimed: int
+    mapped: int
 
 
 def find_read_spans(profile: Profile) -> ReadSpans:
@@ -151,9 +158,9 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     found = []
     for index, who in enumerate(profile.processes):
         whole = bool(n_looks[index]) and not who.lost and not who.damaged
-        start_up, untimed = (0, 0)
+        start_up, untimed, mapped = (0, 0, 0)
         if whole:
-            start_up, untimed = _beside_stages(profile, reads, looks[process == index])
+            start_up, untimed, mapped = _beside_stages(profile, reads, looks[process == index])
         found.append(
             CountedBytes(
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
@@ -161,30 +168,34 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
                 n_looks=int(n_looks[index]),
                 start_up=start_up,
                 untimed=untimed,
+                mapped=mapped,
             )
         )
     return tuple(found)
 
 
-def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> tuple[int, int]:
-    """Return what one process read beside its stages, as `CountedBytes` has it: start-up, untimed.
+def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> tuple[int, int, int]:
+    """Return start-up, untimed and mapped bytes of one process, as `CountedBytes` has them.
 
     By batch, so nothing of a process whose looks or stages do not tell theirs.
     """
     if (looks["batch"] < 0).any():
-        return 0, 0
+        return 0, 0, 0
     spans = profile.spans
     mine = spans["process"][reads.rows] == looks["process"][0]
     batch, nbytes = spans["batch"][reads.rows[mine]], reads.nbytes[mine]
     looks = looks[np.argsort(looks["start_ns"], kind="stable")]
     numbers, place = np.unique(looks["batch"], return_inverse=True)
     if (nbytes < 0).any() or not np.isin(batch, numbers).all():
-        return 0, 0
-    rest = np.zeros(len(numbers), np.int64)
-    np.add.at(rest, place.reshape(-1), looks["nbytes"])
-    np.subtract.at(rest, np.searchsorted(numbers, batch), nbytes)
-    if (rest < 0).any():
-        return 0, 0  # a mapping, or what is stored compressed
+        return 0, 0, 0
+    called, asked = np.zeros((2, len(numbers)), np.int64)
+    np.add.at(called, place.reshape(-1), looks["nbytes"])
+    np.add.at(asked, np.searchsorted(numbers, batch), nbytes)
+    rest = called - asked
+    if (rest < 0).any():  # a mapping, or what is stored compressed
+        n_looks = np.bincount(place.reshape(-1), minlength=len(numbers))
+        mapped = called - n_looks * OWN_READ_LIMIT < HARDLY_ANY * asked
+        return 0, 0, 0 if reads.decoding[mine].any() else int(-rest[mapped & (rest < 0)].sum())
     own = spans[spans["process"] == looks["process"][0]]
     guessed = own["batch"][(own["flags"] & Flag.ESTIMATED) != 0]
     untimed = np.isin(numbers, guessed) & ~np.isin(numbers, batch)
@@ -193,4 +204,4 @@ def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> t
     start_up = 0
     if len(others) and not untimed[first].any():
         start_up = max(int(rest[first][0]) - int(others.max()), 0)
-    return start_up, int(rest[untimed].sum())
+    return start_up, int(rest[untimed].sum()), 0

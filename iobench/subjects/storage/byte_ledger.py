@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.read_spans import (
+    HARDLY_ANY,
     NOT_SUMMED,
     OWN_READ_LIMIT,
 )
 from iobench.recording.kinds import Kind
 from iobench.subjects.storage.gaps import (
     COLUMNS,
-    HARDLY_ANY,
     UNSEEN,
     ByteGap,
     ByteRow,
@@ -108,6 +108,7 @@ class _Book:
             device=counted.device,
             start_up=counted.start_up,
             untimed=counted.untimed,
+            mapped_nbytes=counted.mapped,
             n_reads=asked.n_reads,
             n_looks=counted.n_looks,
         )

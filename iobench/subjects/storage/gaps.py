@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from iobench.analysis.read_spans import OWN_READ_LIMIT
+from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
 from iobench.json_keys import figure, key
 
 __all__ = [
     "COLUMNS",
-    "HARDLY_ANY",
     "UNSEEN",
     "ByteGap",
     "ByteRow",
@@ -35,8 +34,6 @@ SUMMED: Final = (
 """What a tracer counted that adds up."""
 READ_AHEAD_LIMIT: Final = 136 << 10
 """Bytes that the kernel may read beyond one read: a window of 128 KiB, and pages at both ends."""
-HARDLY_ANY: Final = 0.05
-"""Calls that returned less than this share of what was handed on did not read it."""
 BUFFER_LIMIT: Final = 128 << 10
 """Largest buffer of Python's ``open``: it reads so much where a header is asked for."""
 READ_BUFFER: Final = 8 << 10
@@ -150,6 +147,8 @@ class Known:
         Bytes of ``rchar`` in a process's first batch beyond what its other batches have.
     untimed : int
         Bytes of ``rchar`` in batches whose samples were not timed, which no stage tells.
+    mapped_nbytes : int
+        Bytes of ``asked`` in batches for which hardly any read call returned some.
     n_reads, n_looks : int
         Reads of spans, and looks at ``/proc``.
     """
@@ -176,6 +175,7 @@ class Known:
     device: int | None = None
     start_up: int = 0
     untimed: int = 0
+    mapped_nbytes: int = 0
     n_reads: int = 0
     n_looks: int = 0
 
@@ -332,8 +332,10 @@ def _kernel_and_calls(known: Known) -> list[ByteGap]:
         gap.explain("outside stages", -min(max(-gap.left, 0), known.outside))
     elif gap.left < 0 and _is_mapped(known, known.rchar - _own_limit(known)):
         gap.explain("mapping", gap.left)
-    elif gap.left < 0:
-        _explain_formats(known, gap)
+    else:
+        gap.explain("mapping", max(gap.left, -known.mapped_nbytes) if gap.left < 0 else 0)
+        if gap.left < 0:
+            _explain_formats(known, gap)
     return gap.close()
 
 
@@ -347,6 +349,8 @@ def _device_and_kernel(known: Known) -> list[ByteGap]:
         return gap.close()
     if _is_mapped(known, known.rchar - _own_limit(known)):
         gap.explain_up_to("mapping", (known.asked or 0) - known.rchar)
+    else:
+        gap.explain_up_to("mapping", known.mapped_nbytes)
     if gap.left <= max(known.n_reads, known.posix_reads) * READ_AHEAD_LIMIT:
         gap.explain("read-ahead", gap.left)
     return gap.close()

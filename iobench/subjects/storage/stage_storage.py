@@ -188,7 +188,10 @@ def _verdict(known: ReadEvidence, mine: NDArray[Any]) -> str:
     read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
     handed_on = int(np.maximum(mine["nbytes"], 0).sum())
     # What is read through a mapping shows in the device's count alone.
-    return verdict_of(max(read, handed_on) if read < FEW * handed_on else read, device)
+    mapped = sum(known.counted[each].mapped for each in processes)
+    if not mapped and read < FEW * handed_on:
+        mapped = max(handed_on - read, 0)
+    return verdict_of(read + mapped, device)
 
 
 class _StorageTimes:

@@ -171,6 +171,25 @@ def test_mapped_files_without_a_tracer():
     assert found.stages[0].verdict == "from device"
 
 
+def test_batches_read_by_calls_at_first_and_through_a_mapping_later():
+    run = TracedRun(config={"cold_known": True})
+    worker = run.worker()
+    for batch in range(10):
+        at, by_call = 10 * batch, batch < 2
+        worker.span(Kind.READ, at, at + 8, batch=batch, nbytes=BIG)
+        worker.look(at + 9, batch, 110 + BIG * by_call, BIG if batch < 3 else 0)
+        run.wait(batch, at, at + 9)
+    found = storage_of(Run(run.profile()).of_rank())
+    assert [(gap.name, gap.between[1]) for gap in found.rows[0].gaps] == [
+        ("mapping", "asked"), ("mapping", "rchar"),
+    ]  # fmt: skip
+    assert found.rows[0].settled
+    assert found.stages[0].verdict == "mixed"
+    decoded = [{**each, "kind": Kind.FUSED} for each in worker.spans]
+    run.workers[0].spans = decoded
+    assert not storage_of(Run(run.profile()).of_rank()).rows[0].settled
+
+
 def test_spans_that_do_not_tell_leave_the_stage_unknown():
     run = raw_run(n_workers=1)
     run.workers[0].spans[0]["nbytes"] = -1
