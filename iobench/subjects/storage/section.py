@@ -228,25 +228,22 @@ def _stage_rows(row: StageStorage, *, traced: bool) -> Iterator[tuple[Cell, ...]
 
 
 def _cost_table(reads: Sequence[ReadCost]) -> Table:
-    """Return the reads that the training loop waited for longest."""
-    return Table(
-        "Reads that were waited for longest",
-        (
-            *(Column("file"), Column("by"), Column("offset"), Column("size")),
-            *(Column("took", "time"), Column("exposed", "time")),
-        ),
-        tuple(
-            (
-                short_path(read.file) or units.UNKNOWN,
-                read.process,
-                Count(read.offset),
-                Bytes(read.nbytes),
-                Duration(read.duration_ns),
-                Duration(read.exposed_ns),
-            )
-            for read in reads[:MOST_READS]
-        ),
-    )
+    """Return the reads that the training loop waited for longest; where, if any of them tells."""
+    reads = reads[:MOST_READS]
+    columns: dict[str, tuple[Column, list[Cell]]] = {
+        "file": (Column("file"), [short_path(each.file) or units.UNKNOWN for each in reads]),
+        "by": (Column("by"), [each.process for each in reads]),
+        "offset": (Column("offset"), [Count(each.offset) for each in reads]),
+        "size": (Column("size"), [Bytes(each.nbytes) for each in reads]),
+        "took": (Column("took", "time"), [Duration(each.duration_ns) for each in reads]),
+        "exposed": (Column("exposed", "time"), [Duration(each.exposed_ns) for each in reads]),
+    }
+    if not any(each.file for each in reads):
+        del columns["file"]
+    if all(each.offset is None for each in reads):
+        del columns["offset"]
+    headings, cells = zip(*columns.values(), strict=True)
+    return Table("Reads that were waited for longest", headings, tuple(zip(*cells, strict=True)))
 
 
 def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
