@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schedules import exposed
 from scripts import LOOP, Script, ScriptSketch
 
-from iobench.analysis.figures import Exposure
+from iobench.analysis.exposure_figures import Exposure
 from iobench.analysis.run import exposure
 from iobench.profiles.contents import Process
 from iobench.profiles.reading import make_profile
