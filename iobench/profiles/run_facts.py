@@ -237,7 +237,8 @@ class RunFacts:
     position : float or None
         Place among the runs of one profile.
     turns : str or None
-        The same in all runs of one profile, and in no other.
+        The same in all runs of one profile, and in no other; ``""`` of one that was alone, None
+        of one made before there was this.
     detail : str or None
         ``auto``, ``sample`` or ``batch``, of scripts.
     digests, own_order : bool
@@ -348,6 +349,8 @@ class RunFacts:
             "setup_s": config.get("setup"),
             "own_label": config.get("label"),
             "is_script": config.get("kind") == SCRIPT,
+            # No key, and one that says that it was alone, are not the same.
+            "turns": (config["turns"] or "") if "turns" in config else None,
             "tiny": config.get("stand_in") is True and config.get("tiny") is True,
             "published": None,
         }

@@ -40,7 +40,7 @@ def test_slots_do_not_overlap(slots):
 
 
 def test_a_sample_lands_in_its_row(slots):
-    assert slots.place(0, 2, decode(read(9))) == SPEC.nbytes
+    assert slots.place(0, 2, decode(read(9), 9)) == SPEC.nbytes
     assert (slots.arrays(0)["field"][2] == 9).all()
     assert (slots.arrays(0)["field"][:2] == 0).all()
 
@@ -83,7 +83,7 @@ def test_another_process_writes_into_them(slots, method):
 
 
 def _fill(slots):
-    slots.place(1, 0, decode(read(7)))
+    slots.place(1, 0, decode(read(7), 7))
 
 
 def test_arrays_outlive_them_and_then_everything_is_given_back():

@@ -116,6 +116,8 @@ def test_the_real_plugin_asks_for_exactly_these_urls(case, tmp_path):
         with (
             quiet_climetlab(),
             climetlab.settings.temporary("cache-directory", str(folder)),
+            # Where the disk is fuller than this it removes what it has just fetched.
+            climetlab.settings.temporary("maximum-cache-disk-usage", "100%"),
             fail_fast(lambda url: Answer()),
         ):
             if call.arguments.get("norm"):  # it opens the norms at once
