@@ -27,10 +27,10 @@ from iobench.subjects.advice.figures import Circumstances, Evidence, LoadingWay
 from iobench.subjects.advice.gains import GainPredictor
 from iobench.subjects.advice.levers import Lever
 from iobench.subjects.advice.section import advice_document
+from iobench.subjects.check import gated_runs
 from iobench.subjects.check.gates import Checked, Outcome
 from iobench.subjects.check.section import check_document
 from iobench.subjects.replay.figures import payoffs
-from iobench.trials import gating
 
 US = 1000
 HERE = Circumstances(cpus=2, cold_fraction=0.0, facts=RunFacts.from_config({"kind": "script"}))
@@ -105,11 +105,11 @@ def test_stage_gains_are_shares_of_whole_epochs():
 def gated(monkeypatch, profile, stored=None):
     """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
     profiles = {"run": profile, "stored": stored}
-    monkeypatch.setattr(gating, "run_paths", lambda path: (path,))
+    monkeypatch.setattr(gated_runs, "run_paths", lambda path: (path,))
     monkeypatch.setattr(Run, "open", lambda path: Run(profiles[path.name]))
-    gates = gating.gate_shares(Path("run"), 0.2)
+    gates = gated_runs.gate_shares(Path("run"), 0.2)
     if stored is not None:
-        gates = gating.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
+        gates = gated_runs.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
     told = TerminalRenderer().render(check_document(Checked(tuple(gates))))
     return gates[0].judged[0], " ".join(told.split())
 

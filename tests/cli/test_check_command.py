@@ -15,7 +15,7 @@ from iobench.cli.check_command import TrialProgress, split_commands, with_stdout
 from iobench.cli.interrupts import Interrupted
 from iobench.subjects.check.gates import PairedGate
 from iobench.testing import FakeClock
-from iobench.trials import gating
+from iobench.trials import paired_commands
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
 
@@ -206,7 +206,7 @@ def test_an_interrupt_leaves_no_conclusion(
             ran(n_ran, 24)
         raise Interrupted
 
-    monkeypatch.setattr(gating, "compare_commands", interrupted)
+    monkeypatch.setattr(paired_commands, "compare_commands", interrupted)
     assert main(["check", "--rounds", "7", *COMMANDS]) == 75
     printed = capsys.readouterr()
     assert printed.out == ""
