@@ -168,7 +168,7 @@ def test_default_directories_are_named_after_the_script(
         kept = f"iobench: kept in {run}; the same report again: iobench report {run}\n"
         begun, *rest = found.stderr.splitlines(keepends=True)
         assert (found.returncode, "".join(rest)) == (0, kept)
-        assert begun.startswith(f"iobench: recording into {run}; ")
+        assert begun.startswith(f"iobench: recording into {run.relative_to(tmp_path)}; ")
         assert read_process_facts(run / "processes")
 
 

@@ -60,7 +60,7 @@ def test_a_script_sees_itself_as_it_is(
     assert expected.returncode == 0, expected.stderr
     assert (found.code, found.out, found.err) == (0, expected.stdout, expected.stderr)
     bound = "of more than 500 MB (IOBENCH_KEEP) the oldest spans become sums"
-    assert found.said == [f"recording into {found.run}; {bound}"]
+    assert found.said == [f"recording into {found.run.name}; {bound}"]
 
 
 @pytest.mark.parametrize("form", ["-c", "-m", "-W", "shell"])
