@@ -150,8 +150,8 @@ def run_script(
         say(f"nothing will be recorded, the command runs without iobench: {unseen}")
     elif job.rank == 0:
         say(
-            f"recording into {_as_typed(run.path)}; of more than {keep_text()} ({KEEP}) the oldest spans "
-            "become sums"
+            f"recording into {_as_typed(run.path)}; of more than {keep_text()} ({KEEP}) the oldest "
+            "spans become sums"
         )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
     with _energy_read(asked, job, run, environment):
