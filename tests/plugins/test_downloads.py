@@ -115,9 +115,10 @@ def test_the_real_plugin_asks_for_exactly_these_urls(case, tmp_path):
         folder = tmp_path / str(number)
         with (
             quiet_climetlab(),
-            climetlab.settings.temporary("cache-directory", str(folder)),
-            # Where the disk is fuller than this it removes what it has just fetched.
+            # Where the disk is fuller than this it removes what it has just fetched: also as the
+            # setting ends, so that the folder has to change back before.
             climetlab.settings.temporary("maximum-cache-disk-usage", "100%"),
+            climetlab.settings.temporary("cache-directory", str(folder)),
             fail_fast(lambda url: Answer()),
         ):
             if call.arguments.get("norm"):  # it opens the norms at once
