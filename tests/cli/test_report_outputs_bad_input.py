@@ -20,9 +20,6 @@ import pytest
 
 from iobench.cli import main
 from iobench.opened import open_profile
-from iobench.recording.energy_counters import EnergyHead, EnergySource, UnreadableEnergy
-from iobench.recording.energy_file import energy_path, first_line
-from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.this_process import boot_id, host_name
@@ -31,7 +28,9 @@ from iobench.testing import FakeClock
 if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
-sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from energy_files import source, write_energy
 
 MS = 1_000_000
 N_BATCHES = 12
@@ -128,21 +127,17 @@ def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
     recorder.emit(Kind.WAIT, end, end + MS, epoch=0, label=recorder.string("shutdown"))
     recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
     recorder.close()
-    sources = [EnergySource("gpu:0", "gpu", name, "NVML", 100 * MS)]
-    unreadable = UnreadableEnergy("cpu", name)
-    head = first_line(
-        EnergyHead(host_name(), boot_id(), 100 * MS, tuple(sources), (unreadable,), os.getpid())
-    )
-    file = energy_path(run.path, host_name(), boot_id())
-    file.parent.mkdir()
-    rows = [head, [0, 0, 0], [end + MS, 0, 10**7]]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    loader = LoaderFacts(0, name, name, name, unseen=[name])
-    facts = ProcessFacts(
-        pid=os.getpid(), ppid=1, host=host_name(), role="consumer", command=[name],
-        loaders=[loader], unseen=[name], children=[name], ended=name,
+    write_energy(
+        run.path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
+        unreadable=[("cpu", name)], host=host_name(), boot_id=boot_id(),
     )  # fmt: skip
-    facts.write(run.processes_path / "one.json")
+    loader = {"number": 0, "framework": name, "kind": name, "name": name, "unseen": [name]}
+    facts = {
+        "version": 1, "pid": os.getpid(), "ppid": 1, "host": host_name(), "role": "consumer",
+        "command": [name], "loaders": [loader], "unseen": [name], "children": [name], "ended": name,
+    }  # fmt: skip
+    run.processes_path.mkdir(exist_ok=True)
+    (run.processes_path / "one.json").write_text(json.dumps(facts))
     return run.path
 
 

@@ -1,6 +1,7 @@
 """Files of readings, as they are, cut off anywhere, or damaged."""
 
-import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,23 +10,22 @@ from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
 from iobench.profiles.reading import open_profile
-from iobench.recording.energy_counters import EnergyHead, EnergySource
-from iobench.recording.energy_file import energy_path, first_line, read_energy
+from iobench.recording.energy_file import read_energy
 from iobench.recording.run_directory import RunDirectory
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from energy_files import source, write_energy
 
 S = 10**9
 WRAPS = 100_000_000
 
 
-def write(run, *rows, sources=None, unreadable=(), end=b""):
-    if sources is None:
-        sources = [EnergySource("cpu:0", "cpu", "package-0", "RAPL", 1, WRAPS)]
-    head = first_line(EnergyHead("a", "boot", S, tuple(sources), tuple(unreadable), pid=1))
-    path = energy_path(run, "a", "boot")
-    path.parent.mkdir(exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in (head, *rows))
-    path.write_bytes(text.encode() + end)
-    return path
+PACKAGE = source("cpu:0", title="package-0", wraps_uj=WRAPS)
+
+
+def write(run, *rows, sources=(PACKAGE,), end=b""):
+    return write_energy(run, *rows, sources=sources, host="a", end=end)
 
 
 def series(run):
@@ -51,8 +51,7 @@ def test_a_counter_that_was_set_back_counts_from_there(tmp_path):
     found = series(tmp_path)
     # To have wrapped it would have taken 10 MW.
     assert (found.energy_uj.tolist(), found.n_resets) == ([0, 20, 60], 1)
-    unbounded = [EnergySource("gpu:0", "gpu", "A100", "NVML", 1)]
-    write(tmp_path, [0, 0, 500], [S, 0, 20], [2 * S, 0, 60], sources=unbounded)
+    write(tmp_path, [0, 0, 500], [S, 0, 20], [2 * S, 0, 60], sources=[source()])
     found = series(tmp_path)
     assert (found.energy_uj.tolist(), found.n_resets) == ([0, 20, 60], 1)
 
@@ -66,10 +65,6 @@ def test_readings_that_failed_lie_between_others(tmp_path):
     assert [each.reason for each in found.unreadable] == [
         "package-0: gpu is lost, in the middle of the run"
     ]
-
-
-def test_nothing_where_nobody_looked(tmp_path):
-    assert read_energy(tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -87,8 +82,7 @@ def test_a_line_that_cannot_be_is_counted_and_left_out(tmp_path, line):
     "text", ["", "{}\n", "[]\n", "rubbish\n", '{"version": 1, "sources": 5}\n']
 )
 def test_a_file_without_its_beginning_tells_nothing_and_says_why(tmp_path, text):
-    path = energy_path(tmp_path, "a", "boot")
-    path.parent.mkdir()
+    path = write(tmp_path)
     path.write_text(text)
     if text == "{}\n":
         with pytest.raises(ProfileError, match="readings of version None"):
@@ -108,22 +102,11 @@ def test_a_later_version_is_an_error_that_names_the_file(tmp_path):
         open_profile(run.path)
 
 
-def test_a_profile_has_what_the_counters_showed(tmp_path):
-    run = RunDirectory.create(tmp_path / "run", {})
-    write(run.path, [0, 0, 5], [S, 0, 8])
-    (found,) = open_profile(run.path).energy
-    assert (found.host, found.boot_id, found.series[0].energy_uj.tolist()) == ("a", "boot", [0, 3])
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("cut")
     rows = [[number * S, 0, 10 * number, 3, 5] for number in range(1, 20)]
-    sources = [
-        EnergySource("cpu:0", "cpu", "package-0", "RAPL", 1, WRAPS),
-        EnergySource("gpu:0", "gpu", "A100", "NVML", 1),
-    ]
-    return write(path, *rows, {"readings": 19, "cpu_ns": 190}, sources=sources)
+    return write(path, *rows, {"readings": 19, "cpu_ns": 190}, sources=[PACKAGE, source()])
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,16 +6,21 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 
 import pytest
 
 import iobench
-from iobench.errors import OptionError
 from iobench.recording import energy_counters, energy_reader
-from iobench.recording.energy_counters import CounterError, EnergySource, FoundCounters
+from iobench.recording.energy_counters import (
+    CounterError,
+    CounterRoots,
+    EnergySource,
+    FoundCounters,
+)
 from iobench.recording.energy_file import read_energy
-from iobench.recording.energy_reader import EnergyReader, start_energy_reader, wants_energy
+from iobench.recording.energy_reader import EnergyReader, start_energy_reader
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -55,43 +60,55 @@ def machine(monkeypatch):
     return have
 
 
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Let this machine have the counter of a processor in a file, and nothing else."""
+    folder = tmp_path / "powercap" / "intel-rapl:0"
+    folder.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
+        (folder / name).write_text(f"{text}\n")
+    roots = CounterRoots(tmp_path / "powercap", tmp_path / "no", tmp_path / "no")
+    monkeypatch.setattr(energy_counters, "SYSTEM_ROOTS", roots)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    return folder
+
+
 def lines(run):
     (path,) = (run / "energy").iterdir()
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def reader_of(tmp_path, *meters, clock):
-    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    return EnergyReader([file], FoundCounters(meters), clock=clock, period_ns=100 * MS)
-
-
-def test_readings_are_lines_with_the_time_of_each_counter(tmp_path):
+def test_readings_are_lines_with_the_time_of_each_counter(tmp_path, machine):
     clock = FakeClock(1000)
-    slow, quick = Meter("cpu:0"), Meter("cpu:1")
-    slow.value, quick.value = 5, 7
+    slow, quick = machine(Meter("cpu:0"), Meter("cpu:1"))
+    quick.value = 7
     slow.read_uj = lambda: clock.advance(40) or 5
-    reader = reader_of(tmp_path, slow, quick, clock=clock)
-    reader.read()
+    reader = start_energy_reader([tmp_path], clock=clock, period_ns=3600 * 10**9)
     clock.advance(960)
     quick.value = 9
-    reader.read()
-    found = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
-    assert found[1:] == [[1000, 20, 5, 40, 7], [2000, 20, 5, 40, 9]]
+    reader.close()
+    assert lines(tmp_path)[1:3] == [[1000, 20, 5, 40, 7], [2000, 20, 5, 40, 9]]
 
 
-def test_a_counter_that_fails_is_told_once_and_asked_again(tmp_path):
-    clock = FakeClock()
-    meter = Meter()
-    reader = reader_of(tmp_path, meter, clock=clock)
-    for value in (3, "gpu is lost", "gpu is lost", 8):
-        meter.value = value
-        reader.read()
+def test_a_counter_that_fails_is_told_once_and_asked_again(tmp_path, machine):
+    clock, meter = FakeClock(), machine(Meter())
+    values = iter([3, "gpu is lost", "gpu is lost", 8])
+    ended = threading.Event()
+
+    def read_uj():
+        meter.value = next(values, 9)
         clock.advance(MS)
-    found = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
-    assert found[1:] == [
-        [0, 0, 3], {"failed": 0, "reason": "gpu is lost"}, [MS, 0, None], [2 * MS, 0, None],
-        [3 * MS, 0, 8],
-    ]  # fmt: skip
+        if meter.value == 9:
+            ended.set()
+        return Meter.read_uj(meter)
+
+    meter.read_uj = read_uj
+    reader = start_energy_reader([tmp_path], clock=clock, period_ns=MS)
+    assert ended.wait(30)
+    reader.close()
+    told = lines(tmp_path)
+    assert told.count({"failed": 0, "reason": "gpu is lost"}) == 1
+    assert [each[2] for each in told if isinstance(each, list)][:5] == [3, None, None, 8, 9]
 
 
 def test_a_run_begins_and_ends_with_a_reading(tmp_path, machine):
@@ -120,10 +137,12 @@ def test_it_reads_on_its_own_meanwhile(tmp_path, machine):
     assert len(lines(tmp_path)) >= 5 + 2
 
 
-def test_readings_come_half_as_often_after_hours(tmp_path, machine, monkeypatch):
+def test_readings_come_half_as_often_after_hours(tmp_path, monkeypatch):
     monkeypatch.setattr(energy_reader, "MOST_READINGS", 2)
     waited = []
-    reader = reader_of(tmp_path, Meter(), clock=FakeClock())
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    found = FoundCounters((Meter(),))
+    reader = EnergyReader([file], found, clock=FakeClock(), period_ns=100 * MS)
 
     def wait(seconds):
         waited.append(round(seconds * 10))
@@ -136,15 +155,15 @@ def test_readings_come_half_as_often_after_hours(tmp_path, machine, monkeypatch)
     ]  # fmt: skip
 
 
-def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, machine):
-    nothing = energy_counters.UnreadableEnergy("cpu", "no counter")
-    machine(unreadable=[nothing])
+def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, package):
+    (package / "energy_uj").unlink()
     before = threading.active_count()
     reader = start_energy_reader([tmp_path])
     assert threading.active_count() == before
     reader.close()
     (found,) = read_energy(tmp_path)
-    assert (found.series, found.unreadable, found.closed) == ((), (nothing,), True)
+    assert (found.series, found.closed) == ((), True)
+    assert {each.kind for each in found.unreadable} == {"gpu", "cpu", "memory"}
 
 
 def test_no_thread_is_one_warning(tmp_path, machine, monkeypatch, caplog):
@@ -166,15 +185,6 @@ def test_one_reader_reads_for_a_machine(tmp_path, machine):
     first.close()
     assert start_energy_reader([tmp_path]) is None
     assert meter.closed == 1
-
-
-def test_runs_that_take_turns_get_the_same_readings(tmp_path, machine):
-    machine(Meter())
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    reader = start_energy_reader([tmp_path / "a", tmp_path / "b"])
-    reader.close()
-    assert lines(tmp_path / "a") == lines(tmp_path / "b")
 
 
 def test_a_thread_that_reads_gets_no_signal(tmp_path, machine):
@@ -209,8 +219,8 @@ def _close(reader):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_fork_ends_nothing(tmp_path, machine):
-    machine(Meter())
+@pytest.mark.usefixtures("package")
+def test_a_fork_ends_nothing(tmp_path):
     reader = start_energy_reader([tmp_path], period_ns=3600 * 10**9)
     child = multiprocessing.get_context("fork").Process(target=_close, args=(reader,))
     child.start()
@@ -243,18 +253,12 @@ def test_a_full_disk_is_one_warning(tmp_path, machine, monkeypatch, caplog, shor
     assert (found.n_readings, found.n_damaged, found.closed) == (1, 0, False)
 
 
-def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, machine, caplog):
-    machine(Meter())
+@pytest.mark.usefixtures("package")
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, caplog):
     (tmp_path / "energy").write_text("")
     with caplog.at_level(logging.WARNING):
         assert start_energy_reader([tmp_path]) is None
     assert "no energy is read" in caplog.text
-
-
-def test_only_auto_and_off_are_choices():
-    assert (wants_energy("auto"), wants_energy("off")) == (True, False)
-    with pytest.raises(OptionError, match="--energy on: expected auto or off"):
-        wants_energy("on")
 
 
 def test_a_script_reads_where_it_asks_for_it(tmp_path, machine, monkeypatch):
@@ -272,13 +276,13 @@ def test_a_script_reads_where_it_asks_for_it(tmp_path, machine, monkeypatch):
     assert read_energy(tmp_path / "other") == ()
 
 
+@pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(("local_rank", "reads"), [("0", True), ("1", False)])
-def test_of_a_machines_ranks_the_first_one_reads(tmp_path, machine, monkeypatch, local_rank, reads):
+def test_of_a_machines_ranks_the_first_one_reads(tmp_path, monkeypatch, local_rank, reads):
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", local_rank)):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("IOBENCH_RUN_ENERGY", "1")
     monkeypatch.setattr("iobench.recording.session._refused", False)
-    machine(Meter())
     iobench.recording.session.current_recording().close()
     assert bool(read_energy(tmp_path / "run")) == reads

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch, epochs, pool
+from schedules import CONSUMER, Sketch, epochs, on_machine, pool
 from scripts import Script
 
 import iobench
@@ -23,7 +23,6 @@ from iobench.errors import MissingExtraError, ProfileError, StorageError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.recording.span_reader import Anchor
 from iobench.report.timeline.arrow_table import COLUMNS, to_arrow, write_parquet
 from iobench.testing import FakeClock
 
@@ -47,9 +46,7 @@ SCHEDULES = st.builds(
 def run_of(n_batches: int = 8, workers: int = 2) -> Profile:
     sketch = pool([(30, 20, 10)] * n_batches, workers=workers, step_ns=5, handover_ns=3, drain_ns=2)
     sketch.config["command"] = "train --token s3cret"
-    found = sketch.profile()
-    anchors = (Anchor(0, WALL_NS),)
-    return replace(found, processes=tuple(replace(p, anchors=anchors) for p in found.processes))
+    return on_machine(sketch.profile(), wall_ns=WALL_NS)
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

@@ -1,149 +1,197 @@
 """Joules in reports: never 0 where nothing was read, and each figure in JSON as well."""
 
 import json
-from dataclasses import replace
-from io import StringIO
 
-import numpy as np
 import pytest
-from schedules import pool
-from scripts import LOOP, ScriptSketch
+from energy_files import source, write_energy
+from page_runs import write_job
+from run_files import write_run
+from schedules import CONSUMER, Sketch, pool
+from scripts import Script
 
-from iobench.analysis.run import Run
-from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
-from iobench.recording.energy_file import EnergySeries, HostEnergy
-from iobench.recording.facts import ProcessFacts
+from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.report.document import Sentence, Table
-from iobench.report.json_report import to_json
-from iobench.report.renderers.quantities import spelled
-from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import report_document
-from iobench.report.run_report import make_reports
-from iobench.report.subject_sections import run_sections
+from iobench.recording.this_process import boot_id, host_name
 
 MS = 1_000_000
-DENIED = UnreadableEnergy("cpu", "permission denied (/sys/class/powercap/intel-rapl:0/energy_uj)")
+END = 2000 * MS
+EVEN = [[0, 0, 0], [END, 0, 200_000_000]]
+"""100 W, read as a run of `recorded` begins and as it ends."""
 
 
-def counter(time_ns, energy_uj, *, kind="gpu", by="NVML", estimated=False, **more):
-    source = EnergySource(f"{kind}:0", kind, "NVIDIA A100", by, 100 * MS, None, estimated)
-    told = {"n_resets": 0, "n_failed": 0, **more}
-    return EnergySeries(source, np.array(time_ns), np.array(energy_uj), **told)
+def recorded(path, *rows, step_ms=300, made=None, config=None, **energy):
+    """Write 4 batches, each of 200 ms of loading and a step; with what its counters showed."""
+    sketch = made or pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=step_ms * MS)
+    profile = sketch.profile()
+    profile.config.update({"n_samples": 8, **(config or {})})
+    write_run(path, profile)
+    if rows or energy:
+        write_energy(path, *rows, **energy)
+    return path
 
 
-def run(*found, unreadable=(), step_ms=300, config=None, host="here", n_damaged=0):
-    """Return 4 batches, each of 200 ms of loading and a step; with what its counters showed."""
-    times = (50 * MS, 100 * MS, 50 * MS)
-    profile = pool([times] * 4, workers=0, step_ns=step_ms * MS).profile()
-    energy = HostEnergy(
-        host, "boot", 100 * MS, found, tuple(unreadable), 21, 21 * 85_000, 21, n_damaged, True
-    )
-    told = {"n_samples": 8, "batch_size": 4, **(config or {})}
-    return replace(profile, config={**profile.config, **told}, energy=(energy,))
+@pytest.fixture
+def say(capsys):
+    """Return what the command prints of a run: its words, or its document."""
+
+    def run(path, *options):
+        capsys.readouterr()
+        assert main(["report", str(path), *options]) == 0
+        return capsys.readouterr().out
+
+    return run
 
 
-def report_of(profile):
-    (report,) = make_reports([Run(profile)])
-    return report
+@pytest.fixture
+def words(say):
+    return lambda path: " ".join(say(path).split())
 
 
-def energy_blocks(report, kind):
-    return [
-        block
-        for section in run_sections(report)
-        if section.key == "energy"
-        for block in section.blocks
-        if isinstance(block, kind)
-    ]
+@pytest.fixture
+def figures(say):
+    return lambda path: json.loads(say(path, "--json"))["runs"][0]["energy"]
 
 
-def energy_lines(report):
-    return [sentence.text for sentence in energy_blocks(report, Sentence)]
+def table_of(text):
+    return text.split("\nEnergy\n")[1].split("\n\n")[0]
 
 
-def energy_table(report):
-    tables = energy_blocks(report, Table)
-    return spelled(tables[0]) if tables else None
+def test_a_run_its_samples_and_its_waits_have_joules_and_watt_hours(tmp_path, say, figures):
+    run = recorded(tmp_path / "run", *EVEN)
+    table = " ".join(table_of(say(run)).split())
+    assert "GPUs 200 J 55.6 mWh 200 J 12.5 J 80.0 J 22.2 mWh 40 %" in table
+    assert "together" not in table
+    found = figures(run)
+    gpu = found["kinds"]["gpu"]
+    assert gpu["total_uj"] == gpu["wait_uj"] + gpu["compute_uj"] == 200_000_000
+    assert sum(gpu["exposed_uj"].values()) == gpu["wait_uj"] == 80_000_000
+    assert (gpu["total_j"], gpu["wait_j"], gpu["j_per_sample"]) == (200.0, 80.0, 12.5)
+    assert gpu["total_wh"] == pytest.approx(200 / 3600)
+    assert gpu["wait_between_j"] == [0.0, 200.0]
+    kinds = {"gpu": {"total_j": 200.0, "wait_j": 80.0}}
+    assert found["epochs"] == [{"epoch": 0, "complete": True, "batches": 4, "kinds": kinds}]
+    (counter,) = found["sources"]
+    assert (counter["by"], counter["title"], counter["covered_s"]) == ("NVML", "NVIDIA A100", 2.0)
 
 
-def text_of(*profiles):
-    return TerminalRenderer(StringIO()).render(report_document([*map(Run, profiles)]))
+def test_a_known_power_gives_known_joules_of_waits_and_stages(tmp_path, words, figures):
+    rows = [[0, 0, 0]]
+    for at in range(0, 2000, 50):
+        watts = 40 if at % 500 < 200 else 100
+        rows.append([(at + 50) * MS, 0, rows[-1][2] + watts * 50_000])
+    run = recorded(tmp_path / "run", *rows)
+    gpu = figures(run)["kinds"]["gpu"]
+    assert (gpu["wait_j"], gpu["total_j"]) == (4 * 40 * 0.2, 4 * (40 * 0.2 + 100 * 0.3))
+    assert gpu["wait_between_j"] == [32.0, 32.0]
+    assert gpu["exposed_uj"] == {"decode": 16_000_000, "read": 8_000_000, "collate": 8_000_000}
+    told = words(run)
+    assert "whatever happened between two readings" in told
+    assert "by what was waited for: decode 16.0 J, collate 8.00 J, read 8.00 J." in told
+    assert "shorter" not in told
 
 
-def even(n_ms=2000, watts=100):
-    return counter([0, n_ms * MS], [0, n_ms * watts * 1000])
+def test_a_counter_may_be_as_old_as_its_renewal(tmp_path, figures):
+    rows = [[at * MS, 0, at * 50_000] for at in range(0, 2101, 10)]
+    old = [source(period_ns=20 * MS)]
+    gpu = figures(recorded(tmp_path / "run", *rows, sources=old))["kinds"]["gpu"]
+    # Each wait is surely 18 whole steps of 20, and at most 2 more at its end; the first begins
+    # before there was anything to read.
+    assert gpu["wait_between_j"] == [4 * 18 * 0.5, 4 * 22 * 0.5]
 
 
-def test_a_table_tells_joules_and_watt_hours_of_the_run_its_samples_and_its_waits():
-    table = energy_table(report_of(run(even())))
-    assert table.rows == (
-        ("GPUs", "200 J", "55.6 mWh", "200 J", "12.5 J", "80.0 J", "22.2 mWh", "40 %"),
-    )
-    assert table.total == ()
-    both = energy_table(report_of(run(even(), counter([0, 2000 * MS], [0, 10**8], kind="cpu"))))
-    assert [row[:2] for row in (*both.rows, both.total)] == [
-        ("GPUs", "200 J"), ("CPUs", "100 J"), ("together", "300 J"),
-    ]  # fmt: skip
+def test_waits_shorter_than_readings_are_said_to_be_told_by_their_share(tmp_path, words):
+    told = words(recorded(tmp_path / "run", *EVEN))
+    assert "waits (median 200 ms) are shorter than the time between readings (2.00 s)" in told
+    assert "It lies between 0 J and 200 J." in told
 
 
-def test_a_whole_machine_is_not_added_to_its_parts():
-    machine = counter([0, 2000 * MS], [0, 10**9], kind="machine", by="HPE Cray")
-    table = energy_table(report_of(run(even(), machine)))
-    assert [row[0] for row in table.rows] == ["GPUs", "whole machine"]
-    assert table.total == ()
+def test_kinds_add_up_but_for_a_whole_machine_which_has_them_in_it(tmp_path, say, figures):
+    names = ("gpu:0", "gpu:1", "cpu:0", "memory:0", "machine:0")
+    sources = [source(name, estimated=name == "gpu:1") for name in names]
+    last = [0, 200_000_000, 0, 100_000_000, 0, 123_456_789, 0, 1_234_567, 0, 10**9]
+    run = recorded(tmp_path / "run", [0, *[0] * 10], [END, *last], sources=sources)
+    table = table_of(say(run))
+    found = " ".join(table.split())
+    for row in ("about GPUs 300 J", "CPUs 123 J", "memory 1.23 J", "together 425 J"):
+        assert row in found
+    assert "whole machine 1.00 kJ" in found
+    assert max(map(len, table.splitlines())) <= 80
+    kinds = figures(run)["kinds"]
+    assert {name: each["total_uj"] for name, each in kinds.items()} == {
+        "gpu": 300_000_000, "cpu": 123_456_789, "memory": 1_234_567, "machine": 10**9,
+    }  # fmt: skip
 
 
-def test_what_is_not_readable_has_a_reason_and_no_figure():
-    profile = run(unreadable=[DENIED, UnreadableEnergy("gpu", "no NVIDIA driver")])
-    report = report_of(profile)
-    assert energy_table(report) is None
-    assert energy_lines(report) == [
-        "Energy that is not readable here: CPUs: permission denied "
-        "(/sys/class/powercap/intel-rapl:0/energy_uj); GPUs: no NVIDIA driver."
-    ]
-    found = to_json([Run(profile)])["runs"][0]["energy"]
+def test_what_is_not_readable_has_a_reason_and_no_figure(tmp_path, words, figures):
+    denied = "permission denied (/sys/class/powercap/intel-rapl:0/energy_uj)"
+    unreadable = [("cpu", denied), ("gpu", "no NVIDIA driver")]
+    run = recorded(tmp_path / "run", sources=[], unreadable=unreadable)
+    told = words(run)
+    assert f"Energy that is not readable here: CPUs: {denied}; GPUs: no NVIDIA driver." in told
+    assert "0 J" not in told
+    found = figures(run)
     assert (found["readable"], found["kinds"], found["epochs"]) == (False, {}, [])
     assert [each["kind"] for each in found["not_readable"]] == ["cpu", "gpu"]
-    assert "0 J" not in text_of(profile)
 
 
-def test_where_nobody_looked_nothing_is_said():
-    profile = replace(run(), energy=())
-    assert energy_lines(report_of(profile)) == []
-    assert to_json([Run(profile)])["runs"][0]["energy"] is None
-    assert "nergy" not in text_of(profile)
+@pytest.mark.parametrize(
+    "times", [[], [1], [-9 + END * 2, END * 2], [END, END + 9]], ids=["none", "one", "late", "end"]
+)
+def test_readings_beside_the_run_tell_nothing_and_not_zero(tmp_path, figures, times):
+    rows = [[at, 0, 5 * place] for place, at in enumerate(times)]
+    found = figures(recorded(tmp_path / "run", *rows, sources=[source()]))
+    assert found["kinds"] == {}
+    reasons = [each["reason"] for each in found["not_readable"]]
+    assert reasons == ["NVIDIA A100: no two readings in the run's time"]
 
 
-def test_waits_shorter_than_readings_are_said_to_be_told_by_their_share():
-    coarse = " ".join(energy_lines(report_of(run(even()))))
-    assert "waits (median 200 ms) are shorter than the time between readings (2.00 s)" in coarse
-    assert "It lies between 0 J and 200 J." in coarse
-    edges = np.arange(0, 2001, 50) * MS
-    fine = run(counter(edges, edges // 10))
-    told = " ".join(energy_lines(report_of(fine)))
-    assert "shorter" not in told
-    assert "whatever happened between two readings" in told
-    assert "by what was waited for: decode 40.0 J, collate 20.0 J, read 20.0 J." in told
+def test_counters_of_another_machine_are_not_taken(tmp_path, figures):
+    there = recorded(tmp_path / "there", *EVEN, host="there", boot_id="else")
+    found = figures(there)
+    assert found["kinds"] == {}
+    assert {each["reason"] for each in found["not_readable"]} == {"nobody read it there"}
+    by_name = recorded(tmp_path / "here", *EVEN, boot_id="")
+    assert figures(by_name)["kinds"]["gpu"]["total_j"] == 200.0
 
 
-def test_what_a_reader_has_to_know_is_said():
-    told = " ".join(energy_lines(report_of(run(even()))))
+def test_where_nobody_looked_nothing_is_said(tmp_path, words, figures):
+    run = recorded(tmp_path / "run")
+    assert figures(run) is None
+    assert "nergy" not in words(run)
+
+
+def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, figures):
+    sketch = Sketch({"kind": "script"})
+    sketch.add(CONSUMER, Kind.READ, 0, END // 2)
+    found = figures(recorded(tmp_path / "run", *EVEN, made=sketch))
+    gpu = found["kinds"]["gpu"]
+    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_uj"]) == (100.0, None, None)
+    assert (found["epochs"], gpu["j_per_sample"]) == ([], None)
+
+
+def test_readings_that_cover_a_part_tell_that_part(tmp_path, figures):
+    rows = [[END // 4, 0, 0], [END * 5 // 8, 0, 75_000_000]]
+    gpu = figures(recorded(tmp_path / "run", *rows))["kinds"]["gpu"]
+    assert (gpu["total_j"], gpu["wait_j"], gpu["covered_fraction"]) == (75.0, 40.0, 0.375)
+
+
+def test_what_a_reader_has_to_know_is_said(tmp_path, words):
+    told = words(recorded(tmp_path / "run", *EVEN, {"readings": 21, "cpu_ns": 21 * 85_000}))
     assert "all that ran on here is in them, other jobs too, and nothing is taken off" in told
     assert "every 100 ms took 85.0 us each, < 0.1 % of one CPU" in told
-    half = energy_lines(report_of(run(counter([0, 1000 * MS], [0, 9], estimated=True))))
-    assert "GPUs: an estimate, from readings of power; the driver counts no energy." in half
-    assert "GPUs: readings cover 50 % of the run; the rest is in no figure." in half
-    trouble = run(replace(even(), n_resets=1, n_failed=2), n_damaged=3)
-    told = " ".join(energy_lines(report_of(trouble)))
-    for part in ("set back once during", "could not be read 2 times", "3 readings cannot be read"):
+    half = [[0, 0, 0], [END // 4, 0, 9], [END // 2, 0, 8], [END // 2 + 1, 0, None]]
+    trouble = recorded(
+        tmp_path / "trouble", *half, "x", [0], sources=[source(estimated=True, wraps_uj=None)]
+    )
+    told = words(trouble)
+    for part in (
+        "GPUs: an estimate, from readings of power; the driver counts no energy.",
+        "GPUs: readings cover 50 % of the run; the rest is in no figure.",
+        "set back once during",
+        "could not be read once",
+        "2 readings cannot be read",
+    ):
         assert part in told
-
-
-def test_an_emulated_step_is_no_training():
-    emulated = {"compute": {"forward_ns": 300 * MS, "backward_ns": 0, "source": "25ms"}}
-    assert "was emulated" in " ".join(energy_lines(report_of(run(even(), config=emulated))))
-    assert "was emulated" not in " ".join(energy_lines(report_of(run(even()))))
 
 
 @pytest.mark.parametrize(
@@ -154,69 +202,52 @@ def test_an_emulated_step_is_no_training():
         ("cifar", "script", False),
     ],
 )
-def test_published_energy_stands_beside_a_training_of_ens10_alone(dataset, kind, shown):
-    config = {"dataset": dataset, "kind": kind}
-    told = " ".join(energy_lines(report_of(run(even(), config=config))))
+def test_published_energy_stands_beside_a_training_of_ens10_alone(
+    tmp_path, words, dataset, kind, shown
+):
+    emulated = {"compute": {"forward_ns": 300 * MS, "backward_ns": 0, "source": "25ms"}}
+    config = {"dataset": dataset, "kind": kind, **({} if kind == "script" else emulated)}
+    told = words(recorded(tmp_path / "run", *EVEN, config=config))
     assert ("136 Wh to 158 Wh of its GPU, 22.6 Wh to 26.3 Wh an epoch" in told) == shown
+    assert ("was emulated" in told) == (kind == "profile")
 
 
-def test_json_holds_the_same_figures_unrounded_and_exact():
-    found = to_json([Run(run(even()))])["runs"][0]["energy"]
-    json.dumps(found, allow_nan=False)
-    gpu = found["kinds"]["gpu"]
-    assert gpu["total_uj"] == gpu["wait_uj"] + gpu["compute_uj"] == 200_000_000
-    assert sum(gpu["exposed_uj"].values()) == gpu["wait_uj"] == 80_000_000
-    assert (gpu["total_j"], gpu["wait_j"], gpu["j_per_sample"]) == (200.0, 80.0, 12.5)
-    assert gpu["total_wh"] == pytest.approx(200 / 3600)
-    assert gpu["wait_between_j"] == [0.0, 200.0]
-    assert found["epochs"] == [
-        {
-            "epoch": 0,
-            "complete": True,
-            "batches": 4,
-            "kinds": {"gpu": {"total_j": 200.0, "wait_j": 80.0}},
-        }
-    ]
-    (source,) = found["sources"]
-    assert (source["by"], source["title"], source["covered_s"]) == ("NVML", "NVIDIA A100", 2.0)
-
-
-def ranks(n_ranks):
-    """Return a job of ranks on one machine, each waiting 200 ms of 500 ms four times."""
-    facts = tuple(
-        ProcessFacts(pid=1000, ppid=1, host="here", role="consumer", rank=rank, world_size=n_ranks)
-        for rank in range(n_ranks)
-    )
-    found = []
-    for rank in range(n_ranks):
-        sketch = ScriptSketch(rank=rank, world_size=n_ranks)
-        for batch in range(4):
-            start = batch * 500 * MS
-            fields = {"batch": batch, "detail": "consumer", "sample": 0, "epoch": 0}
-            sketch.add(LOOP, Kind.WAIT, start, start + 200 * MS, **fields)
-        sketch.add(LOOP, Kind.OTHER, 0, 2000 * MS, label="round", sample=0)
-        energy = HostEnergy("here", "boot-here", 100 * MS, (even(),), (), 21, 1, 1, 0, True)
-        profile = sketch.profile()
-        found.append(
-            replace(profile, facts=facts, ranks=tuple(range(n_ranks)), rank=rank, energy=(energy,))
-        )
-    return found
-
-
-def test_a_job_has_the_energy_of_its_machine_once():
-    document = to_json(map(Run, ranks(4)))
-    assert document["job"]["energy"]["kinds"]["gpu"]["total_j"] == 200.0
-    assert [each["energy"]["kinds"]["gpu"]["total_j"] for each in document["runs"]] == [50.0] * 4
-    text = text_of(*ranks(4))
+def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
+    job = write_job(tmp_path / "job", ranks=2)
+    readings = [[5_000, 0, 0], [5_000 + 100 * MS, 0, 1001]]
+    write_energy(job, *readings, host=host_name(), boot_id=boot_id())
+    found = json.loads(say(job, "--json"))
+    parts = [each["energy"]["kinds"]["gpu"] for each in found["runs"]]
+    assert [each["total_uj"] for each in parts] == [500, 500]
+    whole = found["job"]["energy"]
+    assert whole["kinds"]["gpu"]["total_uj"] == 1000
+    assert whole["kinds"]["gpu"]["wait_uj"] == sum(each["wait_uj"] for each in parts)
+    assert whole["kinds"]["gpu"]["j_per_sample"] == pytest.approx(1e-3 / (2 * 12 * 2))
+    assert [each["batches"] for each in whole["epochs"]] == [24]
+    assert [each["covered_s"] for each in whole["sources"]] == [0.2]
+    text = " ".join(say(job).split())
     assert text.count("Counters are of whole GPUs") == 1
-    assert "Its 4 training processes have equal parts of it." in " ".join(text.split())
+    assert "Its 2 training processes have equal parts of it." in text
 
 
-def test_a_terminal_of_80_columns_holds_the_table():
-    cpu = counter([0, 2000 * MS], [0, 123_456_789], kind="cpu")
-    memory = counter([0, 2000 * MS], [0, 1_234_567], kind="memory")
-    machine = counter([0, 2000 * MS], [0, 10**9], kind="machine")
-    text = text_of(run(even(), cpu, memory, machine))
-    table = text[text.index("\nEnergy\n") :].split("\n\n")[0]
-    assert max(map(len, table.splitlines())) <= 80
-    assert "whole machine" in table
+def test_of_machines_with_other_counters_no_sample_has_a_share(tmp_path, say):
+    for rank, host in enumerate(("here", "there")):
+        script = Script(rank=rank, world_size=2, host=host)
+        script.sketch.config["world_size"] = 2
+        loader = script.loader()
+        for _ in range(4):
+            loader.next()
+            script.compute(40)
+        write_run(tmp_path / host, script.profile())
+    job = tmp_path / "here"
+    for file in [*(tmp_path / "there").glob("*/*")]:
+        file.rename(job / file.parent.name / f"there-{file.name}")
+    write_energy(job, [0, 0, 0], [400, 0, 10**6], boot_id="boot-here")
+    write_energy(job, sources=[], unreadable=[("gpu", "lost")], host="there", boot_id="boot-there")
+    found = json.loads(say(job, "--json"))
+    gpu = found["job"]["energy"]["kinds"]["gpu"]
+    assert found["runs"][0]["energy"]["kinds"]["gpu"] == {
+        **gpu,
+        "j_per_sample": gpu["total_j"] / 16,
+    }
+    assert gpu["j_per_sample"] is None

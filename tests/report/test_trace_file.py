@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch, epochs, pool
+from schedules import CONSUMER, Sketch, epochs, on_machine, pool
 from scripts import Script
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
@@ -26,10 +26,7 @@ from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.recording.span_reader import Anchor
-from iobench.report.timeline.model import sub_lanes
 from iobench.report.timeline.page_payload import timeline_payload
-from iobench.report.timeline.trace_clock import wall_offsets
 from iobench.report.timeline.trace_file import write_trace
 from iobench.testing import FakeClock
 
@@ -43,14 +40,8 @@ WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]
 
 
-def ran(sketch: Sketch, *, host: str = "here", pid: int = 4711, wall_ns: int = WALL_NS) -> Profile:
-    """Return a profile as of a real machine: its processes have numbers and a wall clock."""
-    found = sketch.profile()
-    processes = tuple(
-        replace(who, pid=pid + index, host=host, boot_id=host, anchors=(Anchor(0, wall_ns),))
-        for index, who in enumerate(found.processes)
-    )
-    return replace(found, processes=processes)
+def ran(sketch: Sketch, **more: Any) -> Profile:
+    return on_machine(sketch.profile(), **{"wall_ns": WALL_NS, **more})
 
 
 def written(
@@ -146,11 +137,18 @@ def test_whatever_was_recorded_becomes_a_trace(
     assert shown <= found
 
 
-def test_spans_of_a_thread_that_only_overlap_go_to_threads_beside_it() -> None:
-    start = np.array([0, 2, 3, 12, 14, 0])
-    end = np.array([10, 8, 12, 15, 20, 5])
-    lane = np.array([0, 0, 0, 0, 0, 1])
-    assert sub_lanes(lane, start, end).tolist() == [0, 0, 1, 0, 1, 0]
+def test_spans_of_a_thread_that_only_overlap_go_to_threads_beside_it(tmp_path: Path) -> None:
+    sketch = Sketch()
+    for start, end in ((0, 10), (2, 8), (3, 12), (12, 15), (14, 20)):
+        sketch.add(CONSUMER, Kind.READ, start, end)
+    sketch.add(("worker", 0), Kind.READ, 0, 5)
+    document = written(tmp_path, ran(sketch))
+    threads = [each["tid"] for each in of(document, "X", "read") if each["pid"] == 4711]
+    main, beside = threads[0], threads[2]
+    assert threads == [main, main, beside, main, beside]
+    assert main != beside
+    (worker,) = [each["tid"] for each in of(document, "X", "read") if each["pid"] == 4712]
+    assert worker != beside
 
 
 def test_times_are_exact_to_the_nanosecond_in_doubles_too(tmp_path: Path) -> None:
@@ -195,15 +193,14 @@ def test_numbers_of_processes_are_unique_over_machines_and_runs(tmp_path: Path) 
     assert apart == 10**9, "runs on two machines are not on one clock"
 
 
-def test_processes_of_one_machine_keep_the_distance_of_their_spans() -> None:
-    profile = ran(busy_pool())
-    processes = [
-        replace(who, anchors=(Anchor(100 * index, WALL_NS + 107 * index),))
-        for index, who in enumerate(profile.processes)
-    ]
-    assert wall_offsets(processes) == {("here", "here"): WALL_NS}
-    was_set = replace(processes[2], anchors=(Anchor(10**9, WALL_NS - 10**12),))
-    assert wall_offsets([*processes[:2], was_set]) == {("here", "here"): WALL_NS}
+@pytest.mark.parametrize("drift_ns", [(0, 7, 14), (0, 7, -(10**12))], ids=["drifts", "was set"])
+def test_processes_of_one_machine_keep_the_distance_of_their_spans(
+    tmp_path: Path, drift_ns: tuple[int, ...]
+) -> None:
+    steady = written(tmp_path, ran(busy_pool()))
+    document = written(tmp_path, ran(busy_pool(), drift_ns=drift_ns))
+    assert document["otherData"]["base_wall_ns"] == steady["otherData"]["base_wall_ns"]
+    assert of(document, "X") == of(steady, "X")
 
 
 def test_an_arrow_leads_from_the_work_on_a_batch_to_the_wait_that_got_it(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from schedules import pool
+from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, StorageError
-from iobench.recording.span_reader import Anchor
 from iobench.report.timeline import trace_writer
 from iobench.report.timeline.torch_trace import read_torch_trace
 from iobench.report.timeline.trace_file import write_trace
@@ -32,11 +31,7 @@ def ran() -> Profile:
     """Return a run of a training process and a worker, from WALL_NS on."""
     durations = [(7 * MS, 5 * MS, 2 * MS)] * 6
     found = pool(durations, workers=1, step_ns=MS, handover_ns=MS, drain_ns=MS).profile()
-    processes = tuple(
-        replace(who, pid=PID + index, anchors=(Anchor(0, WALL_NS),))
-        for index, who in enumerate(found.processes)
-    )
-    return replace(found, processes=processes)
+    return on_machine(found, wall_ns=WALL_NS, pid=PID)
 
 
 def microseconds(monotonic_ns: int, base_ns: int = BASE_NS) -> float:
@@ -162,11 +157,7 @@ def test_moments_before_the_first_are_negative() -> None:
 
 def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:
     here = ran()
-    there = replace(
-        here,
-        path=Path("other"),
-        processes=tuple(replace(who, host="there", boot_id="there") for who in here.processes),
-    )
+    there = replace(on_machine(here, wall_ns=WALL_NS, pid=PID, host="there"), path=Path("other"))
     path = tmp_path / "torch.json"
     path.write_text(json.dumps(torch_document(host_name="there")))
     write_trace(tmp_path / "run.json", [Run(here), Run(there)], torch_traces=[path])

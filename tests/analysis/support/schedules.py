@@ -86,6 +86,32 @@ class Sketch:
         )
 
 
+def on_machine(
+    found: Profile,
+    *,
+    wall_ns: int,
+    pid: int = 4711,
+    host: str = "here",
+    drift_ns: Sequence[int] = (),
+) -> Profile:
+    """Return a profile as of a real machine: its processes have numbers and a wall clock.
+
+    ``drift_ns`` are how far the wall clock had gone when each process, one ns after the other,
+    looked at it.
+    """
+    processes = tuple(
+        replace(
+            who,
+            pid=pid + index,
+            host=host,
+            boot_id=host,
+            anchors=(Anchor(index, wall_ns + index + (drift_ns[index] if drift_ns else 0)),),
+        )
+        for index, who in enumerate(found.processes)
+    )
+    return replace(found, processes=processes)
+
+
 def pool(
     durations: Sequence[Sequence[int]],
     *,
