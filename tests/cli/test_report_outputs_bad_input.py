@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from energy_files import source, write_energy
+from process_files import loader, write_process
 
 MS = 1_000_000
 N_BATCHES = 12
@@ -131,13 +132,10 @@ def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
         run.path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
         unreadable=[("cpu", name)], host=host_name(), boot_id=boot_id(),
     )  # fmt: skip
-    loader = {"number": 0, "framework": name, "kind": name, "name": name, "unseen": [name]}
-    facts = {
-        "version": 1, "pid": os.getpid(), "ppid": 1, "host": host_name(), "role": "consumer",
-        "command": [name], "loaders": [loader], "unseen": [name], "children": [name], "ended": name,
-    }  # fmt: skip
-    run.processes_path.mkdir(exist_ok=True)
-    (run.processes_path / "one.json").write_text(json.dumps(facts))
+    hostile = loader(0, framework=name, kind=name, name=name, unseen=[name])
+    write_process(
+        run.path, command=[name], loaders=[hostile], unseen=[name], children=[name], ended=name
+    )
     return run.path
 
 

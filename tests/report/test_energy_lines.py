@@ -160,10 +160,12 @@ def test_where_nobody_looked_nothing_is_said(tmp_path, words, figures):
     assert "nergy" not in words(run)
 
 
-def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, figures):
+def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, words, figures):
     sketch = Sketch({"kind": "script"})
     sketch.add(CONSUMER, Kind.READ, 0, END // 2)
-    found = figures(recorded(tmp_path / "run", *EVEN, made=sketch))
+    run = recorded(tmp_path / "run", *EVEN, made=sketch)
+    assert "GPUs, waiting" not in words(run)
+    found = figures(run)
     gpu = found["kinds"]["gpu"]
     assert (gpu["total_j"], gpu["wait_j"], gpu["compute_uj"]) == (100.0, None, None)
     assert (found["epochs"], gpu["j_per_sample"]) == ([], None)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from process_files import loader, write_process
 
 from iobench import exposure
 from iobench.analysis.run import Run, open_runs
 from iobench.profiles.reading import open_profile
-from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.recording.this_process import host_name
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -43,6 +41,8 @@ def write_rank(
     waits: tuple[int, ...] = (10, 10, 10),
     loaders: int = 1,
     killed: bool = False,
+    ended: str = "",
+    told_loaders: list[dict[str, Any]] | None = None,
     **more: Any,
 ) -> None:
     """Loaders in the loop itself, asked in turn: ``waits`` in ms each, 5 ms of compute after."""
@@ -67,18 +67,12 @@ def write_rank(
             )  # fmt: skip
     if not killed:
         recorder.close()
-    told = ProcessFacts(
-        os.getpid(), 1, host_name(), "consumer", rank, world_size, rank, "torchrun",
-        loaders=[
-            LoaderFacts(number, "torch", "torch.utils.data.DataLoader", f"Samples{number}",
-                        batch_size=2)
-            for number in range(loaders)
-        ],
-        ended=None if killed else "closed",
-    )  # fmt: skip
-    for name, value in more.items():
-        setattr(told, name, value)
-    told.write(run.processes_path / f"rank{rank}.json")
+    told = {
+        "rank": rank, "world_size": world_size, "local_rank": rank, "launcher": "torchrun",
+        "loaders": [*map(loader, range(loaders))] if told_loaders is None else told_loaders,
+        "ended": ended or (None if killed else "closed"),
+    }  # fmt: skip
+    write_process(run.path, f"rank{rank}", **told, **more)
 
 
 def make_run(path: Path, **config: Any) -> RunDirectory:
@@ -107,6 +101,10 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
     assert "emulated" not in text
     assert "iobench convert" not in text
     assert "saves 68 % of the time at most, to be measured." in text
+    assert "too short to time" not in text
+    found = document(tmp_path / "run")
+    assert found["job"] is None
+    assert found["runs"][0]["estimated_fraction"] == 0
 
 
 def test_two_loaders_have_a_table(tmp_path: Path) -> None:
@@ -147,11 +145,8 @@ def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
         make_run(tmp_path / "run", steps=[100, 300]),
         unseen=["fork: a process nobody named"],
         children=["bash other.sh"],
+        told_loaders=[loader(0, worker_pids=[999_999], unseen=["pin: torch 9.0 is not known"])],
     )
-    told = open_profile(tmp_path / "run").facts[0]
-    told.loaders[0].worker_pids.append(999_999)
-    told.loaders[0].unseen.append("pin: torch 9.0 is not known")
-    told.write(next((tmp_path / "run" / "processes").glob("*.json")))
     text = printed(tmp_path / "run")
     assert "Not seen: fork: a process nobody named." in text
     assert "Not seen: loader 0 (Samples0): pin: torch 9.0 is not known." in text
@@ -180,9 +175,7 @@ def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
             recorder.emit(
                 Kind.WAIT, now, now + MS, nbytes=nbytes, batch=batch, sample=batch // 3
             )  # fmt: skip
-    loader = LoaderFacts(0, "torch", "a.Loader", "Samples", batch_size=4)
-    told = ProcessFacts(os.getpid(), 1, host_name(), "consumer", loaders=[loader])
-    told.write(run.processes_path / "rank0.json")
+    write_process(run.path, loaders=[loader(0, batch_size=4)])
     assert document(tmp_path / "run")["runs"][0]["samples"] == 4 + 4 + 3 + 4 + 4 + 1
 
 
@@ -251,11 +244,6 @@ def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:
     assert document(tmp_path / "run")["job"]["missing_ranks"][0]["what"] == "never started"
 
 
-def test_a_single_process_is_no_job(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"))
-    assert document(tmp_path / "run")["job"] is None
-
-
 def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), killed=True)
     text = printed(tmp_path / "run")
@@ -296,12 +284,6 @@ def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> Non
     (found,) = document(tmp_path / "run")["runs"]
     assert found["estimated_fraction"] == 0.5
     assert "too short to time each: in 50 % of the batches" in printed(tmp_path / "run")
-
-
-def test_without_estimates_nothing_is_said_of_them(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"))
-    assert document(tmp_path / "run")["runs"][0]["estimated_fraction"] == 0
-    assert "too short to time" not in printed(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("device", "expected"), [(0, None), (2_000_000, 0.25)])
