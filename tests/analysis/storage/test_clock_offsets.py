@@ -106,51 +106,6 @@ def test_calls_that_have_nothing_to_do_with_the_stages_match_nowhere(named: bool
     assert matched == 0
 
 
-def test_a_regular_schedule_fits_at_many_offsets() -> None:
-    start = np.arange(200) * 5 * MS
-    first = start[50:150] + MS
-    groups = Groups(start, start + 2 * MS, zeros(start), zeros(first))
-    found = find_offset(first, first + 500_000, [groups], LOW, HIGH)
-    assert not found.matched
-    assert found.reason == "several offsets fit equally well"
-
-
-@pytest.mark.parametrize(
-    ("length", "reason"), [(10**12, "chance"), (10, "fits into"), (-(10**9), "comes near")]
-)
-def test_stages_too_long_too_short_and_elsewhere_tell_nothing(length: int, reason: str) -> None:
-    first = np.arange(1000) * MS + 10**10
-    start = np.array([0 if length > 0 else length])
-    end = start + abs(length)
-    if length == 10:
-        start, end = first, first + 10
-    groups = Groups(start, end, zeros(start), zeros(first))
-    found = find_offset(first, first + 1000, [groups], LOW, HIGH)
-    assert not found.matched
-    assert reason in found.reason
-
-
-def test_nothing_is_found_among_nothing() -> None:
-    none = np.zeros(0, np.int64)
-    assert not find_offset(none, none, [], LOW, HIGH).matched
-    assert not find_offset(none, none, [Groups(none, none, none, none)], LOW, HIGH).matched
-    one = np.array([5])
-    assert not find_offset(one, one, [Groups(none, none, none, zeros(one))], LOW, HIGH).matched
-
-
-def test_of_offsets_that_hold_all_calls_the_one_that_leaves_no_stage_empty_is_right() -> None:
-    # A short read and a long decode in turn, one call in each: all fit into the decodes as well.
-    begin = np.arange(40) * 20 * MS + np.arange(40) ** 2 * 10_000
-    start = np.concatenate((begin, begin + 1_010_000))
-    end = np.concatenate((begin + MS, begin + 15 * MS))
-    first = np.concatenate((begin + 200_000, begin + 1_200_000)) + 12 * MS
-    groups = Groups(start, end, zeros(start), zeros(first))
-    found = find_offset(first, first + 50_000, [groups], LOW, HIGH)
-    assert found.matched
-    assert found.low_ns <= -12 * MS <= found.high_ns
-    assert found.high_ns - found.low_ns < MS
-
-
 intervals = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 2)), min_size=1, max_size=12
 )

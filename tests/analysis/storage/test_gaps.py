@@ -5,16 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from traced_runs import MODULES, TracedRun
 
-from iobench.subjects.storage.gaps import (
-    COLUMNS,
-    ByteGap,
-    ByteRow,
-    Known,
-    merged,
-    name_gaps,
-    shared_reads,
-)
+from iobench.analysis.run import Run
+from iobench.recording.kinds import Kind
+from iobench.storage.traces.storage_trace import ModuleState, StorageTrace
+from iobench.subjects.storage.figures import storage_of
+from iobench.subjects.storage.gaps import COLUMNS, ByteRow, Known, name_gaps
 
 NPY = 2_048_128
 RAW = Known(
@@ -30,28 +27,12 @@ NETCDF = Known(
     segments=14_704_937, posix_reads=61, stdio_reads=1, sniffed=4 << 20, tables=14_559,
     front=28_000_000,
 )  # fmt: skip
-
-
-def names(known):
-    return {gap.name: gap.nbytes for gap in name_gaps(known)}
+DECODING = {"kind": Kind.FUSED, "label": "read+decode"}
 
 
 def settled(known):
     columns = {name: getattr(known, name) for name in COLUMNS}
     return ByteRow("file", known.name, **columns, gaps=name_gaps(known)).settled
-
-
-def test_what_is_equal_has_no_gap():
-    assert name_gaps(Known("x", asked=5, posix=5, stdio=0, segments=5)) == ()
-
-
-def test_the_known_ways_to_read_are_settled():
-    assert names(RAW) == {"own reads": 110, "read-ahead": 3968 - 220}
-    assert names(LOADED) == {"header read twice": 3968}
-    assert names(NETCDF) == {
-        "format sniffing": 4 << 20, "metadata": 14_559, "compression": 14_690_378 - 20_480_000,
-    }  # fmt: skip
-    assert all(map(settled, (RAW, LOADED, NETCDF)))
 
 
 @given(
@@ -61,6 +42,7 @@ def test_the_known_ways_to_read_are_settled():
 )
 def test_bytes_that_nothing_explains_are_not_settled(known, column, more):
     assume(getattr(known, column) is not None and getattr(known, column) + more >= 0)
+    assert settled(known)
     changed = replace(known, **{column: getattr(known, column) + more})
     if column == "stdio":
         changed = replace(changed, sniffed=0)  # it is no multiple of what sniffing reads
@@ -89,125 +71,143 @@ def test_gaps_add_up_to_the_differences(asked, posix, rchar):
     assert total.get(("rchar", "posix+stdio"), 0) == rchar - posix
 
 
+def batch(run, worker, asked, posix=None, *, file="/data/x.npy", offset=0, stage=None, **counts):
+    """Let a worker read a file once: what its stage handed on, and what the tracer counted."""
+    number = len(run.waits)
+    at = 10 * number
+    fields = {"kind": Kind.READ, **(stage or {})}
+    worker.span(fields.pop("kind"), at, at + 8, batch=number, nbytes=asked, detail=file, **fields)
+    if posix is not None:
+        worker.read(file, at + 1, at + 7, offset, posix)
+    worker.count(file, **counts)
+    run.wait(number, at, at + 9)
+    return at + 9
+
+
+def read_once(asked, posix=None, **more):
+    run = TracedRun(config={"cold_known": True})
+    batch(run, run.worker(), asked, posix, **more)
+    return run
+
+
+def ledger(run, modules=MODULES):
+    """Return the rows of a run; None for the modules is a run that no tracer saw."""
+    trace = modules and StorageTrace(tuple(each.log(modules) for each in run.workers))
+    return storage_of(Run(run.profile(), trace).of_rank()).rows
+
+
+def names(run, modules=MODULES):
+    return [(gap.name, gap.nbytes) for gap in ledger(run, modules)[0].gaps]
+
+
 def test_headers_are_small_and_at_the_front():
-    assert "" in names(replace(LOADED, front=1 << 20))
-    assert "" in names(replace(LOADED, posix=1 << 20, segments=1 << 20))
-    assert names(replace(LOADED, asked=NPY - 128)) == {"header read twice": 4096}
+    stream = {"stdio_reads": 1, "stdio_read_nbytes": NPY - 128}
+    assert names(read_once(NPY, 4096, **stream)) == [("header read twice", 3968)]
+    assert names(read_once(NPY - 128, 4096, **stream)) == [("header read twice", 4096)]
+    assert names(read_once(NPY, 4096, offset=1 << 20, **stream)) == [("", 3968)]
+    assert names(read_once(NPY, 1 << 20, **stream)) == [("", (1 << 20) - 128)]
 
 
-def test_strays_count_in_posix_and_nowhere_else():
-    known = replace(LOADED, posix=4096 + 31, posix_reads=3, stray=31)
-    assert [gap.name for gap in name_gaps(known)] == [
-        "stray segments", "header read twice", "stray segments",
-    ]  # fmt: skip
-    assert settled(known)
-    assert not settled(replace(known, posix=known.posix + 1))
+@pytest.mark.parametrize(
+    ("decoded", "plain", "posix", "reason"),
+    [
+        (0, 900, 500, ""),
+        (900, 0, 500, "compression"),
+        (900, 0, 10, ""),  # nothing is stored in so few bytes
+        (300, 600, 500, ""),  # what was not decoded must have been read in full
+    ],
+)
+def test_only_what_is_decoded_was_stored_in_fewer_bytes(decoded, plain, posix, reason):
+    run = TracedRun()
+    worker = run.worker()
+    batch(run, worker, decoded or plain, posix, stage=DECODING if decoded else None)
+    if decoded and plain:
+        batch(run, worker, plain)
+    assert names(run) == [(reason, posix - decoded - plain)]
 
 
-def test_a_stage_that_does_not_decode_has_no_compression():
-    assert names(Known("x.nc", asked=900, posix=500, stdio=0)) == {"": -400}
-    decoded = Known("x.nc", asked=900, asked_decoded=900, posix=500, stdio=0)
-    assert names(decoded) == {"compression": -400}
-    assert names(replace(decoded, posix=10)) == {"": -890}
-    # What was not decoded must have been read in full.
-    assert names(replace(decoded, asked_decoded=300)) == {"": -400}
-
-
-def test_mapping_needs_the_kernel_or_the_tracer_to_tell():
-    known = Known("x.npy", asked=NPY, posix=4096, stdio=0, segments=4096)
-    assert names(known) == {"": 4096 - NPY}
-    assert names(replace(known, mapped=True)) == {"mapping": 4096 - NPY}
-    assert names(replace(known, mapped=True, posix=NPY // 2, segments=NPY // 2)) == {
-        "": NPY // 2 - NPY
-    }
-
-
-def test_a_mapping_shows_in_the_devices_count():
-    known = Known("run", asked=NPY, rchar=150, device=NPY + 3968, mapped=True, n_looks=1, n_reads=1)
-    assert [(gap.name, gap.nbytes) for gap in name_gaps(known)] == [
-        ("mapping", 150 - NPY), ("mapping", NPY - 150), ("read-ahead", 3968),
-    ]  # fmt: skip
+def test_a_mapping_that_the_tracer_saw_stands_for_what_no_call_returned():
+    assert names(read_once(NPY, 4096)) == [("", 4096 - NPY)]
+    assert names(read_once(NPY, 4096, posix_mmaps=1)) == [("mapping", 4096 - NPY)]
+    assert names(read_once(NPY, NPY // 2, posix_mmaps=1)) == [("", NPY // 2 - NPY)]
 
 
 def test_read_ahead_is_bounded_by_the_reads():
-    known = Known("run", asked=NPY, rchar=NPY, device=NPY + (100 << 10), n_reads=1)
-    assert names(known) == {"read-ahead": 100 << 10}
-    assert names(replace(known, device=NPY + (200 << 10))) == {"": 200 << 10}
-    assert names(replace(known, device=NPY + (200 << 10), n_reads=2)) == {"read-ahead": 200 << 10}
+    def ahead(nbytes, n_reads=1):
+        run = TracedRun(config={"cold_known": True})
+        worker = run.worker()
+        for number in range(n_reads):
+            end = batch(run, worker, NPY)
+            worker.look(end, number, NPY, NPY + nbytes * (not number))
+        return names(run, None)
+
+    assert ahead(100 << 10) == [("read-ahead", 100 << 10)]
+    assert ahead(200 << 10) == [("", 200 << 10)]
+    assert ahead(200 << 10, n_reads=2) == [("read-ahead", 200 << 10)]
 
 
-def test_partial_logs_and_missing_ones_are_named_and_not_settled():
-    partial = Known("x", asked=900, posix=500, stdio=0, partial=True)
-    assert names(partial) == {"partial log": -400}
-    assert not settled(partial)
-    assert names(replace(partial, posix=None, stdio=None)) == {"partial log": -900}
-    assert names(replace(partial, posix=950)) == {"": 50}
-    missing = Known("x", asked=900, no_log=True)
-    assert names(missing) == {"no log": -900}
-    assert not settled(missing)
+def test_a_log_without_room_lacks_bytes_and_has_none_too_many():
+    posix, stdio, single = MODULES
+    full = (replace(posix, partial=True), stdio, single)
+    assert names(read_once(900, 500), full) == [("partial log", -400)]
+    assert names(read_once(900, 950), full) == [("", 50)]
+    assert not ledger(read_once(900, 500), full)[0].settled
+    # The tracer counted all, and kept one call of 100 bytes of it.
+    some = read_once(900, 100, posix_read_nbytes=800)
+    assert names(some) == [("", 800)]
+    cut = (posix, stdio, ModuleState("DXT_POSIX", 1, partial=True))
+    assert names(some, cut) == [("partial log", 800)]
 
 
-def test_segments_missing_from_a_full_module():
-    known = Known("x", asked=900, posix=900, stdio=0, segments=100, segments_partial=True)
-    assert names(known) == {"partial log": 800}
-    assert names(replace(known, segments_partial=False)) == {"": 800}
+def test_what_other_stages_of_the_first_batch_read_is_in_both_counts():
+    run = TracedRun()
+    worker = run.worker()
+    for number in range(4):
+        file = f"/data/{number}.npy"
+        end = batch(run, worker, NPY, NPY, file=file)
+        if not number:
+            worker.span(Kind.PREPROCESS, 50, 58, batch=0)
+            worker.read(file, 51, 57, 0, 16_384)
+        worker.look(end, number, NPY + 100 + 16_384 * (not number))
+    whole = run.figures().rows[0]
+    assert [(gap.name, gap.nbytes, gap.between) for gap in whole.gaps] == [
+        ("other stages", 16_384, ("posix+stdio", "asked")),
+        ("own reads", 400, ("rchar", "posix+stdio")),
+    ]  # fmt: skip
+    assert whole.settled
 
 
-def test_first_batches_read_more():
-    known = Known("run", asked=NPY, rchar=NPY + 16_384 + 300, n_looks=3, start_up=16_384)
-    assert names(known) == {"start-up": 16_384, "own reads": 300}
-    assert names(replace(known, start_up=0)) == {"": 16_684}
-
-
-def test_what_the_tracer_saw_of_the_first_batch_is_in_both_columns():
-    known = Known(
-        "run", asked=NPY, posix=NPY + 16_384, stdio=0, segments=NPY + 16_384, elsewhere=16_384,
-        rchar=NPY + 16_384 + 300, n_looks=3, start_up=16_384,
-    )  # fmt: skip
-    assert names(known) == {"other stages": 16_384, "own reads": 300}
+def delivered(*device_nbytes):
+    """Return the gaps and rows of workers that read one file's parts, and what devices gave."""
+    run = TracedRun(config={"cold_known": True})
+    for nbytes in device_nbytes:
+        worker = run.worker()
+        end = batch(run, worker, NPY, file="")
+        worker.look(end, worker.number, NPY, nbytes)
+    rows = {each.name: each for each in ledger(run, None) if each.scope == "process"}
+    gaps = {name: [(gap.name, gap.nbytes) for gap in row.gaps] for name, row in rows.items()}
+    return gaps["worker-0 (process 101)"], rows["worker-0 (process 101)"].settled
 
 
 def test_what_was_read_for_other_processes():
-    rows = []
-    for device in (3 * NPY + 4096, 0, 0):
-        known = Known("p", asked=NPY, rchar=NPY, device=device, n_reads=1)
-        columns = {name: getattr(known, name) for name in COLUMNS}
-        rows.append(ByteRow("process", "p", **columns, gaps=name_gaps(known)))
-    assert [gap.name for gap in rows[0].gaps] == [""]
-    first, *others = shared_reads(rows, [1, 1, 1])
-    assert [(gap.name, gap.nbytes) for gap in first.gaps] == [
-        ("read for other processes", 2 * NPY), ("read-ahead", 4096),
-    ]  # fmt: skip
-    assert first.settled
-    assert others == rows[1:]
+    shared = [("read for other processes", 2 * NPY), ("read-ahead", 4096)]
+    assert delivered(3 * NPY + 4096, 0, 0) == (shared, True)
     # Delivered more than all read together, or less: then something else was read as well.
-    assert shared_reads(rows[:2], [1, 1]) == rows[:2]
-    assert shared_reads([*rows, rows[1]], [1, 1, 1, 1]) == [*rows, rows[1]]
-    assert shared_reads([*rows, replace(rows[1], device=None)], [1] * 4)[0] == rows[0]
+    unnamed = ([("", 2 * NPY + 4096)], False)
+    assert delivered(3 * NPY + 4096, 0) == unnamed
+    assert delivered(3 * NPY + 4096, 0, 0, 0) == unnamed
+    assert delivered(3 * NPY + 4096, 0, 0, -1) == unnamed
 
 
-def test_reads_before_the_first_batch_are_outside_stages():
-    known = Known(
-        "run", asked=NPY, posix=NPY + 5000, stdio=0, segments=NPY + 5000, outside=5000, rchar=NPY
-    )
-    assert [(gap.name, gap.nbytes) for gap in name_gaps(known)] == [
-        ("outside stages", 5000), ("outside stages", -5000),
-    ]  # fmt: skip
-    assert settled(known)
-
-
-def test_what_was_not_asked_for_or_not_counted_is_not_settled():
-    assert not settled(Known("x", asked=5))
-    assert not settled(Known("x", posix=5, stdio=0, segments=5))
+def test_what_nobody_counted_is_not_settled():
+    (row, *_) = ledger(read_once(5), None)
+    assert (row.asked, row.gaps, row.settled) == (5, (), False)
 
 
 def test_gaps_of_opposite_signs_do_not_make_up_for_each_other():
-    between = ("posix", "segments")
-    found = merged([ByteGap("", 5, between), ByteGap("", -5, between), ByteGap("", 2, between)])
-    assert found == (ByteGap("", 7, between), ByteGap("", -5, between))
-
-
-@pytest.mark.parametrize("column", ["asked", "posix", "rchar"])
-def test_unknown_columns_have_no_gaps(column):
-    known = replace(RAW, **{column: None})
-    assert all(column not in gap.between for gap in name_gaps(known))
+    run = TracedRun()
+    worker = run.worker()
+    for number, more in enumerate((5, -5, 2)):
+        batch(run, worker, 900, 900 + more, file=f"/data/{number}.npy")
+    assert names(run) == [("", 7), ("", -5)]
+    assert not ledger(run)[0].settled
