@@ -106,6 +106,9 @@ def test_headers_are_small_and_at_the_front():
     assert names(read_once(NPY - 128, 4096, **stream)) == [("header read twice", 4096)]
     assert names(read_once(NPY, 4096, offset=1 << 20, **stream)) == [("", 3968)]
     assert names(read_once(NPY, 1 << 20, **stream)) == [("", (1 << 20) - 128)]
+    # One call of the front that is kept does not stand for more than a buffer of others.
+    large = read_once(NPY, 4096, posix_read_nbytes=(1 << 20) - 4096, **stream)
+    assert names(large)[0] == ("", (1 << 20) - 128)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,14 @@ STARTS = (np.cumsum(np.arange(20) % 7 + 3)).tolist()
 WORKER = "worker-0 (process 101)"
 
 
-def visits(named: bool = True, margin: float = 0.01, kind: Kind = Kind.READ) -> TracedRun:
+def visits(
+    named: bool = True,
+    margin: float = 0.01,
+    kind: Kind = Kind.READ,
+    run: TracedRun | None = None,
+) -> TracedRun:
     """Return a run whose worker reads 20 files in stages of their own; the log's clock is late."""
-    run = TracedRun()
+    run = run or TracedRun()
     worker = run.worker()
     for number, at in enumerate(STARTS):
         worker.span(
@@ -51,7 +56,7 @@ def visits(named: bool = True, margin: float = 0.01, kind: Kind = Kind.READ) -> 
 
 def call(run: TracedRun, file: int, start: float, end: float, offset: int = 0, n: int = 10) -> None:
     """Let the tracer see a call at these times, as its clock tells them."""
-    run.workers[0].read(FILES[file], start + LATE, end + LATE, offset, n)
+    run.workers[-1].read(FILES[file], start + LATE, end + LATE, offset, n)
 
 
 def found_in(run: TracedRun | Profile, *logs: ProcessTrace, refused: Any = ()) -> StorageFigures:
@@ -327,13 +332,18 @@ def test_a_log_without_a_host_may_be_of_any_process_unless_two_have_its_number()
 
 def test_one_process_may_have_two_entries_and_one_log() -> None:
     # A spawned worker records what its main module reads before the loader names it.
-    run, profile = two_of_one_number("vm")
-    log = run.workers[0].log()
+    run = TracedRun()
+    run.worker().span(Kind.READ, 0, 1, batch=0, nbytes=5, detail=FILES[0])
+    profile = visits(run=run).profile()
+    main, child, worker = profile.processes
+    child = replace(child, pid=worker.pid, anchors=child.anchors[:1])
+    profile = replace(profile, processes=(main, child, worker))
+    log = run.workers[1].log()
+    assert holders(profile, log) == {"worker-1": str(log.path)}
     coverage = coverage_of(profile, log)
     assert (coverage.n_found, coverage.n_expected, coverage.missing) == (1, 1, ())
-    assert len(holders(profile, log)) == 1
     placed = Run(profile, StorageTrace((log,))).of_rank().placement.processes
-    assert any("the same process as worker" in each.reason for each in placed)
+    assert placed[1].reason == "the same process as worker-1, with its log"
 
 
 def test_of_two_processes_with_one_number_the_one_alive_has_the_log() -> None:
