@@ -26,35 +26,23 @@ def run_of(durations, **how):
     return run
 
 
-def many_stages(times, *, n_batches=3):
-    """Return a run of a loop that loads for itself, whose batches all take these times."""
-    n = n_batches
-    zeros = np.zeros(n, dtype=np.int64)
-    work = np.tile(np.array(times, dtype=np.int64), (n, 1))
-    wall_ns = int(work.sum()) + 10 * n
-    return RecordedRun(
-        name="run",
-        rule=LoaderRule.SERIAL,
-        in_order=True,
-        workers=0,
-        prefetch=0,
-        batch_size=None,
-        stages=tuple(f"read:{number}" for number in range(len(times))),
-        round=zeros,
-        work_ns=work,
-        cpu_ns=np.full_like(work, -1),
-        read_nbytes=zeros,
-        gap_ns=zeros,
-        submit_ns=zeros,
-        transit_ns=zeros,
-        pickup_ns=zeros,
-        compute_ns=zeros + 10,
-        startup_ns=np.zeros(1, dtype=np.int64),
-        shutdown_ns=np.zeros(1, dtype=np.int64),
-        wall_ns=wall_ns,
-        wait_ns=int(work.sum()),
-        steady=np.ones(n, dtype=bool),
-    )
+def many_stages(times, *, n_batches=3, computes=True):
+    """Return a run of a loop that loads for itself, whose batches all take these times.
+
+    What the loop computes is no part of it where the run is said to be shorter than it was.
+    """
+    sketch = Sketch({"workers": 0})
+    now = 0
+    for batch in range(n_batches):
+        asked = now
+        for number, spent in enumerate(times):
+            sketch.add(CONSUMER, Kind.READ, now, now + spent, batch=batch, label=str(number))
+            now += spent
+        sketch.wait(batch, asked, now, "consumer")
+        now += 10
+    sketch.round(0, now)
+    (run,) = recorded_runs(Run(sketch.profile()).of_rank())
+    return run
 
 
 @given(

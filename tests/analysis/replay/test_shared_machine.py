@@ -3,73 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import CONSUMER, STAGES, Sketch, pool
 from simulator import simulate
 from simulator_classes import schedule
 from simulator_spans import SpanLog
+from streams import stream
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.replay.simulated_run import Machine, simulated
-from iobench.analysis.replay.simulator import StreamShape
 from iobench.analysis.run import Run
-from iobench.profiles.contents import PROFILE_DTYPE, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.profiles.contents import Profile
+
 MS = 1_000_000
 PLENTY = Machine(cores=1000.0, read_nbytes_per_s=1e15)
+
+
+def recorded(profile: Profile) -> RecordedRun:
+    (run,) = recorded_runs(Run(profile).of_rank())
+    return run
 
 
 def run_of(
     stages: dict[str, tuple[float, float]],
     *,
     n: int = 40,
-    workers: int = 1,
-    prefetch: int = 2,
-    rule: LoaderRule = LoaderRule.POOL,
     compute: float = 0.0,
     nbytes: int = -1,
+    **how: Any,
 ) -> RecordedRun:
     """Return a run of equal batches; of each stage the ms it takes, and those on a CPU."""
-
-    def column(value: float) -> NDArray[np.int64]:
-        return np.full(n, round(value * MS), dtype=np.int64)
-
-    return RecordedRun(
-        name="by hand",
-        rule=rule,
-        in_order=True,
-        workers=workers,
-        prefetch=prefetch,
-        batch_size=1,
-        stages=tuple(stages),
-        round=np.zeros(n, dtype=np.int64),
-        work_ns=np.stack([column(work) for work, _ in stages.values()], axis=1),
-        cpu_ns=np.stack([column(cpu) for _, cpu in stages.values()], axis=1),
-        read_nbytes=np.full(n, nbytes, dtype=np.int64),
-        gap_ns=column(0),
-        submit_ns=column(0),
-        transit_ns=column(0),
-        pickup_ns=column(0),
-        compute_ns=column(compute),
-        startup_ns=np.zeros(1, dtype=np.int64),
-        shutdown_ns=np.zeros(1, dtype=np.int64),
-        wall_ns=1,
-        wait_ns=1,
-        steady=np.arange(n) >= workers * prefetch,
-    )
+    taken = [stages.get(kind.spelled, (0, 0)) for kind in STAGES]
+    on_cpu = dict(zip(STAGES, (cpu for _, cpu in taken), strict=True))
+    durations = [[round(work * MS) for work, _ in taken]] * n
+    sketch = pool(durations, step_ns=round(compute * MS), **{"workers": 1, **how})
+    sketch.spans = [
+        span
+        if span["kind"] not in on_cpu
+        else {**span, "cpu_ns": round(on_cpu[span["kind"]] * MS), "nbytes": nbytes}
+        for span in sketch.spans
+        if span["kind"] not in on_cpu or span["kind"].spelled in stages
+    ]
+    return recorded(sketch.profile())
 
 
 def wall_ms(run: RecordedRun, machine: Machine) -> float:
@@ -261,19 +250,17 @@ def test_reads_that_queued_at_storage_are_told_apart() -> None:
 
 
 def test_a_stream_is_replayed_as_if_nothing_were_short() -> None:
-    shape = StreamShape(group=(0,), threads=(1,), ahead=(2,), items=1, batches_apart=False)
-    run = run_of({"decode": (10, 10)}, rule=LoaderRule.STREAM, workers=0, compute=5)
-    run = replace(run, stream=shape)
+    run = recorded(stream([[10 * MS] * 3] * 40, [5 * MS] * 40))
+    assert run.rule is LoaderRule.STREAM
     assert replay(run, Change(), Machine(cores=0.5)).wall_ns == replay(run).wall_ns
 
 
 def profile_with(config: dict[str, object], *steps: tuple[int, int, int]) -> Profile:
     """Return a profile whose loop took steps of some ns, ns on a CPU, and flags."""
-    spans = np.zeros(len(steps), dtype=PROFILE_DTYPE)
-    spans["kind"] = Kind.FORWARD
-    for row, (length, cpu, flags) in zip(spans, steps, strict=True):
-        row["end_ns"], row["cpu_ns"], row["flags"] = length, cpu, flags
-    return Profile(Path("run"), config, (), spans, ("",), ())
+    sketch = Sketch(config)
+    for length, cpu, flags in steps:
+        sketch.add(CONSUMER, Kind.FORWARD, 0, length, cpu_ns=cpu, flags=flags)
+    return sketch.profile()
 
 
 def test_the_machine_of_a_run() -> None:
@@ -303,7 +290,7 @@ def test_storage_explains_no_more_than_sharing_it_adds():
     made, log = schedule("contended", 2), SpanLog()
     simulate(made, log=log)
     profile = log.profile(made)
-    (run,) = recorded_runs(Run(profile).of_rank())
+    run = recorded(profile)
     rate = profile.config["read_nbytes_per_s"]
     found = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
     # A search that went on for what the CPUs left unexplained ended at its limit, 11 % too fast.
