@@ -106,6 +106,8 @@ def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert document["model_error_fraction"] == pytest.approx(0)
     two, many = document["first_epoch"]
     assert two["step_ns"] == 45 * MS
+    # What ranks wait for each other is no wait for data.
+    assert two["exposed_fraction"]["median"] == pytest.approx(15 / 45)
     assert two["samples_per_s"]["median"] == pytest.approx(4 / 0.045)
     assert not two["is_bound"]
     assert many["step_ns"] == (80 + 5 + 25 + 5) * MS
@@ -149,6 +151,9 @@ def test_what_the_target_adds_is_told(run: Path, capsys: pytest.CaptureFixture[s
     assert document["verdict"][0] == "What reaches a node saturates at 1 rank: node bandwidth."
     document = told(capsys, run, *options, "--bytes-per-sample", "1MB", "--reads-per-sample", "3")
     assert document["first_epoch"][0]["step_ns"] == (20 + 12 + 5 + 25) * MS
+    # A target that is faster than what was measured makes no read faster.
+    document = told(capsys, run, "--ranks", "1", "--client-bandwidth", "10GB/s")
+    assert document["first_epoch"][0]["step_ns"] == 40 * MS
     assert "say what the target adds" in printed(capsys, run, *options)
 
 
@@ -165,6 +170,9 @@ def test_links_of_nodes_end_first_where_they_are_narrow(
         "Storage does not saturate up to 4 ranks; 20 ranks would: bandwidth.",
         "What reaches a node does not saturate, not with 1,048,576 ranks either.",
     ]
+    # A node is full before the next one is used: four of five ranks share a link.
+    (point,) = told(capsys, run, *given[:-3], "--ranks", "5", *given[-1:], "400MB/s")["first_epoch"]
+    assert point["step_ns"] == (4 * 10 + 5 + 25) * MS
     output = printed(capsys, run, "--ranks", "1", "--dataset-size", "1GB")
     assert "No bound of storage is given" in output
     assert "With 1 rank an epoch of 1.00 GB takes 10.0 s." in output

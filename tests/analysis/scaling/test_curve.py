@@ -5,23 +5,52 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_runs import make_run
+from schedules import pool
 
-from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import ProfileError
+from iobench.recording.kinds import Kind
 from iobench.subjects.scaling.curve import simulate_ranks
 from iobench.subjects.scaling.demand import rank_demand
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint
 from iobench.subjects.scaling.target import Hosts, SharedStorage
 
 MS = 1_000_000
+
+
+def measured(
+    *,
+    n: int = 64,
+    read_ms: object = 10.0,
+    decode_ms: float = 5.0,
+    step_ms: float = 25.0,
+    nbytes: float = 4_000_000,
+    batch_size: int = 1,
+    **how: Any,
+) -> RecordedRun:
+    """Return a run of n batches, by a pool of two workers or, with none, by the loop itself."""
+    reads_ns = np.broadcast_to(np.rint(np.asarray(read_ms) * MS), n).astype(np.int64).tolist()
+    durations = [[read_ns, round(decode_ms * MS), 0] for read_ns in reads_ns]
+    sketch = pool(durations, step_ns=round(step_ms * MS), **{"workers": 2, **how})
+    sketch.config["batch_size"] = batch_size
+    for span in sketch.spans:
+        if span["kind"] == Kind.READ:
+            span["nbytes"] = round(nbytes)
+    (run,) = recorded_runs(Run(sketch.profile()).of_rank())
+    return run
+
+
 # Without decoding: batches that all ranks decode at the same time leave storage idle meanwhile.
-DEMAND = rank_demand([make_run(decode_ms=0)])
+DEMAND = rank_demand([measured(decode_ms=0)])
 RULES = (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS)
 
 
@@ -46,41 +75,14 @@ def test_ranks_saturate_a_bandwidth_at_what_they_ask_for(rule: LoaderRule) -> No
     assert twice.bytes_per_s == pytest.approx(10.24e9, rel=0.01)
 
 
-@pytest.mark.parametrize("ranks", [1, 7, 100])
-def test_without_workers_all_ranks_read_at_once_and_then_compute(ranks: int) -> None:
-    demand = rank_demand([make_run(rule=LoaderRule.SERIAL)])
-    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=4e9), [ranks], n_seeds=1)
-    (point,) = curve.first_epoch
-    read_ms = max(10, ranks * 1.0)
-    assert point.step_ns == pytest.approx((read_ms + 5 + 25) * MS)
-    assert point.exposed_fraction.median == pytest.approx((read_ms + 5) / (read_ms + 30))
-    assert curve.saturation == Saturation(40, "bandwidth")
-
-
-def test_reads_end_first_where_they_are_many() -> None:
-    demand = rank_demand([make_run(batch_size=8, decode_ms=0)], reads_per_sample=5)
-    storage = SharedStorage(bytes_per_s=10.24e9, reads_per_s=16_000)
-    curve = simulate_ranks(demand, storage, [5, 20], n_seeds=1)
-    assert curve.saturation == Saturation(10, "reads")
-    assert curve.first_epoch[1].reads_per_s == pytest.approx(16_000, rel=0.01)
-    assert curve.first_epoch[1].samples_per_s.median == pytest.approx(16_000 / 5, rel=0.01)
-
-
 def test_the_smaller_of_two_bounds_counts_whichever_it_is() -> None:
     both = curve_of(SharedStorage(bytes_per_s=10.24e9, reads_per_s=1e9), [128])
     one = curve_of(SharedStorage(bytes_per_s=10.24e9), [128])
     assert both.first_epoch == one.first_epoch
 
 
-def test_a_storage_without_bounds_never_saturates() -> None:
-    curve = curve_of(SharedStorage(), [1, 1000])
-    assert curve.saturation is None
-    assert curve.first_epoch[1].efficiency == pytest.approx(1)
-    assert curve.first_epoch[1].storage_fraction is None
-
-
 def test_no_number_of_ranks_saturates_what_asks_for_nothing() -> None:
-    demand = rank_demand([make_run(nbytes=0)])
+    demand = rank_demand([measured(nbytes=0)])
     curve = simulate_ranks(demand, SharedStorage(bytes_per_s=1.0), [1, 8], n_seeds=1)
     assert curve.saturation == Saturation(None, "bandwidth")
     assert curve.first_epoch[1].efficiency == pytest.approx(1)
@@ -94,10 +96,10 @@ def test_the_sanity_example_of_mlperf_hpc() -> None:
     assert read_ms * n_batches == pytest.approx(12.8e3, rel=0.005)
     demand = rank_demand(
         [
-            make_run(
+            measured(
                 n=n_batches,
                 workers=1,
-                read_ms=0,
+                read_ms=1e-3,
                 decode_ms=0,
                 step_ms=99.6e3 / n_batches,
                 nbytes=nbytes,
@@ -112,7 +114,7 @@ def test_the_sanity_example_of_mlperf_hpc() -> None:
     assert point.storage_fraction == pytest.approx(12.8 / 99.6, rel=0.01)
     assert curve.saturation is not None
     assert curve.saturation.ranks == pytest.approx(256 * 99.6 / 12.8, rel=0.01)
-    serial = rank_demand([make_run(rule=LoaderRule.SERIAL, read_ms=0, decode_ms=0, nbytes=nbytes,
+    serial = rank_demand([measured(workers=0, read_ms=1e-3, decode_ms=0, nbytes=nbytes,
                                    step_ms=(99.6e3 - 12.8e3) / n_batches)])  # fmt: skip
     (shown,) = simulate_ranks(serial, storage, [256], n_seeds=1).first_epoch
     assert shown.exposed_fraction.median == pytest.approx(12.8 / 99.6, rel=0.01)
@@ -121,9 +123,7 @@ def test_the_sanity_example_of_mlperf_hpc() -> None:
 def test_a_step_waits_for_the_slowest_of_all_ranks() -> None:
     slow = np.where(np.arange(2000) % 20 == 0, 110.0, 10.0)
     slow = np.random.default_rng(0).permutation(slow)
-    demand = rank_demand(
-        [make_run(rule=LoaderRule.SERIAL, n=2000, read_ms=slow, decode_ms=0, step_ms=90)]
-    )
+    demand = rank_demand([measured(workers=0, n=2000, read_ms=slow, decode_ms=0, step_ms=90)])
     curve = simulate_ranks(demand, SharedStorage(), [1, 8, 64])
     for point in curve.first_epoch:
         expected = 100 + 100 * (1 - 0.95**point.ranks)
@@ -168,51 +168,12 @@ def test_nothing_is_faster_than_its_bounds_and_more_bandwidth_never_harms(
 
 def test_more_ranks_load_no_fewer_samples_and_are_no_more_efficient() -> None:
     random = np.random.default_rng(1)
-    demand = rank_demand([make_run(read_ms=random.gamma(2, 10, 64), nbytes=4e6)])
+    demand = rank_demand([measured(read_ms=random.gamma(2, 10, 64))])
     curve = simulate_ranks(demand, SharedStorage(bytes_per_s=2e9), [1, 4, 32])
     rates = [point.samples_per_s.median for point in curve.first_epoch]
     shares = [point.exposed_fraction.median for point in curve.first_epoch]
     assert all(after >= 0.99 * before for before, after in pairwise(rates))
     assert all(after >= before - 0.01 for before, after in pairwise(shares))
-
-
-def test_a_slower_reader_and_latency_of_the_target_count() -> None:
-    serial = rank_demand([make_run(rule=LoaderRule.SERIAL, batch_size=4)], reads_per_sample=2)
-
-    def step_ms(**storage: float) -> float:
-        curve = simulate_ranks(serial, SharedStorage(**storage), [1], n_seeds=1)  # type: ignore[arg-type]
-        return curve.first_epoch[0].step_ns / MS
-
-    assert step_ms() == 40
-    assert step_ms(reader_bytes_per_s=100e6) == 70
-    assert step_ms(reader_bytes_per_s=10e9) == 40
-    assert step_ms(read_latency_ns=2 * MS) == 40 + 8 * 2
-    assert step_ms(host_bytes_per_s=40e6) == 130
-
-
-def test_a_node_is_full_before_the_next_one_is_used() -> None:
-    serial = rank_demand([make_run(rule=LoaderRule.SERIAL)])
-    storage = SharedStorage(host_bytes_per_s=400e6)
-    curve = simulate_ranks(serial, storage, [5], hosts=Hosts(ranks_per_host=4), n_seeds=1)
-    # Four of the five ranks share a link, which takes 10 ms for the batch of each.
-    assert curve.first_epoch[0].step_ns == (4 * 10 + 5 + 25) * MS
-
-
-def test_an_allreduce_is_no_wait_for_data() -> None:
-    with_it, without = (
-        curve_of(SharedStorage(), [4], allreduce_ns=value).first_epoch[0] for value in (75 * MS, 0)
-    )
-    assert with_it.step_ns == 100 * MS
-    assert without.step_ns == 25 * MS
-    assert with_it.exposed_fraction == without.exposed_fraction
-
-
-def test_far_beyond_what_was_measured_figures_are_bounds() -> None:
-    marks = [point.is_bound for point in curve_of(SharedStorage(), [1, 8, 9, 64]).first_epoch]
-    assert marks == [False, False, True, True]
-    job = rank_demand([make_run()] * 4)
-    curve = simulate_ranks(job, SharedStorage(), [32, 33], n_seeds=1)
-    assert [point.is_bound for point in curve.first_epoch] == [False, True]
 
 
 def test_in_a_job_the_step_is_that_of_who_waited_least_for_the_others() -> None:
@@ -304,10 +265,7 @@ def test_what_others_did_with_a_batch_keeps_no_worker_busy() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"rule": LoaderRule.OPAQUE, "reason": "nobody saw 9 of 64"}, r"\(nobody saw 9 of 64\)"),
         ({"rule": LoaderRule.STREAM}, "cannot be simulated on more ranks"),
-        ({"n": 1}, "has 1 batch, expected at least 2"),
-        ({"n": 0}, "has 0 batches, expected at least 2"),
         ({"nbytes": -1}, "how many bytes 64 of its batches read; give --bytes-per-sample"),
     ],
 )
@@ -318,29 +276,14 @@ def test_what_cannot_be_simulated_is_refused(changed: dict[str, object], told: s
 
 def test_it_is_known_whether_the_loader_kept_to_the_order() -> None:
     assert DEMAND.in_order
-    assert not rank_demand([make_run(), make_run(in_order=False)]).in_order
-
-
-def test_bytes_may_be_given_where_the_run_does_not_tell_them() -> None:
-    demand = rank_demand([make_run(nbytes=-1, batch_size=4)], nbytes_per_sample=1e6)
-    assert (demand.nbytes == 4e6).all()
-
-
-@pytest.mark.parametrize("ranks", [[], [0], [1, 20_000]])
-def test_ranks_have_a_range(ranks: list[int]) -> None:
-    with pytest.raises(ValueError, match="expected ranks"):
-        curve_of(SharedStorage(), ranks)
-    with pytest.raises(ValueError, match="bytes of the data set"):
-        curve_of(SharedStorage(), [1], hosts=Hosts(cache_nbytes=1))
+    uneven = np.where(np.arange(64) % 5 == 0, 90.0, 5.0)
+    assert not rank_demand([measured(), measured(read_ms=uneven, in_order=False)]).in_order
 
 
 def test_a_run_without_compute_only_waits() -> None:
-    demand = rank_demand([make_run(step_ms=0)])
+    demand = rank_demand([measured(step_ms=0)])
     curve = simulate_ranks(demand, SharedStorage(bytes_per_s=4e8), [1, 4], n_seeds=1)
     assert [point.exposed_fraction.median for point in curve.first_epoch] == [1.0, 1.0]
-    nothing = rank_demand([make_run(step_ms=0, read_ms=0, decode_ms=0, nbytes=0)])
-    (point,) = simulate_ranks(nothing, SharedStorage(bytes_per_s=1.0), [2], n_seeds=1).first_epoch
-    assert (point.step_ns, point.samples_per_s.median) == (0, 0.0)
 
 
 def test_thousands_of_ranks_are_simulated() -> None:

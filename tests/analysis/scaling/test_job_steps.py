@@ -82,21 +82,6 @@ def test_reads_share_storage_alike() -> None:
     assert found.asked_ns == pytest.approx([0, 120 * MS])
 
 
-def test_a_read_takes_a_rank_no_less_than_alone() -> None:
-    demand = demand_of(LoaderRule.SERIAL, 0, 0)
-    steps = drawn(np.array([[50.0, 5.0]]), served=[[10.0, 10.0]])
-    found = bounded_steps(demand, steps, 0.0, 1)
-    assert found.held_ns == pytest.approx([50 * MS])
-
-
-def test_reads_pass_a_link_one_after_another() -> None:
-    demand = demand_of(LoaderRule.SERIAL, 0, 0)
-    steps = drawn(np.ones((2, 4)), linked=10.0)
-    for ranks_per_host, held_ms in ((4, 40), (2, 20), (1, 10)):
-        found = bounded_steps(demand, steps, 0.0, ranks_per_host)
-        assert found.held_ns == pytest.approx([held_ms * MS, 2 * held_ms * MS])
-
-
 def test_what_is_asked_for_at_once_is_found_out() -> None:
     demand = demand_of(LoaderRule.SERIAL, 0, 0)
 
