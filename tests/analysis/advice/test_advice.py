@@ -253,6 +253,7 @@ def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
     told = reasons(advised(way(SLOW, **COLD, files_nbytes=100 * GB)))
     assert told[Lever.PAGE_CACHE] is Reason.TOO_LARGE
     assert told[Lever.MEMORY] is Reason.TOO_LARGE  # 24 GB of samples and 16 GB of memory
+    assert told[Lever.CHUNKS] is Reason.SIZE_UNKNOWN
     assert reasons(advised(way(SLOW, framework="native")))[Lever.LOADER] is Reason.IN_USE
     assert reasons(advised(way(SLOW, workers=0)))[Lever.PREFETCH] is Reason.NO_WORKERS
 
