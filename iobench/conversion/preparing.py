@@ -17,7 +17,7 @@ from iobench.errors import OptionError
 from iobench.registry import find_format
 from iobench.remote import is_url
 from iobench.sources.opening import open_source
-from iobench.stores.atomic import is_local, storage_errors
+from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
@@ -150,7 +150,9 @@ def check_target(out: Path) -> None:
             return
         if not out.is_dir():
             raise OptionError(f"{out}: is a file; name a new folder for the store")
-        others = sorted(entry.name for entry in out.iterdir())
+        # Another process may be writing the mark this very moment.
+        names = sorted(entry.name for entry in out.iterdir())
+        others = [name for name in names if not name.endswith(TEMPORARY_SUFFIX)]
         if others and not (out / MARK_NAME).exists() and not (out / MANIFEST_NAME).exists():
             raise OptionError(
                 f"{out}: holds {others[0]}, which iobench did not make; name a new folder"

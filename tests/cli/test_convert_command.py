@@ -464,6 +464,13 @@ def test_an_interrupted_conversion_goes_on(
     assert content(tmp_path / "out") == whole
 
 
+def test_a_folder_that_another_process_begins_to_mark_is_ours(converts, netcdf) -> None:
+    netcdf(zlib=True)
+    Path("out").mkdir()
+    Path("out/..iobench-item.json.dc2bb0d5.iobench-tmp").write_text("{")
+    converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
+
+
 @pytest.mark.timeout(110)
 def test_the_same_command_twice_at_once_shares_the_work(converts, netcdf, tmp_path: Path) -> None:
     netcdf(zlib=True)
