@@ -10,7 +10,7 @@ import numpy as np
 from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys, stages_of
-from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
-    from iobench.storage.traces.storage_trace import StorageTrace
+    from iobench.storage.storage_trace import StorageTrace
 
 __all__ = ["RankRun", "Run", "exposure", "open_runs"]
 
@@ -261,7 +261,7 @@ class Run:
         """
         found, trace = RankProfiles(path), None
         if logs is not None:
-            from iobench.storage.traces.of_run import read_run_traces
+            from iobench.storage.run_traces import read_run_traces
 
             trace = read_run_traces(found.path, found.config, logs)
         return cls(found if len(found) > 1 else found.whole(), trace)

@@ -17,7 +17,7 @@ from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
-from iobench.storage.traces.of_run import LOGS_FOLDER
+from iobench.storage.run_traces import LOGS_FOLDER
 
 if TYPE_CHECKING:
     from iobench.bundling.scrubbing import Scrubber

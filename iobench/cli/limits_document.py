@@ -24,7 +24,7 @@ from iobench.report.units import UNKNOWN, byte_rate, count, duration, moment, nb
 if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.storage.file_systems import FileSystem
-    from iobench.storage.limits.probe_figures import ReadFigures, StorageLimits
+    from iobench.storage.limit_figures import ReadFigures, StorageLimits
     from iobench.storage.striping import FileLayout, StripedPart
 
 __all__ = ["limits_told"]

@@ -31,8 +31,8 @@ from iobench.recording.session import (
     RUN_STEPS,
     record,
 )
-from iobench.storage.limits.kept import limits_of_host
-from iobench.storage.tracing.choice import DarshanChoice
+from iobench.storage.darshan_setup import DarshanChoice
+from iobench.storage.kept_limits import limits_of_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

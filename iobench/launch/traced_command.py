@@ -10,10 +10,9 @@ from iobench.errors import StorageError
 from iobench.launch.seen import read_seen
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
-from iobench.storage.tracing.gathering import gather_logs
-from iobench.storage.tracing.probing import ready_runtime
-from iobench.storage.tracing.runtimes import interpreter_of
-from iobench.storage.tracing.setting_up import DarshanSetup, job_number, set_up
+from iobench.storage.darshan_gathering import gather_logs
+from iobench.storage.darshan_runtime import interpreter_of, ready_runtime
+from iobench.storage.darshan_setup import DarshanSetup, job_number, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.recording.clocks import Clock
     from iobench.recording.job import JobRank
     from iobench.recording.run_directory import RunDirectory
-    from iobench.storage.tracing.choice import DarshanChoice
+    from iobench.storage.darshan_setup import DarshanChoice
 
 __all__ = ["begin_tracing", "end_tracing"]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch, Loader
     from iobench.loaders.plan import BatchPlan
     from iobench.recording.digests import DigestLog
+    from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
-    from iobench.storage.process_io import ProcessIo
 
 __all__ = ["ROUND_BATCHES", "MeasuredPipeline", "RunProgress", "measure"]
 

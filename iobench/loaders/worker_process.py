@@ -18,8 +18,8 @@ from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.stages import Detail, StageTimer
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.process_io import ProcessIo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -48,13 +48,13 @@ from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.this_process import machine
 from iobench.sources.opening import Source, open_source
 from iobench.storage.file_systems import counts_device_reads
-from iobench.storage.limits.kept import limits_of_files
+from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
-from iobench.storage.process_io import ProcessIo
 
 if TYPE_CHECKING:
     from iobench.datasets.baselines import Baseline

@@ -10,8 +10,8 @@ from iobench.errors import OptionError, StorageError
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
-from iobench.storage.limits.limit_probe import (
+from iobench.storage.kept_limits import keep_limits, kept_limits, limits_folder
+from iobench.storage.limit_probe import (
     DEFAULT_REQUEST_NBYTES,
     MAX_HELD_NBYTES,
     MAX_REQUEST_NBYTES,
@@ -19,7 +19,7 @@ from iobench.storage.limits.limit_probe import (
     Probe,
     probe_limits,
 )
-from iobench.storage.limits.reads import ALIGNMENT
+from iobench.storage.probe_reads import ALIGNMENT
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.opening import open_store
 from iobench.stores.places import make_item
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.storage.limits.probe_figures import StorageLimits
+    from iobench.storage.limit_figures import StorageLimits
 
 __all__ = ["ANY", "Requests", "default_threads", "measured_limits", "requests_of_folder"]
 

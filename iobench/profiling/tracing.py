@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.span_reader import read_head
-from iobench.storage.tracing.attaching import attached, probed_before, restart_under
-from iobench.storage.tracing.choice import DarshanChoice
-from iobench.storage.tracing.gathering import gather_logs
-from iobench.storage.tracing.probing import ProbedRuntime, ready_runtime
-from iobench.storage.tracing.setting_up import DarshanSetup, job_number, set_up
+from iobench.storage.darshan_gathering import gather_logs
+from iobench.storage.darshan_runtime import ProbedRuntime, ready_runtime
+from iobench.storage.darshan_setup import (
+    DarshanChoice,
+    DarshanSetup,
+    attached,
+    job_number,
+    probed_before,
+    restart_under,
+    set_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from iobench.recording.digests import DigestLog
+    from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
-    from iobench.storage.process_io import ProcessIo
 
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
 

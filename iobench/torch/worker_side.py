@@ -17,8 +17,8 @@ from iobench.loaders.stages import Detail
 from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.process_io import ProcessIo
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 if TYPE_CHECKING:

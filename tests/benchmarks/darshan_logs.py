@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 
 from made_logs import MadeLog, reads_in_order
 
-from iobench.storage.darshan.run_logs import read_darshan_logs
+from iobench.storage.darshan_reader import read_darshan_logs
 
 ROUNDS = 3
 THEIRS = (
@@ -29,7 +29,7 @@ THEIRS = (
     "print(sum(len(each[kind]) for each in r.records['DXT_POSIX'].to_df() "
     "for kind in ('read_segments', 'write_segments')))"
 )
-NOTHING = "import iobench.storage.darshan, darshan"
+NOTHING = "import iobench.storage, darshan"
 
 
 def make_logs(folder: Path) -> dict[str, list[Path]]:

@@ -18,7 +18,7 @@ from iobench.analysis.placement.placing import place_segments
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.storage.traces.storage_trace import SEGMENT_DTYPE, ProcessTrace, StorageTrace
+from iobench.storage.storage_trace import SEGMENT_DTYPE, ProcessTrace, StorageTrace
 
 US = 1_000
 WALL = 1_795_000_000_000_000_000

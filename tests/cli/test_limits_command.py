@@ -15,8 +15,8 @@ import pytest
 from iobench.cli import main
 from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_dataset
+from iobench.storage import limit_probe, probe_reads
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.limits import limit_probe, reads
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -29,7 +29,7 @@ FEW = ("--threads", "1", "--duration", "2", "--bytes", "16MiB")
 
 @pytest.fixture(autouse=True)
 def little_copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "COPIED_NBYTES", 1 << 20)
+    monkeypatch.setattr(probe_reads, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ COUNTED = (
     "iobench.analysis.attribution.attribute",
     "iobench.profiles.reading.make_profile",
     "iobench.report.run_report._report",
-    "iobench.storage.traces.of_run.read_run_traces",
+    "iobench.storage.run_traces.read_run_traces",
 )
 
 

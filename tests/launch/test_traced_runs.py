@@ -14,7 +14,7 @@ import pytest
 from runtimes_in_c import LEAVES_LOGS, LEAVES_NOTHING, made_runtime
 
 from iobench.errors import OptionError
-from iobench.storage.tracing.runtimes import find_runtime
+from iobench.storage.darshan_runtime import find_runtime
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the runtime is preloaded")
 TELLS = """
@@ -141,7 +141,7 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     if runtime is None:
         pytest.skip("no runtime of Darshan here; DARSHAN_LIB may name one")
     from iobench.analysis.placement.placing import place_segments
-    from iobench.storage.traces.trace_reader import read_traces
+    from iobench.storage.run_traces import read_traces
 
     data = tmp_path / "data"
     data.mkdir()

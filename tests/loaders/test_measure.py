@@ -14,13 +14,13 @@ from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.recording import process_io
 from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.storage import process_io
-from iobench.storage.process_io import ProcessIo
 from iobench.testing import FakeClock
 
 LOAD_NS, STEP_NS = 70, 30

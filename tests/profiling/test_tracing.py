@@ -14,8 +14,7 @@ from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 from iobench.profiling.tracing import ProfileTracing, _pids
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.tracing.probing import ProbedRuntime
-from iobench.storage.tracing.runtimes import DarshanRuntime, find_runtime
+from iobench.storage.darshan_runtime import DarshanRuntime, ProbedRuntime, find_runtime
 
 
 class Notes:
@@ -78,7 +77,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     if "torch" in how:
         pytest.importorskip("torch", reason="loads with torch")
     from iobench.profiles.reading import open_profile
-    from iobench.storage.traces.trace_reader import read_traces
+    from iobench.storage.run_traces import read_traces
 
     run = tmp_path / "run"
     done = iobench(

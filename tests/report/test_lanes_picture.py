@@ -25,7 +25,7 @@ from iobench.report.timeline.lanes_picture import (
     draw_lanes,
     lanes_of,
 )
-from iobench.storage.traces.storage_trace import StorageTrace
+from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
@@ -37,7 +37,7 @@ def run_of(name: str) -> tuple[Profile, StorageTrace]:
     pytest.importorskip(
         "darshan", reason="PyDarshan reads the logs: pip install 'iobench[darshan]'"
     )
-    from iobench.storage.traces.trace_reader import read_traces
+    from iobench.storage.run_traces import read_traces
 
     folder = LOGS / name
     return profile_of_ground_truth(folder / "ground_truth.json"), read_traces([folder])

@@ -14,7 +14,7 @@ from iobench.report.document import Document
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem
-from iobench.storage.limits.probe_figures import OpenFigures, ReadFigures, StorageLimits
+from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
 from iobench.subjects.limits.figures import limit_of, limit_use
 

@@ -15,7 +15,7 @@ from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
 from iobench.report.wrapping import short_path
-from iobench.storage.traces.storage_trace import StorageTrace
+from iobench.storage.storage_trace import StorageTrace
 from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
 from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
 from iobench.subjects.storage.gaps import ByteGap, ByteRow

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import StorageTrace
+    from iobench.storage.storage_trace import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]

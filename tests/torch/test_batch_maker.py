@@ -14,14 +14,14 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 import torch
 
 from iobench.loaders.stages import Detail
+from iobench.recording import process_io
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
 from iobench.recording.stages import stage
-from iobench.storage import process_io
-from iobench.storage.process_io import ProcessIo
 from iobench.testing import FakeClock
 from iobench.torch import stage_methods
 from iobench.torch.batch_maker import BatchMaker, BatchTag

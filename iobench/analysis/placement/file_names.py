@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from iobench.analysis.read_spans import NOT_SUMMED
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
-from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import StorageTrace
+    from iobench.storage.storage_trace import StorageTrace
 
 __all__ = ["FileNames", "NamedFiles", "file_of", "match_names"]
 

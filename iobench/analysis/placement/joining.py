@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from iobench.profiles.contents import Process, Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
+    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 __all__ = ["JoinedLogs", "join_logs", "process_label", "reading_processes"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement.joining import JoinedLogs
     from iobench.profiles.contents import Process, Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
+    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 __all__ = ["place_segments"]
 

@@ -26,7 +26,7 @@ from iobench.recording.kinds import (
     kinds_that,
 )
 from iobench.recording.span_file import Flag
-from iobench.storage.traces.interpreter_files import is_of_interpreter
+from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.analysis.placement.file_names import FileNames

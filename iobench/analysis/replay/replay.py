@@ -25,7 +25,7 @@ from iobench.analysis.replay.simulated_run import (
 )
 from iobench.recording.kinds import LOOP_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
-from iobench.storage.limits.probe_figures import DEVICE, SERVER, STORAGE, read_limits
+from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
     from iobench.report.timeline.model import Timeline
-    from iobench.storage.traces.storage_trace import StorageTrace
+    from iobench.storage.storage_trace import StorageTrace
 
 __all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "lanes_of"]
 

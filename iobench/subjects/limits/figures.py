@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from iobench.json_keys import HIDDEN, key
-from iobench.storage.limits.probe_figures import (
+from iobench.storage.limit_figures import (
     CACHE,
     DEVICE,
     MEMORY,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import RankRun
-    from iobench.storage.limits.probe_figures import StorageLimits
+    from iobench.storage.limit_figures import StorageLimits
 
 __all__ = ["LimitUse", "limit_of", "limit_use"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from iobench.report import units
 from iobench.report.document import Section, Sentence
-from iobench.storage.limits.probe_figures import CACHE, DEVICE, SERVER
+from iobench.storage.limit_figures import CACHE, DEVICE, SERVER
 from iobench.subjects.contract import Subject
 from iobench.subjects.limits.figures import LimitUse, limit_of
 

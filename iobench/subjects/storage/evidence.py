@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.analysis.read_spans import CountedBytes, ReadSpans
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
 
 __all__ = ["ReadEvidence", "evidence_of"]
 

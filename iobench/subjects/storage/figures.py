@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement, TraceCoverage
     from iobench.analysis.read_spans import ReadSpans
     from iobench.analysis.run import RankRun
-    from iobench.storage.traces.storage_trace import StorageTrace
+    from iobench.storage.storage_trace import StorageTrace
 
 __all__ = [
     "LogClock",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.analysis.read_spans import ReadSpans
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
     from iobench.subjects.storage.evidence import ReadEvidence
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]

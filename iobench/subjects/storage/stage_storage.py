@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.placement.placed_calls import ProcessPlacement
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
     from iobench.subjects.storage.evidence import ReadEvidence
 
 __all__ = ["ProcessStorage", "StageStorage", "stage_storage", "verdict_of"]

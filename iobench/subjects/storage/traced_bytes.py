@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement.file_names import NamedFiles
     from iobench.analysis.placement.placed_calls import ProcessPlacement
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
 
 __all__ = ["TracerModules", "modules_of", "traced_files"]
 

@@ -10,7 +10,7 @@ from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.storage.traces.storage_trace import ModuleState, StorageTrace
+from iobench.storage.storage_trace import ModuleState, StorageTrace
 from iobench.subjects.storage.figures import storage_of
 
 BIG = 1_000_000

@@ -9,7 +9,7 @@ from traced_runs import MODULES, TracedRun
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.storage.traces.storage_trace import ModuleState, StorageTrace
+from iobench.storage.storage_trace import ModuleState, StorageTrace
 from iobench.subjects.storage.figures import storage_of
 from iobench.subjects.storage.gaps import COLUMNS, ByteRow, Known, name_gaps
 

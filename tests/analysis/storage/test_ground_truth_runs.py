@@ -18,13 +18,13 @@ from iobench.analysis.placement.placing import place_segments
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.storage.traces.storage_trace import StorageTrace
-from iobench.storage.traces.trace_reader import read_traces
+from iobench.storage.run_traces import read_traces
+from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 ALIGNED = ("s1_raw_fork", "s7_cold_fork", "s2_npload_spawn", "s3_netcdf_fork")

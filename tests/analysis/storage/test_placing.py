@@ -20,12 +20,12 @@ from iobench.analysis.run import Run
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.storage.traces.storage_trace import StorageTrace
+from iobench.storage.storage_trace import StorageTrace
 from iobench.subjects.storage.figures import storage_of
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
     from iobench.subjects.storage.figures import LogClock, StorageFigures
 
 LATE = 3

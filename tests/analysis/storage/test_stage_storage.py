@@ -10,7 +10,7 @@ from iobench.analysis.run import Run
 from iobench.analysis.time_intervals import covered as covered_length
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.storage.traces.storage_trace import ModuleState, StorageTrace
+from iobench.storage.storage_trace import ModuleState, StorageTrace
 from iobench.subjects.storage.figures import storage_of
 from iobench.subjects.storage.stage_storage import verdict_of
 

@@ -16,7 +16,7 @@ LOGS = Path(__file__).parents[2] / "data" / "darshan"
 
 @cache
 def figures(name):
-    from iobench.storage.traces.trace_reader import read_traces
+    from iobench.storage.run_traces import read_traces
 
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
     return storage_of(Run(profile, read_traces([LOGS / name])).of_rank())

@@ -15,7 +15,7 @@ from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.storage.traces.storage_trace import (
+from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
     ModuleState,

@@ -19,17 +19,15 @@ pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
-from iobench.storage.darshan import reader_process, run_logs
-from iobench.storage.darshan.log_files import LogName, check_log, parse_log_name
-from iobench.storage.darshan.logs import joined_counters
-from iobench.storage.darshan.reader_process import ReaderProcess
-from iobench.storage.darshan.run_logs import read_darshan_logs
-from iobench.storage.traces.interpreter_files import is_of_interpreter
-from iobench.storage.traces.storage_trace import COUNTER_DTYPE, ModuleState
-from iobench.storage.traces.trace_reader import read_traces
+from iobench.storage import darshan_reader
+from iobench.storage.darshan_files import LogName, check_log, parse_log_name
+from iobench.storage.darshan_log import joined_counters
+from iobench.storage.darshan_reader import ReaderProcess, read_darshan_logs
+from iobench.storage.run_traces import read_traces
+from iobench.storage.storage_trace import COUNTER_DTYPE, ModuleState, is_of_interpreter
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
+    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 (WORKER,) = (DATA / "s1_raw_fork").glob("*-24153_*.darshan")
@@ -155,7 +153,7 @@ def test_a_folder_without_logs(tmp_path: Path) -> None:
 
 def test_a_log_that_ends_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library gets what it crashes with; the next log is read all the same."""
-    monkeypatch.setattr(run_logs, "check_log", lambda _: None)
+    monkeypatch.setattr(darshan_reader, "check_log", lambda _: None)
     crash = tmp_path / "a.darshan"
     crash.write_bytes(WORKER.read_bytes()[:1328])
     shutil.copy(WORKER, tmp_path)
@@ -174,7 +172,7 @@ def test_a_log_that_takes_too_long() -> None:
 
 
 def test_a_reader_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_process, "__name__", "iobench.storage.darshan.no_reader")
+    monkeypatch.setattr(darshan_reader, "__name__", "iobench.storage.no_reader")
     with pytest.raises(StorageError, match=r"did not start: with status 1 .*no_reader"):
         read_darshan_logs([WORKER])
 
@@ -299,6 +297,6 @@ def test_the_reader_is_not_traced_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LD_PRELOAD", "/opt/lib/libdarshan.so:/opt/lib/libjemalloc.so")
     monkeypatch.setenv("DARSHAN_ENABLE_NONMPI", "1")
     monkeypatch.setenv("IOBENCH_RUN", "/runs/a")
-    inside = reader_process.child_environment()
+    inside = darshan_reader.child_environment()
     assert inside["LD_PRELOAD"] == "/opt/lib/libjemalloc.so"
     assert not {"DARSHAN_ENABLE_NONMPI", "IOBENCH_RUN"} & set(inside)

@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.storage.traces.trace_reader import read_traces
+from iobench.storage.run_traces import read_traces
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.storage_trace import ProcessTrace, StorageTrace
+    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 RUNS = sorted(path.parent.name for path in DATA.glob("*/expected.json"))

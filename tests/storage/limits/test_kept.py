@@ -10,9 +10,9 @@ import pytest
 
 from iobench.errors import StorageError
 from iobench.recording.this_process import host_name
+from iobench.storage import kept_limits
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.limits import kept
-from iobench.storage.limits.kept import (
+from iobench.storage.kept_limits import (
     all_kept_limits,
     keep_limits,
     limits_folder,
@@ -20,8 +20,8 @@ from iobench.storage.limits.kept import (
     limits_of_files,
     limits_of_host,
 )
-from iobench.storage.limits.probe_figures import ReadFigures, StorageLimits, read_limits
-from iobench.storage.limits.reads import copied_nbytes
+from iobench.storage.limit_figures import ReadFigures, StorageLimits, read_limits
+from iobench.storage.probe_reads import copied_nbytes
 from iobench.stores.places import user_folder
 
 
@@ -81,7 +81,7 @@ def test_limits_are_found_for_any_path_on_the_mount_the_nearest_first(tmp_path):
 
 
 def test_a_later_probe_takes_the_place_of_its_like_and_few_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_KEPT", 3)
+    monkeypatch.setattr(kept_limits, "MOST_KEPT", 3)
     keep_limits(made(tmp_path, wall_ns=1), folder=tmp_path)
     keep_limits(made(tmp_path, wall_ns=2), folder=tmp_path)
     assert [each.wall_ns for each in all_kept_limits(tmp_path)] == [2]

@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
+from iobench.storage import limit_probe, probe_reads
 from iobench.storage.file_systems import Mount, known_by
-from iobench.storage.limits import limit_probe, reads
-from iobench.storage.limits.limit_probe import Probe, probe_limits
-from iobench.storage.limits.probe_figures import StorageLimits, served_by
-from iobench.storage.limits.probed_files import RequestSlots, choose_files
-from iobench.storage.limits.reads import aligned, at_once, latency_figures
+from iobench.storage.limit_figures import StorageLimits, served_by
+from iobench.storage.limit_probe import Probe, probe_limits
 from iobench.storage.page_cache import evict, warm_up
+from iobench.storage.probe_reads import (
+    RequestSlots,
+    aligned,
+    at_once,
+    choose_files,
+    latency_figures,
+)
 from iobench.testing import FakeClock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
@@ -31,7 +36,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @pytest.fixture(autouse=True)
 def little_copying(monkeypatch):
-    monkeypatch.setattr(reads, "COPIED_NBYTES", 1 << 20)
+    monkeypatch.setattr(probe_reads, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +224,8 @@ class TestChoosingFiles:
             (tmp_path / f"part{number}").mkdir()
             for name in range(20):
                 (tmp_path / f"part{number}" / f"{name:02}").write_bytes(b"data")
-        monkeypatch.setattr("iobench.storage.limits.probed_files.MAX_ENTRIES", 30)
-        monkeypatch.setattr("iobench.storage.limits.probed_files.MAX_ENTRIES_OF_A_FOLDER", 20)
+        monkeypatch.setattr("iobench.storage.probe_reads.MAX_ENTRIES", 30)
+        monkeypatch.setattr("iobench.storage.probe_reads.MAX_ENTRIES_OF_A_FOLDER", 20)
         chosen = choose_files(tmp_path, 4, clock=SYSTEM_CLOCK, deadline_ns=1 << 62)
         assert len(chosen.files) == 27
         assert "not looked into" in " ".join(chosen.notes)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iobench.storage.traces.dftracer import is_dftracer_start
-from iobench.storage.traces.trace_reader import read_traces
+from iobench.storage.dftracer import is_dftracer_start
+from iobench.storage.run_traces import read_traces
 
 DATA = Path(__file__).parents[2] / "data" / "dftracer"
 SAMPLES = "/srv/iobench-demo/dft/data/sample_"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from iobench.storage.traces.of_run import part_of_run
-from iobench.storage.traces.storage_trace import (
+from iobench.storage.run_traces import part_of_run
+from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
     ProcessTrace,

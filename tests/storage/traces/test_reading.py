@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.storage.traces.of_run import read_run_traces
-from iobench.storage.traces.trace_reader import read_traces
+from iobench.storage.run_traces import read_run_traces, read_traces
 
 DATA = Path(__file__).parents[2] / "data"
 (LOG,) = (DATA / "darshan" / "s1_raw_fork").glob("*-24153_*.darshan")

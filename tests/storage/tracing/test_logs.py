@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from runtimes_in_c import LEAVES_LOGS, made_runtime
 
-from iobench.storage.tracing.attaching import follow, reopen
-from iobench.storage.tracing.gathering import gather_logs
+from iobench.storage.darshan_gathering import gather_logs
+from iobench.storage.darshan_setup import follow, reopen
 from iobench.testing import FakeClock
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, or preloading")
@@ -124,7 +124,7 @@ def test_a_fork_opens_what_it_inherits_and_nothing_after_the_end(followed: Path)
     code = """
 import os, sys
 from pathlib import Path
-from iobench.storage.tracing.attaching import follow
+from iobench.storage.darshan_setup import follow
 folder = Path(sys.argv[1])
 number = os.open(folder / "data", os.O_RDONLY)
 follow([folder])
@@ -152,10 +152,10 @@ def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) ->
     code = """
 import os, sys
 from pathlib import Path
-from iobench.storage.tracing.attaching import attached, probed_before, restart_under
-from iobench.storage.tracing.probing import ProbedRuntime
-from iobench.storage.tracing.runtimes import DarshanRuntime
-from iobench.storage.tracing.setting_up import set_up
+from iobench.storage.darshan_setup import attached, probed_before, restart_under
+from iobench.storage.darshan_runtime import ProbedRuntime
+from iobench.storage.darshan_runtime import DarshanRuntime
+from iobench.storage.darshan_setup import set_up
 folder, library = map(Path, sys.argv[1:])
 probed = probed_before()
 if probed is None:

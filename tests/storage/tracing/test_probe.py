@@ -16,8 +16,7 @@ from runtimes_in_c import (
     made_runtime,
 )
 
-from iobench.storage.tracing.probing import ProbedRuntime, probe, ready_runtime
-from iobench.storage.tracing.runtimes import DarshanRuntime
+from iobench.storage.darshan_runtime import DarshanRuntime, ProbedRuntime, probe, ready_runtime
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the runtime is preloaded")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.storage.tracing.runtimes import find_runtime, interpreter_of
+from iobench.storage.darshan_runtime import find_runtime, interpreter_of
 
 
 def _library(folder: Path) -> Path:

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError, StorageError
-from iobench.storage.tracing.choice import DarshanChoice
-from iobench.storage.tracing.config_file import config_text, hidden_folders
-from iobench.storage.tracing.probing import ProbedRuntime
-from iobench.storage.tracing.runtimes import DarshanRuntime
-from iobench.storage.tracing.setting_up import job_number, set_up
+from iobench.storage.darshan_runtime import (
+    DarshanRuntime,
+    ProbedRuntime,
+    config_text,
+    hidden_folders,
+)
+from iobench.storage.darshan_setup import DarshanChoice, job_number, set_up
 
 PROBED = ProbedRuntime(
     DarshanRuntime(Path("/soft/lib/libdarshan.so"), "$DARSHAN_LIB"),

@@ -3,7 +3,7 @@
 Each arm of it is one order, one way and one number of threads. Arms read ranges of their own as
 far as there are enough, direct ones first, so that what one left in the page cache is not read by
 the next; only those called "again" read what was just read. Who served an arm is told by evidence
-(`iobench.storage.limits.probe_figures.served_by`), never by what was meant.
+(`iobench.storage.limit_figures.served_by`), never by what was meant.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, read_process_io
 from iobench.storage.file_systems import FileSystem, file_system_of
-from iobench.storage.limits.probe_figures import (
+from iobench.storage.limit_figures import (
     AGAIN,
     BUFFERED,
     DIRECT,
@@ -28,12 +28,14 @@ from iobench.storage.limits.probe_figures import (
     StorageLimits,
     served_by,
 )
-from iobench.storage.limits.probed_files import RequestSlots, choose_files
-from iobench.storage.limits.reads import (
+from iobench.storage.page_cache import pages_of
+from iobench.storage.probe_reads import (
     ALIGNMENT,
     ProbedFiles,
+    RequestSlots,
     Timed,
     aligned,
+    choose_files,
     copy_rate,
     latency_figures,
     open_figures,
@@ -41,7 +43,6 @@ from iobench.storage.limits.reads import (
     read_ranges,
     refuse,
 )
-from iobench.storage.page_cache import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.clocks import Clock
-    from iobench.storage.limits.probed_files import ProbeFile
+    from iobench.storage.probe_reads import ProbeFile
 
 __all__ = [
     "DEFAULT_REQUEST_NBYTES",

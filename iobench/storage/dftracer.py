@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
-from iobench.storage.traces.interpreter_files import is_of_interpreter
-from iobench.storage.traces.storage_trace import (
+from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
     SEGMENT_DTYPE,
     ModuleState,
     ProcessTrace,
     StorageTrace,
+    is_of_interpreter,
 )
 
 if TYPE_CHECKING:

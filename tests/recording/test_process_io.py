@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from iobench.recording import process_io
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
-from iobench.storage import process_io
-from iobench.storage.process_io import ProcessIo
 
 
 def test_the_difference_is_reported(monkeypatch, tmp_path):

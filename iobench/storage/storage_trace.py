@@ -7,6 +7,7 @@ wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,9 @@ __all__ = [
     "ModuleState",
     "ProcessTrace",
     "StorageTrace",
+    "is_of_interpreter",
 ]
+
 
 SEGMENT_DTYPE: Final = np.dtype(
     [
@@ -171,3 +174,14 @@ class StorageTrace:
     processes: tuple[ProcessTrace, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+_INTERPRETER: Final = re.compile(
+    r"(?:/lib(?:64)?/python\d[\d.]*(?:/|\.?zip$)|/(?:site|dist)-packages/|/pyvenv\.cfg$"
+    r"|\.py$|\.py[co](?:\.\d+)?$|\.so(?:\.[\d.]+)?$|\.pth$)"
+)
+
+
+def is_of_interpreter(name: str) -> bool:
+    """Return whether a file is Python's own: code, libraries, anything in a packages folder."""
+    return _INTERPRETER.search(name) is not None

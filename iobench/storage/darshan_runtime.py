@@ -1,9 +1,10 @@
-"""Whether a runtime works with a Python: tried in a process of its own, before the user's."""
+"""Darshan's runtime, the site's own: where it lies, what it is told, and whether it works."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,16 +14,227 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.storage.tracing.config_file import config_text
-from iobench.storage.tracing.gathering import make_dated
-from iobench.storage.tracing.runtimes import find_runtime, preloaded
+from iobench.storage.darshan_gathering import make_dated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from iobench.storage.tracing.runtimes import DarshanRuntime
+__all__ = [
+    "NEVER_SEEN",
+    "DarshanRuntime",
+    "ProbedRuntime",
+    "config_text",
+    "find_runtime",
+    "hidden_folders",
+    "interpreter_of",
+    "preloaded",
+    "probe",
+    "ready_runtime",
+    "runtime_variables",
+]
 
-__all__ = ["ProbedRuntime", "probe", "ready_runtime", "runtime_variables"]
+
+LIBRARY: Final = "libdarshan.so"
+FOLDERS: Final = ("", "lib", "lib64")
+LISTED: Final = re.compile(rf"^\s*{re.escape(LIBRARY)}\S*\s.*=>\s*(\S+)$", re.MULTILINE)
+LDCONFIG_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DarshanRuntime:
+    """A ``libdarshan.so``.
+
+    Parameters
+    ----------
+    path : Path
+        Absolute.
+    found : str
+        What led to it: ``"$DARSHAN_LIB"``, ``"ldconfig"``.
+    """
+
+    path: Path
+    found: str
+
+
+def find_runtime(environment: Mapping[str, str]) -> DarshanRuntime | None:
+    """Return the runtime that an environment leads to; None if it leads to none.
+
+    ``$DARSHAN_LIB`` (the library, or a folder of it) comes first, then what ``$LD_PRELOAD`` holds
+    already, then what a loaded module tells: variables with DARSHAN in their name,
+    ``$LD_LIBRARY_PATH``, ``darshan-config`` on the ``$PATH``. The system's own comes last.
+    """
+    for found, path in _places(environment):
+        if path.is_file() and path.name.startswith(LIBRARY):
+            return DarshanRuntime(path.absolute(), found)
+    return None
+
+
+def preloaded(environment: Mapping[str, str]) -> list[str]:
+    """Return what ``$LD_PRELOAD`` lists; spaces and colons part its words."""
+    return [word for word in re.split(r"[ :]+", environment.get("LD_PRELOAD", "")) if word]
+
+
+def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Yield where it may be, best first."""
+    searched = [folder for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    if told := environment.get("DARSHAN_LIB"):
+        yield from _below("$DARSHAN_LIB", Path(told))
+    for word in preloaded(environment):
+        if Path(word).name.startswith(LIBRARY):
+            # A word without a folder is looked for as any library is.
+            at = [Path(word)] if "/" in word else [Path(folder, word) for folder in searched]
+            yield from (("$LD_PRELOAD", path) for path in at)
+    for name in sorted(environment):
+        if "DARSHAN" in name and environment[name].startswith("/"):
+            yield from _below(f"${name}", Path(environment[name]))
+    for folder in searched:
+        yield "$LD_LIBRARY_PATH", Path(folder, LIBRARY)
+    if script := shutil.which("darshan-config", path=environment.get("PATH")):
+        for path in (Path(script), Path(script).resolve()):
+            yield from _below("darshan-config", path.parent.parent)
+    for path in LISTED.findall(_ldconfig(environment)):
+        yield "ldconfig", Path(path)
+
+
+def _below(found: str, path: Path) -> Iterator[tuple[str, Path]]:
+    yield found, path
+    for folder in FOLDERS:
+        yield found, path / folder / LIBRARY
+
+
+def _ldconfig(environment: Mapping[str, str]) -> str:
+    """Return the libraries that the system's linker knows; nothing where it cannot be asked."""
+    path = f"{environment.get('PATH', '')}:/sbin:/usr/sbin"
+    program = shutil.which("ldconfig", path=path)
+    if program is None:
+        return ""
+    try:
+        asked = subprocess.run(
+            [program, "-p"], capture_output=True, text=True, timeout=LDCONFIG_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return asked.stdout
+
+
+def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python that a command will run, as far as its words tell.
+
+    ``python`` itself, the one in the first line of a script such as ``torchrun``, also after
+    ``srun`` or ``mpirun``; else the first on the ``$PATH``, else this one.
+    """
+    path = environment.get("PATH")
+    for word in (*command, "python", "python3"):
+        program = shutil.which(word, path=path)
+        if program is None:
+            continue
+        if _is_python(program):
+            return program
+        if python := _of_script(program, path):
+            return python
+    return sys.executable
+
+
+def _is_python(program: str) -> bool:
+    return re.fullmatch(r"(python|pypy)[\d.]*", Path(program).name) is not None
+
+
+def _of_script(program: str, path: str | None) -> str:
+    """Return the Python that a script names in its first line; ``""`` for anything else."""
+    try:
+        with Path(program).open("rb") as file:
+            first = file.readline(256).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    if not first.startswith("#!"):
+        return ""
+    for word in first[2:].split():
+        found = shutil.which(word, path=path)
+        if found is not None and _is_python(found):
+            return found
+    return ""
+
+
+MODULES: Final = "POSIX,STDIO,DXT_POSIX"
+N_FILES: Final = 16384
+N_SEGMENT_KIB: Final = 32768
+"""What DXT may use, by 1024 B: 32 B a segment, taken as it is needed."""
+MODULE_MIB: Final = 32
+"""Room for the counters of so many files: about 0.9 KB each in POSIX and STDIO together."""
+NAME_MIB: Final = 8
+NEVER_SEEN: Final = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/sbin", "/sys", "/usr", "/var",
+)  # fmt: skip
+"""What the runtime itself leaves out, wherever no NAME_INCLUDE says otherwise."""
+CODE: Final = (r"\.py[ci]?$", r"\.so(\.[0-9]+)*$", r"/pymp-[^/]*/")
+OF_PREFIX: Final = "(bin|etc|include|lib|lib32|lib64|libexec|share)/"
+SPECIAL: Final = re.compile(r"[\\.\[\]*^$+?(){}|]")
+
+
+def config_text(
+    *,
+    interpreter: str,
+    prefixes: Iterable[str],
+    packages: Iterable[str],
+    hidden: Iterable[Path],
+    data: Iterable[Path] = (),
+) -> str:
+    """Return the text of a configuration file.
+
+    Parameters
+    ----------
+    interpreter : str
+        The Python that runs.
+    prefixes, packages : iterable of str
+        Where it and its environment are installed; folders of its packages.
+    hidden : iterable of Path
+        Folders to leave out besides: the run directory.
+    data : iterable of Path
+        Files and folders to see wherever they lie.
+    """
+    excluded = [*CODE]
+    excluded += [_at(prefix) + OF_PREFIX for prefix in _unique(prefixes) if prefix.strip("/")]
+    excluded += [_at(folder) for folder in _unique(packages) if folder.strip("/")]
+    excluded += [_at(str(folder)) for folder in hidden]
+    lines = [
+        "# Made by iobench for one run.",
+        "MOD_ENABLE DXT_POSIX",
+        f"MAX_RECORDS {N_FILES} POSIX,STDIO",
+        f"MAX_RECORDS {N_SEGMENT_KIB} DXT_POSIX",
+        f"MODMEM {MODULE_MIB}",
+        f"NAMEMEM {NAME_MIB}",
+        # Every uname, git and gcc that a script starts would leave a log as well.
+        "APP_EXCLUDE .",
+        "APP_INCLUDE (^|/)(python|pypy)[^/]*$",
+        # Of its name the runtime knows what stands before the first space.
+        f"APP_INCLUDE ^{_literal(interpreter.split(maxsplit=1)[0])}$",
+        *(f"NAME_EXCLUDE {pattern} {MODULES}" for pattern in excluded),
+        *(f"NAME_INCLUDE ^{_literal(str(path))}(/|$) {MODULES}" for path in data),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def hidden_folders(paths: Iterable[Path], leave_out: Sequence[str] = ()) -> list[Path]:
+    """Return those of some paths that the runtime would not see unless it is told of them.
+
+    ``leave_out`` are further folders that the configuration leaves out.
+    """
+    roots = [Path(root) for root in (*NEVER_SEEN, *leave_out)]
+    return sorted({path for path in paths if any(path.is_relative_to(root) for root in roots)})
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return sorted({word.rstrip("/") for word in words})
+
+
+def _at(folder: str) -> str:
+    return f"^{_literal(folder.rstrip('/'))}/"
+
+
+def _literal(text: str) -> str:
+    """Return an extended regular expression for a path; spaces and commas would end it."""
+    return re.sub(r"[\s,]", ".", SPECIAL.sub(r"\\\g<0>", text))
+
 
 PROBE_S: Final = 60.0
 ENOUGH: Final = (3, 4)

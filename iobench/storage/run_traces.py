@@ -1,7 +1,11 @@
-"""The logs of tracers that belong to a run, and what of them is of it, not of another run."""
+"""The logs of tracers that belong to a run: found, told apart by what is in them, read."""
 
 from __future__ import annotations
 
+import gzip
+import os
+import stat
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -9,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import IobenchError, MissingFileError
-from iobench.storage.traces.storage_trace import StorageTrace
+from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
+from iobench.storage.darshan_files import is_log_name, is_log_start
+from iobench.storage.dftracer import is_dftracer_name, is_dftracer_start, read_dftracer_files
+from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.storage_trace import ProcessTrace
+    from iobench.storage.storage_trace import ProcessTrace
 
-__all__ = ["LOGS_FOLDER", "part_of_run", "read_run_traces"]
+__all__ = ["LOGS_FOLDER", "part_of_run", "read_run_traces", "read_traces"]
+
 
 LOGS_FOLDER: Final = "darshan"
 """Where in a run directory ``--darshan auto`` has the logs put."""
@@ -59,8 +66,6 @@ def read_run_traces(
     gone = [path for path in kept if path not in found]
     if not named and not found:
         return StorageTrace(notes=_gone(gone)) if gone else None
-    from iobench.storage.traces.trace_reader import read_traces
-
     if named:
         return part_of_run(read_traces([*named, *found]), told)
     try:
@@ -169,3 +174,99 @@ def _is_kept(file: PurePath, own: Sequence[PurePath], others: Sequence[PurePath]
         return max((len(each.parts) for each in folders if file.is_relative_to(each)), default=0)
 
     return depth(own) >= depth(others)
+
+
+_GZIP: Final = b"\x1f\x8b"
+_START: Final = 4096
+
+
+def read_traces(paths: Sequence[Path]) -> StorageTrace:
+    """Read what tracers left of a run: Darshan's logs, DFTracer's files, or both.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files, whatever they are called; or folders, of which files with the tracers' suffixes are
+        read, those in folders within as well.
+
+    Returns
+    -------
+    StorageTrace
+        What could not be read, and why, is in ``refused``, a line each; also that PyDarshan is
+        not installed.
+    """
+    logs: list[Path] = []
+    calls: list[Path] = []
+    refused: list[str] = []
+    read: set[Path] = set()
+    for path in paths:
+        found = _files_in(path)
+        if not found:
+            refused.append(f"{path}: no log of Darshan and no file of DFTracer in this folder")
+        for each in found:
+            # A run's own logs may be named as well.
+            place = Path(os.path.realpath(each))
+            if place in read:
+                continue
+            read.add(place)
+            try:
+                if not stat.S_ISREG(each.stat().st_mode):  # a pipe would be waited for
+                    refused.append(f"{each}: is no regular file; expected a log")
+                    continue
+                of_dftracer = is_dftracer_start(_start(each)) or (
+                    is_dftracer_name(each.name) and not is_log_start(_start(each))
+                )
+            except OSError as error:
+                refused.append(f"{each}: cannot be read: {error.strerror or error}")
+                continue
+            (calls if of_dftracer else logs).append(each)
+    trace = _joined(read_dftracer_files(calls) if calls else StorageTrace(), _darshan(logs))
+    return StorageTrace(trace.processes, (*refused, *trace.refused), trace.notes)
+
+
+def _files_in(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        each
+        for each in path.rglob("*")
+        if (is_log_name(each.name) or is_dftracer_name(each.name)) and not each.is_dir()
+    )
+
+
+def _start(path: Path) -> bytes:
+    """Return how a file starts, uncompressed; empty where it is damaged."""
+    with path.open("rb") as file:
+        start = file.read(_START)
+    if not start.startswith(_GZIP):
+        return start
+    try:
+        with gzip.open(path) as packed:
+            return packed.read1(_START)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return b""
+
+
+def _darshan(logs: list[Path]) -> StorageTrace:
+    if not logs:
+        return StorageTrace()
+    # What runs the reader is loaded where there are logs to read.
+    from iobench.storage.darshan_reader import read_darshan_logs
+
+    try:
+        return read_darshan_logs(logs)
+    except (MissingExtraError, StorageError) as error:
+        return StorageTrace(refused=(f"{len(logs)} Darshan logs are not read: {error}",))
+
+
+def _joined(*traces: StorageTrace) -> StorageTrace:
+    return StorageTrace(
+        tuple(
+            sorted(
+                (process for trace in traces for process in trace.processes),
+                key=lambda each: (each.start_ns, each.pid, each.rank),
+            )
+        ),
+        tuple(line for trace in traces for line in trace.refused),
+        tuple(line for trace in traces for line in trace.notes),
+    )

@@ -18,7 +18,7 @@ from iobench.json_files import read_json
 from iobench.recording.this_process import host_name
 from iobench.remote import is_url
 from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
-from iobench.storage.limits.probe_figures import StorageLimits, read_limits
+from iobench.storage.limit_figures import StorageLimits, read_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -3,7 +3,7 @@
 ``DarshanReport`` makes a dictionary of every segment and a frame of every file; here each part is
 one array over the library's own memory, copied once. Layouts are asked of PyDarshan's own
 declarations, so that a later version of it brings its own. Everything here may crash with a damaged
-log, C being C: `iobench.storage.darshan.reader_process` runs it in a process of its own.
+log, C being C: `iobench.storage.darshan_reader` runs it in a process of its own.
 """
 
 from __future__ import annotations

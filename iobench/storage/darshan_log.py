@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
-from iobench.storage.darshan.backend import JobFacts, OpenLog, RawSegments
-from iobench.storage.traces.interpreter_files import is_of_interpreter
-from iobench.storage.traces.storage_trace import (
+from iobench.storage.darshan_library import JobFacts, OpenLog, RawSegments
+from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
     NO_SEGMENTS,
     SEGMENT_DTYPE,
     ModuleState,
     ProcessTrace,
+    is_of_interpreter,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.storage.darshan.log_files import LogName
+    from iobench.storage.darshan_files import LogName
 
 __all__ = ["LogContents", "counter_rows", "joined_counters", "nanoseconds", "read_log"]
 

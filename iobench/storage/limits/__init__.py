@@ -1,1 +1,0 @@
-"""What storage can do: a bounded probe that only reads, its figures, and where they are kept."""
