@@ -250,6 +250,8 @@ class RunFacts:
         By where it stands and key (``"epoch"``, ``"I/O"``, ...): `PUBLISHED_FIGURES` in seconds.
     files_nbytes, n_samples_all : int or None
         Bytes of the files; samples of the whole dataset.
+    title : str or None
+        What a named dataset is, and which part of it was taken where it can be chosen.
     """
 
     dataset: str | None = None
@@ -297,6 +299,7 @@ class RunFacts:
     )
     files_nbytes: int | None = field(default=None, metadata=HIDDEN)
     n_samples_all: int | None = field(default=None, metadata=HIDDEN)
+    title: str | None = field(default=None, metadata=HIDDEN)
 
     @figure.named("pipeline")
     def known_pipeline(self) -> str | None:

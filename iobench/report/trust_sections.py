@@ -50,6 +50,7 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
         "dataset": facts.dataset,
+        "what it is": facts.title or None,
         "format": facts.format,
         "framework": facts.framework,
         "worker processes": Count(exposure.workers),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 import shutil
 import warnings
 
@@ -345,12 +344,6 @@ def test_what_is_fetched_on_request_is_what_is_looked_for(stand_ins, dataset, n_
     }
 
 
-def test_the_list_says_what_production_needs(iobench):
-    done = iobench("list")
-    told = " ".join(done.stdout.split())  # the terminal's width wraps it
-    assert re.search(r"production Power production .*; say which .*N one of 1, 2, 3, 4", told)
-
-
 # What bad input gets.
 
 
@@ -494,7 +487,6 @@ def test_constants_of_another_model_are_an_error(copied):
         (weather_model_level, {"sample": "fields"}, UnknownNameError, "knows date"),
         (weather_pressure_level, {"sample": "x"}, OptionError, "expected fields or clustering"),
         (weather_pressure_level, {"crop": "none"}, OptionError, "option sample=clustering with"),
-        (power_production, {}, OptionError, "wind_turbine_id=N, N one of 1, 2, 3, 4"),
         (power_production, {"wind_turbine_id": "5"}, OptionError, "expected one of 1, 2, 3, 4"),
         (power_production, {"wind_turbine_id": "0"}, OptionError, "expected one of 1, 2, 3, 4"),
         (power, {"model_level": "127"}, OptionError, "expected one of 128, .* 137"),

@@ -64,21 +64,17 @@ def power_production(**options: str) -> Production:
 
     Parameters
     ----------
-    wind_turbine_id : {"1", "2", "3", "4"}
-        Which turbine; upstream has no default either.
+    wind_turbine_id : {"1", "2", "3", "4"}, optional
+        Which turbine; by default 1, as ``maelstrom-power``. Upstream has no default.
 
     Raises
     ------
     OptionError, UnknownNameError
-        For any other value or option, or without it.
+        For any other value or option.
     """
     check_options(Production.name, options, ("wind_turbine_id",))
-    if "wind_turbine_id" not in options:
-        raise OptionError(
-            f"{Production.name}: {Production.title}; say which with --option wind_turbine_id=N, "
-            f"N one of {', '.join(map(str, TURBINE_NUMBERS))}"
-        )
-    return Production(parse_number("wind_turbine_id", options["wind_turbine_id"], TURBINE_NUMBERS))
+    number = options.get("wind_turbine_id", "1")
+    return Production(parse_number("wind_turbine_id", number, TURBINE_NUMBERS))
 
 
 def constants_a_b(**options: str) -> LevelConstants:

@@ -37,6 +37,7 @@ from iobench_maelstrom.power.schema import (
     CONSTANTS_URL,
     HALF_LEVELS,
     TERMS,
+    TURBINES,
     production_url,
 )
 from iobench_maelstrom.power.stand_in import (
@@ -147,10 +148,14 @@ class Production(SmallFile):
     """
 
     name = "maelstrom-power-production"
-    title = "Power production of a wind turbine, every ten minutes (MAELSTROM A6)"
 
     def __init__(self, wind_turbine_id: int) -> None:
         super().__init__()
+        others = [each.number for each in TURBINES if each.number != wind_turbine_id]
+        self.title = (
+            f"Power production of wind turbine {wind_turbine_id}, every ten minutes (MAELSTROM "
+            f"A6); --option wind_turbine_id={others[0]}, {others[1]} or {others[2]} takes another"
+        )
         self.wind_turbine_id = wind_turbine_id
         self.url = production_url(wind_turbine_id)
 

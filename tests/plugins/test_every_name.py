@@ -1,0 +1,35 @@
+"""What every name that ``iobench list`` prints does without an option of the dataset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.registry import dataset_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("name", dataset_names())
+def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, store_dir: Path):
+    tiny = (name, "--tiny", "--store-dir", store_dir)
+    done = iobench_here("profile", *tiny, "--batches", "2", "--batch-size", "2", "--workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert "Where loading spends its time" in done.stdout
+    told = iobench_here("info", name, "--json")
+    assert told.returncode == 0, told.stderr
+    title = json.loads(told.stdout)["title"]
+    assert title in " ".join(done.stdout.split())
+    plan = iobench_here("convert", name, "out", *tiny[1:], "--to", "zarr", "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+
+
+def test_the_turbine_taken_by_default_is_said(iobench_here, store_dir: Path):
+    done = iobench_here("list")
+    listed = " ".join(done.stdout.split())
+    assert "production of wind turbine 1, every" in listed
+    assert "--option wind_turbine_id=2, 3 or 4 takes another" in listed
