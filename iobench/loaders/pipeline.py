@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores.contract import Store
+    from iobench.stores.contract import Extent, Store
 
 __all__ = [
     "MOST_PLANNED",
@@ -95,9 +95,30 @@ def store_pipeline(store: Store) -> Pipeline:
     """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already."""
     return Pipeline(
         store.spec,
-        [store.extents(index) for index in range(len(store))],
+        _Extents(store),
         (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", _DecodeStored(store))),
     )
+
+
+class _Extents(Sequence[Any]):
+    """Where the samples of a store are, looked up when asked for: there may be a billion."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Extent]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Sequence[Extent]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._store.extents(one) for one in range(*index.indices(len(self)))]
+        return self._store.extents(index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,52 +1,25 @@
-"""Which samples make up which batch: seeded permutations, epoch after epoch."""
+"""Which samples make up which batch: seeded permutations, epoch after epoch, computed by place."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import MOST_PLANNED
-from iobench.loaders.ring.order import Permutation
+from iobench.loaders.ring.order import BLOCK, BatchOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
     from iobench.loaders.pipeline import Pipeline
 
-__all__ = ["BatchPlan", "EpochOrders", "ToldOrder", "plan_batches"]
-
-DRAWN_AT_ONCE: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class EpochOrders:
-    """In which order each epoch visits the samples; any process can tell.
-
-    Parameters
-    ----------
-    n_samples, seed : int
-    shuffle : bool
-        Else they come one after the other.
-    """
-
-    n_samples: int
-    seed: int = 0
-    shuffle: bool = True
-
-    def of(self, epoch: int) -> Callable[[int, int], list[int]]:
-        """Return what gives the samples of an epoch from one place to another, or to its end."""
-        order = Permutation(self.n_samples, seed=self.seed, epoch=epoch) if self.shuffle else None
-
-        def between(first: int, stop: int) -> list[int]:
-            places = np.arange(first, min(stop, self.n_samples))
-            found: list[int] = (places if order is None else order.at(places)).tolist()
-            return found
-
-        return between
+__all__ = ["BatchPlan", "ToldOrder", "plan_batches"]
 
 
 class ToldOrder:
@@ -58,22 +31,23 @@ class ToldOrder:
     Parameters
     ----------
     pipeline : Pipeline
-    orders : EpochOrders
+    n_samples, seed : int
+        As of `plan_batches`.
     batch_size : int
     """
 
-    def __init__(self, pipeline: Pipeline, orders: EpochOrders, batch_size: int) -> None:
-        self._pipeline, self._orders, self._batch_size = pipeline, orders, batch_size
+    def __init__(self, pipeline: Pipeline, n_samples: int, seed: int, batch_size: int) -> None:
+        self._pipeline, self._batch_size = pipeline, batch_size
+        self._order = BatchOrder(n_samples, MOST_PLANNED, shuffle=True, seed=seed)
         self._part = -1, -1
 
     def before(self, batch: int) -> None:
         """Tell the part of an epoch that a batch begins in, once; batches come in their order."""
-        epoch, place = divmod(batch * self._batch_size, self._orders.n_samples)
-        first = place // MOST_PLANNED * MOST_PLANNED
-        if self._part != (epoch, first):
-            self._part = epoch, first
-            samples = self._orders.of(epoch)(first, first + MOST_PLANNED)
-            self._pipeline.expect(samples, follows=False)
+        epoch, place = divmod(batch * self._batch_size, self._order.n_samples)
+        part = epoch, place // MOST_PLANNED
+        if self._part != part:
+            self._part = part
+            self._pipeline.expect(self._order.samples(*part).tolist(), follows=False)
 
 
 def plan_batches(
@@ -82,7 +56,7 @@ def plan_batches(
     *,
     seed: int = 0,
     shuffle: bool = True,
-    drawn: Callable[[list[int]], None] | None = None,
+    drawn: Callable[[NDArray[np.int64]], object] | None = None,
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
 
@@ -102,27 +76,38 @@ def plan_batches(
         raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
-    return _batches(batch_size, _samples(EpochOrders(n_samples, seed, shuffle), drawn))
+    order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
+    return _batches(batch_size, _drawn(order, drawn))
 
 
-def _batches(batch_size: int, stream: Iterator[tuple[int, int]]) -> Iterator[PlannedBatch]:
-    batch = 0
-    while True:
-        drawn = [next(stream) for _ in range(batch_size)]
-        yield PlannedBatch(batch, drawn[0][0], tuple(sample for _, sample in drawn))
-        batch += 1
+def _batches(
+    batch_size: int, ordered: Iterator[tuple[int, NDArray[np.int64]]]
+) -> Iterator[PlannedBatch]:
+    epoch, left = next(ordered)
+    for batch in itertools.count():
+        if not len(left):
+            epoch, left = next(ordered)
+        begun, taken, missing = epoch, [left[:batch_size]], batch_size - len(left)
+        left = left[batch_size:]
+        while missing > 0:
+            epoch, left = next(ordered)
+            taken.append(left[:missing])
+            missing, left = missing - len(left), left[missing:]
+        samples: list[int] = np.concatenate(taken).tolist()
+        yield PlannedBatch(batch, begun, tuple(samples))
 
 
-def _samples(
-    orders: EpochOrders, drawn: Callable[[list[int]], None] | None
-) -> Iterator[tuple[int, int]]:
+def _drawn(
+    order: BatchOrder, drawn: Callable[[NDArray[np.int64]], object] | None
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the epoch and the samples of some thousand places at a time, without end."""
+    n_told = max(1, MOST_PLANNED // order.batch_size)
     for epoch in itertools.count():
-        between = orders.of(epoch)
-        for first in range(0, orders.n_samples, DRAWN_AT_ONCE):
-            if drawn is not None and first % MOST_PLANNED == 0:
-                drawn(between(first, first + MOST_PLANNED))
-            for sample in between(first, first + DRAWN_AT_ONCE):
-                yield epoch, sample
+        for number in range(len(order)):
+            if drawn is not None and number % n_told == 0:
+                told = range(number, min(number + n_told, len(order)))
+                drawn(np.concatenate([order.samples(epoch, each) for each in told]))
+            yield epoch, order.samples(epoch, number)
 
 
 class BatchPlan:

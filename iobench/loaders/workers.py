@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iobench.errors import IobenchError, OptionError, WorkerError
 from iobench.loaders.contract import Batch
-from iobench.loaders.plan import ToldOrder
 from iobench.loaders.slots import Slots
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import (
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
-    from iobench.loaders.plan import EpochOrders
+    from iobench.loaders.plan import ToldOrder
 
 __all__ = ["WorkerLoader"]
 
@@ -103,8 +102,8 @@ class WorkerLoader:
         loaded into a profile's process that could break on it.
     check_s : float
         How often either side looks whether the other is alive while nothing arrives.
-    orders : EpochOrders, optional
-        What `batches` will be given is planned by: processes keep decoded chunks accordingly.
+    order : ToldOrder, optional
+        Tells the pipeline what `batches` will be given: processes keep decoded chunks accordingly.
 
     Raises
     ------
@@ -128,7 +127,7 @@ class WorkerLoader:
         unit_costs: Mapping[str, int | None],
         start_method: str | None = None,
         check_s: float = 2.0,
-        orders: EpochOrders | None = None,
+        order: ToldOrder | None = None,
     ) -> None:
         if workers < 1 or prefetch < 1:
             raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 1 or more of each")
@@ -139,9 +138,7 @@ class WorkerLoader:
         self._detail = detail
         self._unit_costs = dict(unit_costs)
         self._check_s = check_s
-        self._order: ToldOrder | None = None
-        if orders is not None and pipeline.dataset is not None:
-            self._order = ToldOrder(pipeline, orders, batch_size)
+        self._order = order
         methods = multiprocessing.get_all_start_methods()
         method = start_method or ("fork" if "fork" in methods else None)
         self._context: BaseContext = multiprocessing.get_context(method)

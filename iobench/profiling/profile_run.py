@@ -26,7 +26,7 @@ from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.plan import BatchPlan, EpochOrders, plan_batches
+from iobench.loaders.plan import BatchPlan, ToldOrder, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
@@ -57,6 +57,9 @@ from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from iobench.datasets.baselines import Baseline
     from iobench.datasets.contract import Dataset, Progress
     from iobench.loaders.contract import Loader
@@ -218,12 +221,12 @@ def _make_run(
     )
 
 
-def _expected_by(one: Prepared) -> Callable[[list[int]], None] | None:
+def _expected_by(one: Prepared) -> Callable[[NDArray[np.int64]], None] | None:
     """Return what tells a dataset of this process the order of an epoch; None where none asks."""
     work = one.work
     if one.workers or not isinstance(work, Pipeline) or work.dataset is None:
         return None
-    return lambda order: work.expect(order, follows=True)
+    return lambda order: work.expect(order.tolist(), follows=True)
 
 
 def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | None, float | None]:
@@ -316,7 +319,9 @@ def _make_loader(
         run_directory=directory.path,
         detail=detail,
         unit_costs=costs,
-        orders=EpochOrders(max(1, one.n_samples), config.seed),
+        order=None
+        if one.work.dataset is None
+        else ToldOrder(one.work, max(1, one.n_samples), config.seed, batch_size),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import islice
 
 import pytest
@@ -68,10 +67,17 @@ def test_rounds_end_with_the_epoch_where_something_comes_before_it():
     assert rounds == [([0, 1], 1), ([2], 1), ([3, 4], 2), ([5], 2), ([6, 7], 3)]
 
 
-def test_an_order_is_not_drawn_whole_while_the_loop_waits():
-    tracemalloc.start()
-    batches = plan_batches(10**8, 32)
-    assert len(next(batches).samples) == 32
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 10**7, "a list of all samples would have 3 GB"
+def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
+    monkeypatch.setattr("iobench.loaders.plan.MOST_PLANNED", 8)
+    monkeypatch.setattr("iobench.loaders.plan.BLOCK", 4)
+    told: list[int] = []
+    sizes = []
+
+    def drawn(part):
+        sizes.append(len(part))
+        told.extend(part.tolist())
+
+    batches = plan_batches(20, 3, seed=1, drawn=drawn)
+    planned = [sample for _ in range(7) for sample in next(batches).samples]
+    assert sizes == [8, 8, 4, 8]
+    assert told[:21] == planned  # one sample of the next epoch

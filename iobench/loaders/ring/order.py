@@ -88,6 +88,24 @@ class Permutation:
             outside = outside[values[outside] >= self.n]
         return values.astype(np.int64)
 
+    def place_of(self, thing: int) -> int:
+        """Return at which place a thing comes: the inverse of `at`."""
+        if self._sorted is not None:
+            return int(np.flatnonzero(self._sorted == thing)[0])
+        place = self._decrypted(thing)
+        while place >= self.n:
+            place = self._decrypted(place)
+        return place
+
+    def _decrypted(self, value: int) -> int:
+        left_bits, right_bits = self._bits
+        left, right = value >> right_bits, value & ((1 << right_bits) - 1)
+        for key in self._keys[::-1]:
+            left_bits, right_bits = right_bits, left_bits
+            mixed = int(_mixed(np.array([left], dtype=np.uint64) + key)[0])
+            left, right = right ^ (mixed & ((1 << left_bits) - 1)), left
+        return left << right_bits | right
+
     def _encrypted(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left_bits, right_bits = self._bits
         left = values >> np.uint64(right_bits)
@@ -117,40 +135,52 @@ class BlockPermutation:
     """
 
     def __init__(self, n: int, block: int, *, seed: int, epoch: int) -> None:
-        n_blocks = -(-n // block)
-        chosen = Permutation(n_blocks, seed=seed, epoch=epoch).at(np.arange(n_blocks))
-        sizes = np.minimum(block, n - chosen * block)
         self._n = n
         self._block = block
         self._seed, self._epoch = seed, epoch
-        self._first = chosen * block  # the sample each block begins with, in order
-        self._begin = np.concatenate(([0], np.cumsum(sizes)))  # and its place
+        self._n_blocks = -(-n // block)
+        self._blocks = Permutation(self._n_blocks, seed=seed, epoch=epoch)
+        self._missing = self._n_blocks * block - n  # samples of the last block of the store,
+        self._short = self._blocks.place_of(self._n_blocks - 1)  # and where it comes
         self._inner: tuple[int, NDArray[np.int64]] | None = None
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which samples come at these places, each from 0 to ``n`` - 1."""
-        block = np.searchsorted(self._begin, places, side="right") - 1
-        group = block // MIXED_BLOCKS
-        found = np.empty(len(places), dtype=np.int64)
+        group = self._number_of(places) // MIXED_BLOCKS
+        mixed = np.empty(len(places), dtype=np.int64)
         for number in np.unique(group).tolist():
             inside = group == number
-            found[inside] = self._of_group(number, places[inside])
+            mixed[inside] = self._mixed_in(number, places[inside])
+        number = self._number_of(mixed)
+        found: NDArray[np.int64] = (
+            self._blocks.at(number) * self._block + mixed - self._begin_of(number)
+        )
         return found
 
-    def _of_group(self, group: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _begin_of(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the place of the first sample of blocks, by the order in which these come."""
+        begin: NDArray[np.int64] = number * self._block - self._missing * (number > self._short)
+        return begin
+
+    def _number_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which block, in the order in which they come, each place is in."""
+        beyond = places >= (self._short + 1) * self._block - self._missing
+        number: NDArray[np.int64] = (places + self._missing * beyond) // self._block
+        return number
+
+    def _mixed_in(self, group: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the samples of places come from, within the blocks that are mixed."""
         low = group * MIXED_BLOCKS
-        high = min(low + MIXED_BLOCKS, len(self._first))
-        begin, end = int(self._begin[low]), int(self._begin[high])
+        high = min(low + MIXED_BLOCKS, self._n_blocks)
+        begin, end = self._begin_of(np.array([low, high])).tolist()
         inner = self._inner
         if inner is None or inner[0] != group:
             # Epochs of groups are numbered apart from those of the blocks.
             seed = f"{self._seed} group {group}"
             order = Permutation(end - begin, seed=seed, epoch=self._epoch)
             inner = self._inner = group, order.at(np.arange(end - begin))
-        mixed = begin + inner[1][places - begin]
-        block = np.searchsorted(self._begin, mixed, side="right") - 1
-        found: NDArray[np.int64] = self._first[block] + mixed - self._begin[block]
-        return found
+        mixed: NDArray[np.int64] = begin + inner[1][places - begin]
+        return mixed
 
 
 class BatchOrder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.order import MIXED_BLOCKS, SORTED_LIMIT, BatchOrder, Permutation
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.ring.order import (
+    BLOCK,
+    MIXED_BLOCKS,
+    SORTED_LIMIT,
+    BatchOrder,
+    Permutation,
+)
 
 
 @given(
@@ -46,11 +54,35 @@ def test_orders_of_many_look_random(n: int) -> None:
     assert ((parts - n / 100) ** 2 / (n / 100)).sum() < 40  # chi-square, nine degrees
 
 
-def test_a_hundred_million_take_no_memory() -> None:
-    order = BatchOrder(100_000_000, 512, shuffle=True, seed=7)
-    far = order.samples(3, len(order) - 1)
-    assert len(far) == 100_000_000 % 512
-    assert far.max() < 100_000_000
+@pytest.mark.parametrize("shuffle", [True, "blocks:1", "blocks:64", False])
+def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(
+    monkeypatch: pytest.MonkeyPatch, shuffle: bool | str
+) -> None:
+    n = 1_000_000_007
+    computed = []
+    at = Permutation.at
+    monkeypatch.setattr(
+        Permutation, "at", lambda self, places: (computed.append(len(places)), at(self, places))[1]
+    )
+    tracemalloc.start()
+    order = BatchOrder(n, 512, shuffle=shuffle, seed=7)
+    found = [order.samples(3, batch) for batch in (0, 1, 2, len(order) // 2, len(order) - 1)]
+    batches = plan_batches(n, 512, seed=7, shuffle=bool(shuffle))
+    found += [np.array(next(batches).samples) for _ in range(3)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert sum(computed) < 10 * BLOCK * MIXED_BLOCKS
+    assert [len(part) for part in found] == [512] * 4 + [n % 512] + [512] * 3
+    assert all(0 <= part.min() <= part.max() < n for part in found)
+
+
+@given(n=st.one_of(st.integers(1, 300), st.integers(SORTED_LIMIT, 1 << 40)), data=st.data())
+def test_a_thing_is_found_at_its_place(n: int, data: st.DataObject) -> None:
+    permutation = Permutation(n, seed=5, epoch=2)
+    place = data.draw(st.integers(0, n - 1))
+    (thing,) = permutation.at(np.array([place])).tolist()
+    assert permutation.place_of(thing) == place
 
 
 @given(
