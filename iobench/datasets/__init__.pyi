@@ -24,7 +24,6 @@ from iobench.datasets.contract import sample_steps as sample_steps
 from iobench.datasets.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginDownload as PluginDownload
-from iobench.datasets.extents import FileExtent as FileExtent
 from iobench.datasets.extents import read_extents as read_extents
 from iobench.datasets.grib.decoding import decode_message as decode_message
 from iobench.datasets.grib.index import GribIndex as GribIndex
@@ -70,3 +69,4 @@ from iobench.datasets.standins import stand_in_identity as stand_in_identity
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.datasets.used_bytes import UsedBytes as UsedBytes
 from iobench.datasets.used_bytes import first_changed as first_changed
+from iobench.files.ranges import FileRange as FileRange

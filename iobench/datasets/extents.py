@@ -1,9 +1,9 @@
-"""Stretches of files, neighbours at once, through descriptors that each process opens once."""
+"""Ranges of source files, neighbours at once, here or behind URLs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,14 @@ from iobench.datasets.memory import from_heap
 from iobench.datasets.remote_bytes import fill_remote
 from iobench.datasets.source_bytes import LocalBytes, cached_source_file
 from iobench.datasets.used_bytes import note_used
+from iobench.files.ranges import FileRange, JoinedRange, join_ranges
 from iobench.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Allocate", "FileExtent", "read_extents", "reopen_files"]
+__all__ = ["Allocate", "read_extents", "reopen_files"]
 
-FileExtent = tuple[str, int, int]
-"""A stretch of a file: its path or URL, the offset of its first byte, its length."""
 Allocate = Callable[[int], NDArray[np.uint8]]
 """Returns memory for so many bytes."""
 
@@ -46,53 +45,25 @@ def reopen_files() -> None:
     forget_decoded()
 
 
-class _Stretch(NamedTuple):
-    """What is read at once: from the first byte of some extents to their last."""
-
-    path: str
-    start: int
-    length: int
-    extents: list[int]
-
-
-def _stretches(extents: Sequence[FileExtent], gap_nbytes: int) -> list[_Stretch]:
-    """Return the extents, by number, joined where they lie close together, in order of place."""
-    found: list[_Stretch] = []
-    path, start, end = "", 0, -1
-    members: list[int] = []
-    for number in sorted(range(len(extents)), key=extents.__getitem__):
-        next_path, offset, length = extents[number]
-        if members and next_path == path and offset <= end + gap_nbytes:
-            members.append(number)
-            end = max(end, offset + length)
-            continue
-        if members:
-            found.append(_Stretch(path, start, end - start, members))
-        path, start, end, members = next_path, offset, offset + length, [number]
-    if members:
-        found.append(_Stretch(path, start, end - start, members))
-    return found
-
-
-def _announce(stretches: Sequence[_Stretch]) -> None:
+def _announce(joined: Sequence[JoinedRange[str]]) -> None:
     """Tell the kernel what will be read next, where that is scattered."""
-    if len(stretches) < 2:
+    if len(joined) < 2:
         return
-    for path, start, length, _ in stretches:
-        if 0 < length < ADVISED_NBYTES:
+    for (path, start, nbytes), _ in joined:
+        if 0 < nbytes < ADVISED_NBYTES:
             opened = cached_source_file(path)
             if isinstance(opened, LocalBytes):
-                opened.announce(start, length)
+                opened.announce(start, nbytes)
 
 
 def read_extents(
-    extents: Sequence[FileExtent], *, allocate: Allocate = from_heap
+    extents: Sequence[FileRange[str]], *, allocate: Allocate = from_heap
 ) -> list[memoryview]:
     """Read extents, neighbours at once.
 
     Parameters
     ----------
-    extents : sequence of (path, offset, length)
+    extents : sequence of FileRange
         In any order, from any number of files, here or behind URLs.
     allocate : callable
         Returns the memory for so many bytes, of stretches that are not short.
@@ -111,17 +82,17 @@ def read_extents(
     """
     found: list[memoryview] = [memoryview(b"")] * len(extents)
     buffers: Iterable[memoryview]
-    if any(is_url(path) for path in {path for path, _, _ in extents}):
-        stretches = _stretches(extents, REMOTE_GAP_NBYTES)
-        buffers = rooms = [allocate(length).data for _, _, length, _ in stretches]
-        wanted = [(s.path, s.start, room) for s, room in zip(stretches, rooms, strict=True)]
+    if any(is_url(str(path)) for path in {path for path, _, _ in extents}):
+        joined = join_ranges(extents, REMOTE_GAP_NBYTES)
+        wanted = [(str(path), start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
         fill_remote(wanted)
         note_used(wanted)
+        buffers = [buffer for _, _, buffer in wanted]
     else:
-        stretches = _stretches(extents, MERGE_GAP_NBYTES)
-        _announce(stretches)
-        buffers = _read_local(stretches, allocate)
-    for (_, start, _, members), buffer in zip(stretches, buffers, strict=True):
+        joined = join_ranges(extents, MERGE_GAP_NBYTES)
+        _announce(joined)
+        buffers = _read_local(joined, allocate)
+    for ((_, start, _), members), buffer in zip(joined, buffers, strict=True):
         if len(members) == 1:
             found[members[0]] = buffer
             continue
@@ -131,11 +102,11 @@ def read_extents(
     return found
 
 
-def _read_local(stretches: Sequence[_Stretch], allocate: Allocate) -> Iterator[memoryview]:
+def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Iterator[memoryview]:
     # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
-    short = sum(length for _, _, length, _ in stretches if length < SHARED_NBYTES)
+    short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
     room, used = memoryview(b""), 0
-    for path, start, length, _ in stretches:
+    for (path, start, length), _ in joined:
         if length >= SHARED_NBYTES:
             buffer = allocate(length).data
         else:
@@ -148,5 +119,5 @@ def _read_local(stretches: Sequence[_Stretch], allocate: Allocate) -> Iterator[m
         # Held while it is read: of two threads that open a file at once, one is not in the cache.
         opened = cached_source_file(path)
         opened.fill(buffer, start)
-        note_used(((path, start, buffer),))
+        note_used(((str(path), start, buffer),))
         yield buffer

@@ -23,6 +23,7 @@ from iobench.datasets.remote_bytes import (
     remote_sizes,
 )
 from iobench.errors import MissingFileError, StorageError
+from iobench.files.reading import read_into
 from iobench.json_files import open_regular
 from iobench.remote import is_url, shown_url
 from iobench.remote_paths import RemotePath
@@ -120,15 +121,13 @@ class LocalBytes:
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
-        length, done = len(buffer), 0
-        while done < length:
-            try:
-                n_read = os.preadv(self.fd, [buffer[done:] if done else buffer], offset + done)
-            except OSError as error:
-                raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
-            if n_read == 0:
-                raise ends_early(self.path, length - done, offset + length)
-            done += n_read
+        end = offset + len(buffer)
+        try:
+            at = read_into(self.fd, [buffer], offset, end)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+        if at < end:
+            raise ends_early(self.path, end - at, end)
 
     def announce(self, offset: int, nbytes: int) -> None:
         """Tell the kernel what will be read next, where there is a way to."""

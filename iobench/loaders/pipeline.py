@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
+    from iobench.files.ranges import FileRange
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores.contract import Extent, Store
+    from iobench.stores.contract import Store
 
 __all__ = [
     "MOST_PLANNED",
@@ -110,10 +113,10 @@ class _Extents(Sequence[Any]):
         return len(self._store)
 
     @overload
-    def __getitem__(self, index: int) -> Sequence[Extent]: ...
+    def __getitem__(self, index: int) -> Sequence[FileRange[Path]]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Sequence[Extent]]: ...
+    def __getitem__(self, index: slice) -> list[Sequence[FileRange[Path]]]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):

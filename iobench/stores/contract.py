@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Dataset, Progress, SampleIndex
+    from iobench.files.ranges import FileRange
     from iobench.loaders.ring.loader import RingLoader
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.encoding import Encoding, Errors
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Converter",
     "DescribedFormat",
-    "Extent",
     "Format",
     "Notice",
     "ShardInfo",
@@ -35,15 +35,6 @@ __all__ = [
 
 Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """A contiguous stretch of a file: bytes ``offset`` to ``offset + length``."""
-
-    file: Path
-    offset: int
-    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +105,11 @@ class Store(Protocol):
         """Return ``iobench.loader(self, batch_size, ...)``."""
         ...
 
-    def extents(self, index: int) -> list[Extent]:
+    def extents(self, index: int) -> list[FileRange[Path]]:
         """Return where the sample's bytes are."""
         ...
 
-    def read(self, extents: Sequence[Extent]) -> list[memoryview]:
+    def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of each extent; raise StoreError if a file is shorter."""
         ...
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.ranges import FileRange
+from iobench.files.reading import read_into
 from iobench.stores.atomic import is_local, storage_errors
-from iobench.stores.contract import Extent
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.remote.reading import read_ranges
 from iobench.stores.rounding import unpack_sample
@@ -71,9 +72,9 @@ class ExtentTable:
         """Extents of one sample."""
         return int(self.offset.shape[1])
 
-    def __getitem__(self, index: int) -> list[Extent]:
+    def __getitem__(self, index: int) -> list[FileRange[Path]]:
         return [
-            Extent(self.files[file], offset, length)
+            FileRange(self.files[file], offset, length)
             for file, offset, length in zip(
                 self.file[index].tolist(),
                 self.offset[index].tolist(),
@@ -125,7 +126,7 @@ class ExtentReader:
     def __reduce__(self) -> tuple[type[ExtentReader], tuple[()]]:
         return (ExtentReader, ())
 
-    def read(self, extents: Sequence[Extent]) -> list[memoryview]:
+    def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of each extent, in buffers of their own.
 
         Raises
@@ -143,23 +144,21 @@ class ExtentReader:
         """Close the files, once no thread reads from them any more."""
         self._files.clear()
 
-    def _read(self, extent: Extent) -> memoryview:
+    def _read(self, extent: FileRange[Path]) -> memoryview:
+        path, offset, nbytes = extent
         # numpy, not bytearray: large arrays get huge pages, a third of the time of small ones.
-        view = np.empty(extent.length, dtype=np.uint8).data
-        file = self._open(extent.file)
-        done = 0
-        while done < extent.length:
-            try:
-                count = os.preadv(file.descriptor, [view[done:]], extent.offset + done)
-            except OSError:
-                with storage_errors(extent.file):  # not around it: that costs as much as the read
-                    raise
-            if count == 0:
-                raise StoreError(
-                    f"{extent.file}: the file ends at byte {extent.offset + done}, expected "
-                    f"{extent.length} bytes from byte {extent.offset}; convert the store again"
-                )
-            done += count
+        view = np.empty(nbytes, dtype=np.uint8).data
+        file = self._open(path)
+        try:
+            end = read_into(file.descriptor, [view], offset, offset + nbytes)
+        except OSError:
+            with storage_errors(path):  # not around it: that costs as much as the read
+                raise
+        if end < offset + nbytes:
+            raise StoreError(
+                f"{path}: the file ends at byte {end}, expected {nbytes} bytes from byte "
+                f"{offset}; convert the store again"
+            )
         return view
 
     def _open(self, path: Path) -> _OpenFile:
@@ -248,13 +247,13 @@ class ExtentStore:
 
         return loader(self, batch_size, **options)
 
-    def extents(self, index: int) -> list[Extent]:
+    def extents(self, index: int) -> list[FileRange[Path]]:
         """Return where the sample's bytes are; raise IndexError beyond the last."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path}: no sample {index}, the store holds {len(self)}")
         return self.table[index]
 
-    def read(self, extents: Sequence[Extent]) -> list[memoryview]:
+    def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of each extent; raise StoreError if a file is shorter."""
         return self._reader.read(extents)
 

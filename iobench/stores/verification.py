@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.stores.contract import Extent, Store
+    from iobench.files.ranges import FileRange
+    from iobench.stores.contract import Store
     from iobench.stores.manifest import ShardFile
 
     # As `iobench.datasets.Progress`, which this room is not to know.
@@ -125,7 +126,7 @@ def shard_of(store: Store, sample: int) -> int:
     return int(np.searchsorted(ends, sample, side="right"))
 
 
-def array_of_extent(store: Store, extent: Extent, number: int, n_extents: int) -> str:
+def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extents: int) -> str:
     """Return in words which array the extent of a sample holds."""
     names = store.manifest.spec.names
     if n_extents == len(names):
@@ -225,7 +226,7 @@ class _FileCheck:
         reason = (
             f"the file is as its manifest says, so {CHECKSUMS_NAME} is damaged"
             if is_whole
-            else f"{extent.length} bytes from byte {extent.offset}"
+            else f"{extent.nbytes} bytes from byte {extent.offset}"
         )
         return _Damage(
             (sample, number),
@@ -277,7 +278,7 @@ def _extent_arrays(
         )
     numbers: dict[Path, int] = {}
     rows = [
-        (numbers.setdefault(extent.file, len(numbers)), extent.offset, extent.length)
+        (numbers.setdefault(extent.file, len(numbers)), extent.offset, extent.nbytes)
         for sample in samples
         for extent in store.extents(sample)
     ]

@@ -177,7 +177,7 @@ class StoreTests:
             for extent in store.extents(index):
                 name = extent.file.relative_to(store.path).as_posix()
                 assert ends.get(name, 0) <= extent.offset
-                ends[name] = extent.offset + extent.length
+                ends[name] = extent.offset + extent.nbytes
         assert all(end <= listed[name] for name, end in ends.items())
 
     def test_checksums_are_those_of_the_extents(self, store: Store) -> None:
@@ -256,14 +256,14 @@ class StoreTests:
     def test_file_cut_while_open_is_named(self, store: Store) -> None:
         """A file that shrinks after the store was opened is no short sample."""
         extent = store.extents(0)[-1]
-        os.truncate(extent.file, extent.offset + extent.length - 1)
+        os.truncate(extent.file, extent.offset + extent.nbytes - 1)
         with pytest.raises(StoreError, match=extent.file.name):
             store.read([extent])
 
     def test_one_flipped_bit_is_found(self, store: Store) -> None:
         """One bit of one sample flipped: verification names file and sample."""
         extent = store.extents(3)[0]
-        flip_bit(extent.file, extent.offset + extent.length // 2)
+        flip_bit(extent.file, extent.offset + extent.nbytes // 2)
         with pytest.raises(StoreError, match=rf"{extent.file.name}.*sample 3"):
             verify_store(store)
 

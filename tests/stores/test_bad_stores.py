@@ -398,8 +398,8 @@ def test_a_record_that_is_no_example(tmp_path, inside):
     store = make(tmp_path, tfrecord.FORMAT)
     extent = store.extents(0)[0]
     data = bytearray(extent.file.read_bytes())
-    body = inside.ljust(extent.length, b"\x00")
-    data[extent.offset : extent.offset + extent.length] = body
+    body = inside.ljust(extent.nbytes, b"\x00")
+    data[extent.offset : extent.offset + extent.nbytes] = body
     rewrite(store.path, extent.file.name, bytes(data))
     sums = np.fromfile(store.path / CHECKSUMS_NAME, "<u4")
     sums[0] = crc32c(body)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
+from iobench.files.ranges import FileRange
 from iobench.stores import claims as claims_module
 from iobench.stores.atomic import new_file
 from iobench.stores.checksums import crc32c
 from iobench.stores.claim_files import find_claim_files, renew_claim_file, time_ns_at
 from iobench.stores.claims import claim, try_claim
-from iobench.stores.contract import Extent
 from iobench.stores.extents import ExtentReader
 from iobench.stores.remote.addresses import as_place
 from iobench.stores.remote.objects import objects_at
@@ -147,18 +147,18 @@ def test_extents_are_read_at_once_and_in_order(place):
     (place / "b").write_bytes(b"b" * 100)
     reader = ExtentReader()
     extents = [
-        Extent(place / "a", 10, 5),
-        Extent(place / "b", 0, 3),
-        Extent(place / "a", 0, 0),
-        Extent(place / "a", 199, 1),
+        FileRange(place / "a", 10, 5),
+        FileRange(place / "b", 0, 3),
+        FileRange(place / "a", 0, 0),
+        FileRange(place / "a", 199, 1),
     ]
     assert list(map(bytes, reader.read(extents))) == [bytes(range(10, 15)), b"bbb", b"", b"\xc7"]
     with pytest.raises(StoreError, match=r"/a: the object ends at byte 200"):
-        reader.read([Extent(place / "a", 190, 20)])
+        reader.read([FileRange(place / "a", 190, 20)])
     with pytest.raises(StoreError, match=r"/c is missing"):
-        reader.read([Extent(place / "c", 0, 1)])
+        reader.read([FileRange(place / "c", 0, 1)])
     with pytest.raises((StoreError, StorageError), match=r"store/a: "):
-        reader.read([Extent(place / "a", 300, 20)])
+        reader.read([FileRange(place / "a", 300, 20)])
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):

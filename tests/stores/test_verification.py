@@ -30,7 +30,7 @@ def make(path, spec=LARGE, fmt=numpy_records.FORMAT, n_samples=9, **more):
 
 def damage(store, sample, number):
     extent = store.extents(sample)[number]
-    flip_bit(extent.file, extent.offset + extent.length // 3)
+    flip_bit(extent.file, extent.offset + extent.nbytes // 3)
     return extent
 
 
@@ -55,7 +55,7 @@ def test_shard_sample_and_array_of_the_first_failure_are_named(tmp_path, workers
             verify_store(store, workers=workers)
         assert str(caught.value) == (
             f"{extent.file}: checksum of shard {sample // 4}, sample {sample}, array "
-            f"{LARGE.names[number]!r} is wrong ({extent.length} bytes from byte {extent.offset}); "
+            f"{LARGE.names[number]!r} is wrong ({extent.nbytes} bytes from byte {extent.offset}); "
             "convert the store again"
         )
 
@@ -150,7 +150,7 @@ def test_samples_of_any_size_against_the_pieces(tmp_path, nbytes):
     store = write_store(tmp_path / "store", numpy_records.FORMAT, spec, samples, shard_n_samples=3)
     verify_store(store)
     extent = store.extents(1)[0]
-    for offset in (extent.offset, extent.offset + extent.length - 1):
+    for offset in (extent.offset, extent.offset + extent.nbytes - 1):
         flip_bit(extent.file, offset)
         with pytest.raises(StoreError, match="sample 1"):
             verify_store(store)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.extents import FileExtent, read_extents, reopen_files
+from iobench.datasets.extents import read_extents, reopen_files
 from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.memory import for_one_sample
 from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
+from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +104,7 @@ class GribIndex:
             keep &= np.isin(self.columns[column], np.atleast_1d(values))
         return np.flatnonzero(keep).astype(np.int64)
 
-    def extents(self, rows: Iterable[int]) -> list[FileExtent]:
+    def extents(self, rows: Iterable[int]) -> list[FileRange[str]]:
         """Return where the messages of these rows are: (path, offset, length) each."""
         numbers = np.fromiter(rows, dtype=np.int64)
         files = self.columns["file"][numbers].tolist()
@@ -111,7 +112,7 @@ class GribIndex:
         lengths = self.columns["length"][numbers].tolist()
         names = [str(file) for file in self.files]
         return [
-            (names[file], offset, length)
+            FileRange(names[file], offset, length)
             for file, offset, length in zip(files, offsets, lengths, strict=True)
         ]
 
@@ -269,7 +270,7 @@ def _grid_keys(codes: ModuleType, handle: int, section: bytes) -> dict[str, Any]
     return row
 
 
-def read_messages(extents: Sequence[FileExtent]) -> list[memoryview]:
+def read_messages(extents: Sequence[FileRange[str]]) -> list[memoryview]:
     """Read messages by where they are (`GribIndex.extents`); neighbours in one read.
 
     Raises

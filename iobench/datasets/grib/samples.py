@@ -15,6 +15,7 @@ from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
+from iobench.files.ranges import FileRange
 from iobench.remote import shown_url
 from iobench.samples import SampleSpec, SharedBytes, Variable
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk, Stored
-    from iobench.datasets.extents import FileExtent
     from iobench.datasets.grib.index import GribIndex
 
 __all__ = ["GribSamples"]
@@ -69,7 +69,7 @@ class _SharedMessages(SharedBytes):
     ``kept`` has of each that is shared the decoded one, or the way to it.
     """
 
-    kept: dict[FileExtent, DecodedChunk]
+    kept: dict[FileRange[str], DecodedChunk]
 
 
 class GribSamples:
@@ -183,7 +183,7 @@ class GribSamples:
         if not self._shared and not self._overlap:
             return read_messages(extents)
         number = self._number(where)
-        keys: dict[ChunkKey, FileExtent] = {}
+        keys: dict[ChunkKey, FileRange[str]] = {}
         for (file, offset, _), extent in zip(where.tolist(), extents, strict=True):
             if (file, offset) in self._shared:
                 keys[ChunkRow(-1, "", 0, 0), (file, offset)] = extent
@@ -198,8 +198,10 @@ class GribSamples:
         own = [extent for extent in extents if extent not in kept]
         return _SharedMessages([*read_messages(own), *found], kept)
 
-    def _extents(self, where: NDArray[np.int64]) -> list[FileExtent]:
-        return [(self._files[file], offset, length) for file, offset, length in where.tolist()]
+    def _extents(self, where: NDArray[np.int64]) -> list[FileRange[str]]:
+        return [
+            FileRange(self._files[file], offset, length) for file, offset, length in where.tolist()
+        ]
 
     def stored_nbytes(self, where: NDArray[np.int64]) -> int:
         """Return the bytes that `read` will return."""
@@ -252,8 +254,8 @@ def _packed_as(index: GribIndex, rows: NDArray[np.int64]) -> str:
 def _stack(
     plan: _Plan,
     messages: Iterator[memoryview],
-    extents: Iterator[FileExtent],
-    kept: Mapping[FileExtent, DecodedChunk],
+    extents: Iterator[FileRange[str]],
+    kept: Mapping[FileRange[str], DecodedChunk],
 ) -> NDArray[np.float32]:
     """Return the variable that the next messages hold; ``messages`` are those not kept."""
     n_values = math.prod(plan.grid_shape)

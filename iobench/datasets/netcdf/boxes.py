@@ -29,6 +29,7 @@ from iobench.datasets.netcdf.storage import (
 )
 from iobench.datasets.packing import unpack
 from iobench.errors import FileFormatError
+from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.cached import Place
     from iobench.datasets.contract import SharedChunks
-    from iobench.datasets.extents import FileExtent
     from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
     from iobench.datasets.netcdf.storage import Storage
 
@@ -87,7 +87,7 @@ class Box:
         return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))
 
 
-def box_extents(box: Box) -> list[FileExtent]:
+def box_extents(box: Box) -> list[FileRange[str]]:
     """Return the stretches of the file that the box needs, in the order `box_array` takes.
 
     A contiguous variable gives one stretch per row of the box, as few as its shape allows. Rows
@@ -101,8 +101,8 @@ def box_extents(box: Box) -> list[FileExtent]:
     offsets, length, distance = _rows(box, box.storage)
     if _reads_between(offsets, length):
         between = (offsets.shape[-1] - 1) * distance + length
-        return [(box.file, start, between) for start in offsets[..., 0].ravel().tolist()]
-    return [(box.file, start, length) for start in offsets.ravel().tolist()]
+        return [FileRange(box.file, start, between) for start in offsets[..., 0].ravel().tolist()]
+    return [FileRange(box.file, start, length) for start in offsets.ravel().tolist()]
 
 
 def box_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
@@ -283,7 +283,7 @@ def read_fields(
         for part, place in wanted:
             file, storage = part.source
             if (offset := int(storage.offsets[place])) >= 0:
-                extents.append((file, offset, int(storage.nbytes[place])))
+                extents.append(FileRange(file, offset, int(storage.nbytes[place])))
         found = read_extents(extents)  # neighbours at once, whichever variable they are of
         contiguous.extend(found[:n_flat])
         stored = iter(found[n_flat:])

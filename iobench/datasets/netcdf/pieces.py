@@ -23,6 +23,7 @@ from iobench.datasets.netcdf.storage import (
 )
 from iobench.datasets.packing import is_plain, unpack
 from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
+from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +99,7 @@ class ChunkedNetcdf:
         """Return the bytes of each chunk, filters applied."""
         offsets, nbytes = self._storage.offsets, self._storage.nbytes
         written = [piece.place for piece in pieces if offsets[piece.place] >= 0]
-        extents = [(self._slab.file, int(offsets[at]), int(nbytes[at])) for at in written]
+        extents = [FileRange(self._slab.file, int(offsets[at]), int(nbytes[at])) for at in written]
         found = iter(read_extents(extents, allocate=own_pages))
         return [[next(found)] if offsets[piece.place] >= 0 else [] for piece in pieces]
 

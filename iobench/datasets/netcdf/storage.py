@@ -19,6 +19,7 @@ from iobench.datasets.netcdf.filters import (
     unshuffle,
 )
 from iobench.errors import FileFormatError
+from iobench.files.ranges import FileRange
 from iobench.remote import shown_url
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.extents import FileExtent
 
 __all__ = [
     "Chunked",
@@ -127,7 +127,7 @@ class Slab:
         return tuple(self.index + 1 if axis == self.axis else end for axis, end in ends)
 
 
-def slab_extents(slab: Slab) -> list[FileExtent]:
+def slab_extents(slab: Slab) -> list[FileRange[str]]:
     """Return the stretches of the file that the slab needs, in the order `slab_array` takes."""
     if isinstance(slab.storage, Contiguous):
         return _contiguous_extents(slab, slab.storage)
@@ -136,10 +136,10 @@ def slab_extents(slab: Slab) -> list[FileExtent]:
 
 def chunk_extents(
     file: str, storage: Chunked, start: tuple[int, ...], stop: tuple[int, ...]
-) -> list[FileExtent]:
+) -> list[FileRange[str]]:
     """Return where the chunks lie that hold a range along each dimension, if they were written."""
     return [
-        (file, int(storage.offsets[place]), int(storage.nbytes[place]))
+        FileRange(file, int(storage.offsets[place]), int(storage.nbytes[place]))
         for place in places_touched(storage.chunk, start, stop)
         if storage.offsets[place] >= 0
     ]
@@ -186,14 +186,14 @@ def _strides(slab: Slab) -> tuple[int, int, int]:
     return math.prod(slab.shape[: slab.axis]), inner, inner * slab.shape[slab.axis]
 
 
-def _contiguous_extents(slab: Slab, storage: Contiguous) -> list[FileExtent]:
+def _contiguous_extents(slab: Slab, storage: Contiguous) -> list[FileRange[str]]:
     n_stretches, length, distance = _strides(slab)
     if storage.offset < 0 or n_stretches == 0 or length == 0:
         return []
     start = storage.offset + max(slab.index, 0) * length
     if n_stretches > 1 and length < PICK_NBYTES:
-        return [(slab.file, start, (n_stretches - 1) * distance + length)]
-    return [(slab.file, start + n * distance, length) for n in range(n_stretches)]
+        return [FileRange(slab.file, start, (n_stretches - 1) * distance + length)]
+    return [FileRange(slab.file, start + n * distance, length) for n in range(n_stretches)]
 
 
 def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]:

@@ -24,6 +24,7 @@ from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_
 from iobench.datasets.used_bytes import note_used
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.ranges import FileRange
 from iobench.remote import is_url
 from iobench.stores.checksums import crc32c
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.cached import StoredArrays
     from iobench.datasets.decoded_chunks import DecodedChunks
-    from iobench.datasets.extents import Allocate, FileExtent
+    from iobench.datasets.extents import Allocate
     from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
 
 __all__ = [
@@ -310,7 +311,7 @@ def _file_key(chunking: Chunking, place: Place) -> str:
 
 def _extents_in_shards(
     variable: ZarrVariable, chunking: Chunking, sharding: Sharding, places: Sequence[Place]
-) -> dict[Place, FileExtent]:
+) -> dict[Place, FileRange[str]]:
     """Return where chunks are, but for those never written."""
     counts = sharding.chunks_per_shard
     extents = {}
@@ -321,12 +322,12 @@ def _extents_in_shards(
             continue
         offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
         if int(offset) != ABSENT or int(length) != ABSENT:
-            extents[place] = (path, int(offset), int(length))
+            extents[place] = FileRange(path, int(offset), int(length))
     return extents
 
 
 def _check_ends(
-    variable: ZarrVariable, chunking: Chunking, extents: Mapping[Place, FileExtent]
+    variable: ZarrVariable, chunking: Chunking, extents: Mapping[Place, FileRange[str]]
 ) -> None:
     """Refuse chunks beyond the end of their shard, before memory is asked for them."""
     sharding = chunking.sharding

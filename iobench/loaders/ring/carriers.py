@@ -119,7 +119,7 @@ class FileCarrier:
                 self._files,
             )
         for one in ordered:
-            self._files.read_into(one.file, one.views, one.offset)
+            self._files.read_into(one.file, one.views, one.offset, one.end)
         return nbytes
 
     def close(self) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.ranges import FileRange
 from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -69,14 +70,11 @@ class ExtentChecks:
         rows = masked.view(np.uint8).reshape(-1, FOOTER_NBYTES)
         ends = (table.offset[samples, 0] + table.length[samples, 0]).tolist()
         for row, (file, end) in enumerate(zip(table.file[samples, 0].tolist(), ends, strict=True)):
-            os.preadv(files.descriptor(file), [rows[row].data], end)
+            files.read_into(file, [rows[row].data], end, end + FOOTER_NBYTES)
         return _unmasked(masked)
 
-    def _behind(self, extents: Iterable[Any]) -> NDArray[np.uint32]:
-        behind = [
-            type(extent)(extent.file, extent.offset + extent.length, FOOTER_NBYTES)
-            for extent in extents
-        ]
+    def _behind(self, extents: Iterable[FileRange[Path]]) -> NDArray[np.uint32]:
+        behind = [FileRange(extent.file, extent.end, FOOTER_NBYTES) for extent in extents]
         found = [int.from_bytes(data, "little") for data in self.store.read(behind)]
         return _unmasked(np.array(found, dtype=np.uint32))
 
@@ -92,7 +90,7 @@ class ExtentChecks:
         array = array_of_extent(self.store, extent, number, len(extents))
         raise StoreError(
             f"{extent.file}: checksum of shard {shard_of(self.store, sample)}, sample {sample}, "
-            f"{array} is wrong ({extent.length} bytes from byte {extent.offset}); convert the "
+            f"{array} is wrong ({extent.nbytes} bytes from byte {extent.offset}); convert the "
             "store again"
         )
 

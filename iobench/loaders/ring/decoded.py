@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from iobench.errors import StoreError
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.kinds import Kind
-from iobench.stores.atomic import storage_errors
 from iobench.stores.checksums import crc32c
 from iobench.stores.rounding import unpack
 
@@ -192,17 +190,7 @@ class ExtentFiller:
         if self._raw.size < nbytes:
             self._raw = np.empty(nbytes, dtype=np.uint8)
         view = self._raw[:nbytes].data
-        descriptor = self._files.descriptor(file)
-        done = 0
-        while done < nbytes:
-            try:
-                count = os.preadv(descriptor, [view[done:]], offset + done)
-            except OSError:
-                with storage_errors(self._files.paths[file]):
-                    raise
-            if count == 0:
-                raise self._ended(file, offset + done, nbytes - done)
-            done += count
+        self._files.read_into(file, [view], offset, offset + nbytes)
         return view
 
     def _ended(self, file: int, end: int, n_missing: int) -> StoreError:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.errors import OptionError, StoreError
+from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
@@ -86,22 +86,20 @@ class AlignedReader:
             self._room = mmap.mmap(-1, length)
         view = memoryview(self._room)[:length]
         descriptor = self._files.descriptor(file)
-        wanted, done = offset - first + nbytes, 0
-        while done < wanted:
-            try:
-                count = os.preadv(descriptor, [view[done:]], first + done)
-            except OSError as error:
-                if error.errno == errno.EINVAL:
-                    raise _unable(self._files, file) from error
-                with storage_errors(self._files.paths[file]):
-                    raise
-            if count == 0 or (count % SECTOR and done + count < wanted):  # the end of the file
-                raise StoreError(
-                    f"{self._files.paths[file]}: the file ends at byte {first + done + count}, "
-                    f"{wanted - done - count} bytes more were expected; convert the store again"
-                )
-            done += count
-        return view[offset - first : wanted]
+        end = offset + nbytes
+        try:
+            at = read_into(descriptor, [view], first, end, sector=SECTOR)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise _unable(self._files, file) from error
+            with storage_errors(self._files.paths[file]):
+                raise
+        if at < end:
+            raise StoreError(
+                f"{self._files.paths[file]}: the file ends at byte {at}, {end - at} bytes more "
+                "were expected; convert the store again"
+            )
+        return view[offset - first : end - first]
 
     def close(self) -> None:
         """Close the files."""
@@ -221,7 +219,7 @@ def _read(
         if way == "direct":
             reader.read(file, offset, nbytes)
         else:
-            os.preadv(files.descriptor(file), [bytearray(nbytes)], offset)
+            files.read_into(file, [memoryview(bytearray(nbytes))], offset, offset + nbytes)
         total += nbytes
     return total
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StorageError, StoreError
+from iobench.files.reading import read_into
 from iobench.loaders.ring.fork_lock import ForkLock
 from iobench.stores.atomic import storage_errors
 from iobench.stores.extents import descriptors
@@ -26,8 +27,6 @@ MAX_MAPPED_FILES: Final = 1 << 15
 OPEN_SHARE: Final = 1 / 4
 MAPPED_SHARE: Final = 1 / 4
 """Of the descriptors that the process may have, for all tables of a kind; a mapping holds two."""
-MAX_VIEWS: Final = 1024
-"""What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
 
 
 class _StoreFile:
@@ -123,8 +122,8 @@ class OpenFiles:
                 table.let_go()
             return _StoreFile(path, self.nbytes.get(path), self._flags)
 
-    def read_into(self, number: int, views: Sequence[memoryview], offset: int) -> None:
-        """Fill memory that lies in pieces with bytes of a file from ``offset`` on.
+    def read_into(self, number: int, views: Sequence[memoryview], offset: int, end: int) -> None:
+        """Fill memory that lies in pieces with bytes ``offset`` to ``end`` of a file.
 
         Raises
         ------
@@ -133,28 +132,22 @@ class OpenFiles:
         StorageError
             If the file system refuses.
         """
-        descriptor = self.descriptor(number)
-        left = list(views)
-        while left:
-            some = left[:MAX_VIEWS]
-            try:
-                count = os.preadv(descriptor, some, offset)
-            except OSError:
-                with storage_errors(self.paths[number]):
-                    raise
-            offset += count
-            done = 0
-            while done < len(some) and count >= len(some[done]):
-                count -= len(some[done])
-                done += 1
-            if not done and not count:
-                raise StoreError(
-                    f"{self.paths[number]}: the file ends at byte {offset}, "
-                    f"{sum(map(len, left))} bytes more were expected; convert the store again"
-                )
-            left = left[done:]
-            if count:
-                left[0] = left[0][count:]
+        self.read_descriptor(self.descriptor(number), number, views, offset, end)
+
+    def read_descriptor(
+        self, descriptor: int, number: int, views: Sequence[memoryview], offset: int, end: int
+    ) -> None:
+        """Fill memory as `read_into` does, from a file whose descriptor was just asked for."""
+        try:
+            at = read_into(descriptor, views, offset, end)
+        except OSError:
+            with storage_errors(self.paths[number]):
+                raise
+        if at < end:
+            raise StoreError(
+                f"{self.paths[number]}: the file ends at byte {at}, {end - at} bytes more were "
+                "expected; convert the store again"
+            )
 
     def close(self) -> None:
         """Close them."""

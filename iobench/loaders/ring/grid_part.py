@@ -94,7 +94,7 @@ def part_of_grid(
 def _part_of_store(source: StoreSource, cuts: Mapping[str, GridCut]) -> BatchSource:
     """Return what reads no more of a store than is wanted, where that is possible and cheaper."""
     store, fields = source.store, source.fields
-    whole_nbytes = sum(extent.length for extent in store.extents(0)) if len(store) else 0
+    whole_nbytes = sum(extent.nbytes for extent in store.extents(0)) if len(store) else 0
     if not isinstance(store, ExtentStore) or fields is None:
         return GridPartSource(source, cuts, _whole(whole_nbytes, cuts, store, "they are encoded"))
     if source.verify:

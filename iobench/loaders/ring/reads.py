@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from iobench.errors import StoreError
+from iobench.files.reading import MAX_VIEWS
 from iobench.recording.kinds import Kind
-from iobench.stores.atomic import storage_errors
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ __all__ = ["Octets", "Reads", "RowReads", "gap_nbytes"]
 
 Octets = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
-MAX_VIEWS: Final = 1024
-"""What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
 
 
 def gap_nbytes(parts: Sequence[FieldPart]) -> int:
@@ -124,6 +120,7 @@ class RowReads:
         ]
         n_extents = len(targets)
         places = order.tolist()
+        fill = self._files.read_descriptor
         descriptor, last, end, first = -1, -1, -1, 0
         views: list[memoryview] = []
         laps.start()
@@ -131,7 +128,7 @@ class RowReads:
             row, extent = divmod(place, n_extents)
             if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
                 if views:
-                    self._fill(descriptor, last, views, offsets[first], end)
+                    fill(descriptor, last, views, offsets[first], end)
                     if expected is not None:
                         laps.end(Kind.READ, end - offsets[first])
                         self._check(places[first:at], samples, targets, expected)
@@ -145,7 +142,7 @@ class RowReads:
                 start += row * pitch
                 views.append(view[start : start + nbytes])
         if views:
-            self._fill(descriptor, last, views, offsets[first], end)
+            fill(descriptor, last, views, offsets[first], end)
         if expected is None:
             laps.end(Kind.READ, sum(self._lengths) * len(samples))
         elif views:
@@ -171,25 +168,6 @@ class RowReads:
             if crc != expected[row, number] and self._checks is not None:
                 self._checks.fail(int(samples[row]), number)
 
-    def _fill(
-        self, descriptor: int, file: int, views: list[memoryview], offset: int, end: int
-    ) -> None:
-        """Read bytes ``offset`` to ``end`` of a file into memory that lies in pieces."""
-        while offset < end:
-            try:
-                count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
-            except OSError:
-                with storage_errors(self._files.paths[file]):
-                    raise
-            if count == 0:
-                raise StoreError(
-                    f"{self._files.paths[file]}: the file ends at byte {offset}, "
-                    f"{end - offset} bytes more were expected; convert the store again"
-                )
-            offset += count
-            if offset < end:
-                views = _rest(views, count)
-
 
 def _targets(
     parts: Sequence[FieldPart], octets: Octets, gaps: NDArray[np.uint8] | None
@@ -206,12 +184,3 @@ def _targets(
             targets.append((gaps.reshape(-1).data, pitch, at, part.nbytes))
             at += part.nbytes
     return targets
-
-
-def _rest(views: list[memoryview], done: int) -> list[memoryview]:
-    """Return what is left of views after their first ``done`` bytes."""
-    for number, view in enumerate(views):
-        if done < len(view):
-            return [view[done:], *views[number + 1 :]]
-        done -= len(view)
-    return []

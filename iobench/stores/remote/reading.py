@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.stores.contract import Extent
+    from iobench.files.ranges import FileRange
     from iobench.stores.remote.objects import Objects
 
 __all__ = ["RangeReader", "fill_ranges", "read_ranges"]
@@ -83,7 +83,7 @@ class RangeReader(io.RawIOBase):
         self._start, self._held = self._at, memoryview(found)
 
 
-def read_ranges(extents: Sequence[Extent]) -> list[memoryview]:
+def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
     """Return the bytes of extents of one store, asked for at once.
 
     Raises
@@ -94,7 +94,7 @@ def read_ranges(extents: Sequence[Extent]) -> list[memoryview]:
         If the store of objects refuses.
     """
     there = [objects_at(extent.file.url) for extent in extents]  # type: ignore[attr-defined]
-    wanted = [number for number, extent in enumerate(extents) if extent.length]
+    wanted = [number for number, extent in enumerate(extents) if extent.nbytes]
     found = [memoryview(b"")] * len(extents)
     if not wanted:
         return found
@@ -102,14 +102,14 @@ def read_ranges(extents: Sequence[Extent]) -> list[memoryview]:
         data = there[0][0].ranges(
             [there[number][1] for number in wanted],
             [extents[number].offset for number in wanted],
-            [extents[number].offset + extents[number].length for number in wanted],
+            [extents[number].end for number in wanted],
         )
     except FileNotFoundError as error:
         raise _missing(error) from error
     for number, one in zip(wanted, data, strict=True):
         extent = extents[number]
-        if len(one) != extent.length:
-            raise _too_short(extent.file, extent.offset, extent.length, len(one))
+        if len(one) != extent.nbytes:
+            raise _too_short(extent.file, extent.offset, extent.nbytes, len(one))
         found[number] = memoryview(one)
     return found
 

@@ -18,7 +18,7 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     DatedFile,
-    FileExtent,
+    FileRange,
     GribIndex,
     Locator,
     Progress,
@@ -263,11 +263,11 @@ class Ens10:
             provenance={**self._provenance(layout, index), "stand_in": locator.stand_in},
         )
 
-    def read(self, where: Sequence[FileExtent]) -> Raw:
+    def read(self, where: Sequence[FileRange[str]]) -> Raw:
         """Return the sample's messages, by variable and member, and the target's bytes last."""
         return read_messages(where)
 
-    def decode(self, raw: Raw, where: Sequence[FileExtent]) -> Arrays:
+    def decode(self, raw: Raw, where: Sequence[FileRange[str]]) -> Arrays:
         """Return the members of each variable, shape (member, latitude, longitude), and ``target``.
 
         All are float32, in the variables' own units.
@@ -286,7 +286,7 @@ class Ens10:
             arrays["target"] = self.target_array(next(messages))
         return arrays
 
-    def preprocess(self, arrays: Arrays, where: Sequence[FileExtent]) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Sequence[FileRange[str]]) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
         layout = self._prepared()
         if self._mapped is None:
@@ -370,7 +370,7 @@ class Ens10:
             f"the files (e.g. {missing[0]}) and name their folder with --data-dir"
         )
 
-    def _add_target(self, where: list[list[FileExtent]], layout: Layout, path: Path) -> None:
+    def _add_target(self, where: list[list[FileRange[str]]], layout: Layout, path: Path) -> None:
         target = open_target(path, self.task.target_variable)
         if target.shape != layout.shape:
             raise FileFormatError(

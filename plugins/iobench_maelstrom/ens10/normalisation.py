@@ -20,7 +20,7 @@ import numpy as np
 
 from iobench.datasets import (
     Advance,
-    FileExtent,
+    FileRange,
     Progress,
     decode_message,
     index_folders,
@@ -54,7 +54,7 @@ FEW_VALUES = 1 << 25
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
-Part = tuple[int, Sequence[Sequence[FileExtent]]]
+Part = tuple[int, Sequence[Sequence[FileRange[str]]]]
 
 
 def member_moments(
@@ -132,7 +132,7 @@ class Statistics:
 def normalisation_folder(
     beside: Path,
     cache_dir: Path,
-    samples: Sequence[Sequence[FileExtent]],
+    samples: Sequence[Sequence[FileRange[str]]],
     *,
     n_members: int,
     n_points: int,
@@ -147,7 +147,7 @@ def normalisation_folder(
         Folder of the data, where an earlier version may have kept them.
     cache_dir : Path
         Where they are kept.
-    samples : sequence of sequence of FileExtent
+    samples : sequence of sequence of FileRange
         Messages of each sample, by variable and member.
     n_members, n_points : int
         Messages of a variable, points of a field.
@@ -213,7 +213,7 @@ def keep_statistics(
 
 
 def _channel_moments(
-    samples: Sequence[Sequence[FileExtent]],
+    samples: Sequence[Sequence[FileRange[str]]],
     n_members: int,
     n_points: int,
     processes: int | None,
@@ -267,7 +267,9 @@ def _part_moments(job: Part, advance: Advance) -> Moments:
     return moments
 
 
-def describe_messages(samples: Sequence[Sequence[FileExtent]], *, n_members: int) -> dict[str, Any]:
+def describe_messages(
+    samples: Sequence[Sequence[FileRange[str]]], *, n_members: int
+) -> dict[str, Any]:
     """Return what identifies these messages: their places, and their files' sizes and times."""
     files = sorted({extent[0] for sample in samples for extent in sample})
     messages = [[(files.index(f), o, n) for f, o, n in sample] for sample in samples]

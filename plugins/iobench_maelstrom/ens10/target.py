@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import cf_times
+from iobench.datasets import FileRange, cf_times
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import FileExtent
 
 __all__ = ["Target", "hourly_times", "open_target", "or_without", "valid_time", "write_target"]
 
@@ -40,7 +39,7 @@ class Target:
         """Bytes of one field."""
         return self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
 
-    def extent(self, start: str) -> FileExtent:
+    def extent(self, start: str) -> FileRange[str]:
         """Return where the field valid at the end of the forecast of ``start`` is.
 
         Raises
@@ -56,7 +55,8 @@ class Target:
                 f"{LEAD_HOURS} h), found it {found.size} times; fetch it for all forecasts"
                 f"{or_without(self.variable)}"
             )
-        return str(self.path), self.offset + int(found[0]) * self.field_nbytes, self.field_nbytes
+        first = self.offset + int(found[0]) * self.field_nbytes
+        return FileRange(str(self.path), first, self.field_nbytes)
 
 
 def or_without(variable: str) -> str:

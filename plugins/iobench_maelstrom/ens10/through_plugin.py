@@ -16,7 +16,7 @@ from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.datasets import FileExtent, SampleIndex
+    from iobench.datasets import FileRange, SampleIndex
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.messages import Layout
 
@@ -30,7 +30,7 @@ SOURCE = (
     "is read by iobench."
 )
 
-Where = tuple[str, str, "tuple[FileExtent, ...]"]
+Where = tuple[str, str, "tuple[FileRange[str], ...]"]
 """Start date (``MMDD``); start as NumPy spells it; where the target's bytes are, if any."""
 
 

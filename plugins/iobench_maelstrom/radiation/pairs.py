@@ -14,6 +14,7 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Contiguous,
+    FileRange,
     NetcdfFile,
     NetcdfVariable,
     Packing,
@@ -140,7 +141,7 @@ class Pairs:
             offsets = (rows.base[pair] + column * rows.step).tolist()
             return read_extents(
                 [
-                    (paths[part.in_outputs], offset, nbytes)
+                    FileRange(paths[part.in_outputs], offset, nbytes)
                     for part, offset, nbytes in zip(self._parts, offsets, rows.nbytes, strict=True)
                 ]
             )

@@ -14,6 +14,7 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Baseline,
+    FileRange,
     Locator,
     Progress,
     PublishedStep,
@@ -216,7 +217,7 @@ class RadiationTf:
 
     def read(self, where: tuple[str, int, int]) -> Raw:
         """Return the example's bytes with its frame."""
-        return read_extents([where])
+        return read_extents([FileRange(*where)])
 
     def decode(self, raw: Raw, where: tuple[str, int, int]) -> Arrays:
         """Return the features asked for, float32; checksums are verified here."""

@@ -114,7 +114,7 @@ def test_encoded_and_packed_samples_are_those_of_the_local_store(
             assert np.array_equal(array, other[name])
     file = store.extents(8)[0].file
     data = bytearray(file.read_bytes())
-    at = store.extents(8)[0].offset + store.extents(8)[0].length // 2
+    at = store.extents(8)[0].offset + store.extents(8)[0].nbytes // 2
     data[at] ^= 64
     file.write_bytes(bytes(data))
     if verify:

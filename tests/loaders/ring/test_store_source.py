@@ -275,7 +275,7 @@ def test_a_batch_has_one_span_of_each_kind_of_work(
     kinds = [kind for kind, *_ in log.spans]
     decodes = source.fields is None
     assert sorted(kinds) == [Kind.READ, *([Kind.DECODE] if decodes else []), Kind.VERIFY]
-    nbytes = sum(extent.length for sample in (5, 0, 2) for extent in store.extents(sample))
+    nbytes = sum(extent.nbytes for sample in (5, 0, 2) for extent in store.extents(sample))
     end_of_last = log.spans[0][1]
     for kind, start_ns, end_ns, found in log.spans:
         are_flags = kind is Kind.DECODE and container == ("tfrecord", {})  # the rest lies there

@@ -74,7 +74,7 @@ def test_a_changed_bit_is_found_where_asked_for(
     for chosen in ([0, 5, 1], [3, 2], [6]):
         for name, values in rows_of(filler, chosen).items():
             assert np.array_equal(values, [store[sample][name] for sample in chosen])
-    change(extent.file, extent.offset + extent.length - 20)
+    change(extent.file, extent.offset + extent.nbytes - 20)
     assert rows_of(filler, [4, 6, 0])  # others are as they were
     with pytest.raises(StoreError, match=r"shard.*checksum of shard 1, sample 5, .*is wrong|c\.1"):
         rows_of(filler, [4, 5, 0])
@@ -160,12 +160,12 @@ def test_a_record_with_other_tags_is_decoded_by_itself(
     expected = [store[sample] for sample in range(4)]
     extent = store.extents(2)[0]
     data = bytearray(extent.file.read_bytes())
-    record = data[extent.offset : extent.offset + extent.length]
+    record = data[extent.offset : extent.offset + extent.nbytes]
     half = record.index(b"\n", len(record) // 2 - 30)
     head = len(record) - 2 * (len(record) - half)
     first, second = record[head:half], record[half:]
     assert len(first) == len(second)
-    data[extent.offset + head : extent.offset + extent.length] = second + first
+    data[extent.offset + head : extent.offset + extent.nbytes] = second + first
     extent.file.write_bytes(data)
     rows = rows_of(StoreSource(store).filler(), [3, 2, 0])
     for name, values in rows.items():

@@ -138,7 +138,7 @@ def test_verified_samples_are_read_whole_and_that_is_said(
     assert "a checksum is of a whole extent" in source.choice
     extent = store.extents(1)[0]
     with extent.file.open("r+b") as file:
-        file.seek(extent.offset + extent.length - 5)  # in the part that nobody wants
+        file.seek(extent.offset + extent.nbytes - 5)  # in the part that nobody wants
         file.write(b"?")
     with pytest.raises(StoreError, match="sample 1"):
         filled(source, [1])
@@ -272,10 +272,10 @@ def test_thousands_of_views_are_filled_by_several_calls(tmp_path: Path) -> None:
     files = OpenFiles([path], {})
     memory = bytearray(4990)
     views = [memoryview(memory)[at : at + 2] for at in range(0, 4990, 2)]
-    files.read_into(0, views, 7)
+    files.read_into(0, views, 7, 4997)
     assert bytes(memory) == data[7:4997]
     with pytest.raises(StoreError, match="the file ends at byte 5000, 3 bytes more"):
-        files.read_into(0, [memoryview(bytearray(10))], 4993)
+        files.read_into(0, [memoryview(bytearray(10))], 4993, 5003)
     files.close()
 
 

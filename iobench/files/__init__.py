@@ -1,0 +1,1 @@
+"""Bytes of files of this machine: ranges of them, read, joined, and the descriptors for it."""
