@@ -15,6 +15,7 @@ from iobench.datasets.baselines import pipelines_of
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
+from iobench.datasets.recipes import Recipe
 from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
@@ -168,7 +169,9 @@ def describe_files(path: Path) -> dict[str, Any]:
 
 
 def describe_options(factory: Any) -> list[dict[str, str]]:
-    """Return a factory's options as its docstring's section ``Parameters`` tells them."""
+    """Return a factory's options: a recipe's own, else as its docstring's ``Parameters`` say."""
+    if isinstance(factory, type) and issubclass(factory, Recipe):
+        return [option.described() for option in factory.all_options()]
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)
     options: list[dict[str, str]] = []

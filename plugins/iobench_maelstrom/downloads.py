@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Sequence
 
-    from iobench_maelstrom.downscaling.dataset import Downscaling
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.ens5mini import Ens5mini
     from iobench_maelstrom.power.features import PowerFeatures
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "constants_downloads",
-    "downscaling_downloads",
     "ens5mini_downloads",
     "ens10_downloads",
     "power_downloads",
@@ -48,10 +46,6 @@ NO_DEPS = "pip install --no-deps"
 INSTALL_RADIATION = f"{NO_DEPS} climetlab-maelstrom-radiation==0.7.5"
 INSTALL_RADIATION_TF = f"{INSTALL_RADIATION} && pip install 'iobench[tensorflow]'"
 INSTALL_POWER = f"{NO_DEPS} climetlab-maelstrom-power-production==0.2.2"
-DOWNSCALING_TERMS = (
-    "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5/browse/"
-    "climetlab-maelstrom-downscaling-ap5/LICENSE"
-)
 
 
 def yr_downloads(dataset: Yr) -> Downloads:
@@ -149,24 +143,6 @@ def ens5mini_downloads(dataset: Ens5mini) -> Downloads:
             for month in _chosen(dataset.name, "date", "01", dataset.months)
         )
     )
-
-
-def downscaling_downloads(dataset: Downscaling) -> Downloads:
-    """Return what a tier of ``maelstrom-downscaling`` fetches: months, a split or a single file."""
-    tier, request = dataset.tier, dataset.request
-    arguments: dict[str, Any]
-    if request.dataset in tier.augmented:
-        arguments = {"dataset": request.dataset}
-        urls = [tier.augmented[request.dataset][0]]
-    elif request.dataset:
-        arguments = {"dataset": request.dataset}
-        urls = [tier.month_url(month) for month in tier.splits[request.dataset]]
-    else:
-        months = _chosen(dataset.name, "months", "2016-04-01", request.months)
-        arguments = {"months": [f"{month}-01" for month in months]}
-        urls = [tier.month_url(month) for month in months]
-    call = PluginDownload(tier.name, arguments, tuple(urls), terms_of_use=DOWNSCALING_TERMS)
-    return Downloads((call,))
 
 
 def power_downloads(dataset: PowerFeatures) -> Downloads:

@@ -17,7 +17,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.netcdf import boxes
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench_maelstrom.downscaling.dataset import downscaling_tier1
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import ens5mini
 from iobench_maelstrom.power.dataset import (
     power,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 netCDF4 = pytest.importorskip("netCDF4", reason="writes the files")
 
 CASES: dict[str, Callable[[], Any]] = {
-    "downscaling": downscaling_tier1,
+    "downscaling": DownscalingTier1,
     "ens5mini": ens5mini,
     "radiation": lambda: radiation(date="20200101", timestep="0", patch="0"),
     "yr": lambda: yr(size="5GB", patch="24"),

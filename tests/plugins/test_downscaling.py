@@ -11,16 +11,15 @@ import pytest
 
 from iobench.datasets.contract import Synthesizer, make_sample, sample_steps
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.netcdf import inspected
 from iobench.datasets.splits import place_index_windows
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Window
 from iobench.testing import DatasetTests
-from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
-from iobench_maelstrom.downscaling.schema import TIERS
-from iobench_maelstrom.downscaling.stand_in import MonthsPlan
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2, downscaling
 
-FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
+FACTORIES = {1: DownscalingTier1, 2: DownscalingTier2}
 
 
 @pytest.fixture(scope="session")
@@ -41,12 +40,12 @@ def tier(request, roots):
 
 @pytest.fixture(scope="session")
 def tier1(roots):
-    return prepared(roots[1], downscaling_tier1())
+    return prepared(roots[1], DownscalingTier1())
 
 
 @pytest.fixture(scope="session")
 def tier2(roots):
-    return prepared(roots[2], downscaling_tier2())
+    return prepared(roots[2], DownscalingTier2())
 
 
 def opened(files):
@@ -83,7 +82,7 @@ def user_index(folder, dataset):
 class TestTier1(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return downscaling_tier1()
+        return DownscalingTier1()
 
     @pytest.fixture
     def files(self, tier1):
@@ -93,7 +92,7 @@ class TestTier1(DatasetTests):
 class TestTier2(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return downscaling_tier2()
+        return DownscalingTier2()
 
     @pytest.fixture
     def files(self, tier2):
@@ -147,7 +146,7 @@ def test_training_inputs_have_mean_0_and_deviation_1(tier2):
 
 def test_moments_of_several_files_are_merged(roots, tmp_path):
     months = ("2016-04", "2016-05", "2018-09")
-    source = prepared(roots[1], downscaling_tier1())[1][0]
+    source = prepared(roots[1], DownscalingTier1())[1][0]
     for number, month in enumerate(months):
         short_copy(
             source,
@@ -158,7 +157,7 @@ def test_moments_of_several_files_are_merged(roots, tmp_path):
             ),
             hours=4 + number,
         )
-    index = user_index(tmp_path, dataset := downscaling_tier1())
+    index = user_index(tmp_path, dataset := DownscalingTier1())
     whole = merged(sorted(tmp_path.glob("*.nc")))
     assert index.splits == {"train": list(range(15))}
     expected = (whole.t2m_in[14] - whole.t2m_in.mean("time")) / whole.t2m_in.std("time")
@@ -179,7 +178,7 @@ def test_channels_units_and_roles_are_told(tier1, tier2):
 
 
 def test_the_first_variant_has_15_channels(roots):
-    dataset, _, index = prepared(roots[2], downscaling_tier2(variant="published"))
+    dataset, _, index = prepared(roots[2], DownscalingTier2(variant="published"))
     channels = index.spec["inputs"].channels
     assert len(channels) == 15
     assert "t137_in" in channels
@@ -193,7 +192,7 @@ def test_files_without_masks_give_the_first_variant(tier2, tmp_path):
         tmp_path / "downscaling_tier2_2016-01.nc",
         lambda data: data.drop_vars(["lsm_in", "fr_land_tar"]),
     )
-    index = user_index(tmp_path, downscaling_tier2())
+    index = user_index(tmp_path, DownscalingTier2())
     assert index.provenance["options"]["variant"] == "published"
     assert index.spec["inputs"].shape == (15, 96, 120)
 
@@ -220,13 +219,13 @@ def test_samples_lie_along_the_time(tier):
     np.testing.assert_array_equal(index.positions, seconds)
     placed = place_index_windows(index, Window.parse("-1,0:1"), split="train")
     assert len(placed.gaps) == 1  # between a training month and the next the stand-in has
-    assert placed.step == 3600 * TIERS[number].step_hours
+    assert placed.step == 3600 * FACTORIES[number].step_hours
 
 
 def test_months_are_upstreams():
     counts = {
-        number: {name: len(months) for name, months in tier.splits.items()}
-        for number, tier in TIERS.items()
+        number: {name: len(tier(dataset=name).urls()) for name in tier.upstream_splits}
+        for number, tier in FACTORIES.items()
     }
     assert counts == {
         1: {"training": 24, "validation": 3, "testing": 3},
@@ -236,14 +235,14 @@ def test_months_are_upstreams():
 
 @pytest.mark.parametrize("text", ["2020-05-01", "2020-05"])
 def test_a_month_alone_is_its_file(roots, text):
-    _, files, index = prepared(roots[1], downscaling_tier1(months=text))
+    _, files, index = prepared(roots[1], DownscalingTier1(months=text))
     assert [file.name for file in files] == ["downscaling_tier1_2020-05.nc"]
     assert len(index) == 62
     assert index.provenance["normalisation"]["files"] == ["downscaling_tier1_2020-05.nc"]
 
 
 def test_a_split_of_a_stand_in_is_what_it_has_of_it(roots):
-    _, files, index = prepared(roots[2], downscaling_tier2(dataset="testing"))
+    _, files, index = prepared(roots[2], DownscalingTier2(dataset="testing"))
     assert [file.name for file in files] == ["downscaling_tier2_2018-01.nc"]
     assert list(index.splits) == ["test"]
 
@@ -251,7 +250,7 @@ def test_a_split_of_a_stand_in_is_what_it_has_of_it(roots):
 def test_only_the_time_steps_bytes_are_read(tier):
     number, dataset, _, index = tier
     n_variables = {1: 4, 2: 17}[number]
-    rows, columns = TIERS[number].shape
+    rows, columns = (axis.length for axis in FACTORIES[number].axes[1:])
     raw = dataset.read(index.where[20])
     assert sum(memoryview(data).nbytes for data in raw) == n_variables * rows * columns * 8
 
@@ -263,7 +262,7 @@ def test_only_the_time_steps_bytes_are_read(tier):
 )
 def test_other_storage_gives_the_same(tier1, tmp_path, encoding):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_2019-04.nc", **encoding)
-    index = user_index(tmp_path, dataset := downscaling_tier1())
+    index = user_index(tmp_path, dataset := DownscalingTier1())
     for number in range(5):
         ours = dataset.decode(dataset.read(index.where[number]), index.where[number])
         expected = tier1[0].decode(tier1[0].read(tier1[2].where[number]), tier1[2].where[number])
@@ -273,7 +272,7 @@ def test_other_storage_gives_the_same(tier1, tmp_path, encoding):
 
 def test_storage_only_the_library_knows_is_declared_fused(tier1, tmp_path):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_2019-04.nc", compression="zstd", hours=4)
-    index = user_index(tmp_path, dataset := downscaling_tier1())
+    index = user_index(tmp_path, dataset := DownscalingTier1())
     assert dataset.fused == ("read", "decode")
     assert not dataset.thread_safe
     assert [name for name, _ in sample_steps(dataset)] == ["read+decode", "preprocess"]
@@ -282,8 +281,8 @@ def test_storage_only_the_library_knows_is_declared_fused(tier1, tmp_path):
 
 def test_augmented_files_are_read(tier1, tmp_path):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_val_aug.nc")
-    index = user_index(tmp_path, downscaling_tier1(dataset="validation_aug"))
-    assert index.splits == {"validation": [0, 1, 2, 3, 4]}
+    index = user_index(tmp_path, DownscalingTier1(dataset="validation_aug"))
+    assert {name: list(some) for name, some in index.splits.items()} == {"validation": [*range(5)]}
     assert not len(index.positions)  # times may be there more than once
 
 
@@ -299,7 +298,7 @@ def test_a_replaced_file_is_normalised_anew(tier1, tmp_path):
     for factor in (1.0, 1.1):
         path = tmp_path / "downscaling_tier1_2019-04.nc"
         short_copy(tier1[1][0], path, lambda data, f=factor: data * f)
-        index = user_index(tmp_path, downscaling_tier1())
+        index = user_index(tmp_path, DownscalingTier1())
         checksums.append(index.provenance["normalisation"]["sha256"])
         assert index.setup
     assert checksums[0] != checksums[1]
@@ -311,7 +310,7 @@ def test_a_constant_variable_becomes_0(tier1, tmp_path):
         tmp_path / "downscaling_tier1_2019-04.nc",
         lambda data: data.assign(z_in=data.z_in * 0 + 7),
     )
-    index = user_index(flat.parent, dataset := downscaling_tier1())
+    index = user_index(flat.parent, dataset := DownscalingTier1())
     assert (make_sample(dataset, index.where[0])["inputs"][1] == 0).all()
 
 
@@ -319,32 +318,32 @@ def test_the_alias_says_its_tier(roots):
     assert downscaling().name == "maelstrom-downscaling-tier2"
     assert "took tier 2" in downscaling().title
     assert "took tier 1" in downscaling(tier="1").title
-    assert "took" not in downscaling_tier1().title
+    assert "took" not in DownscalingTier1().title
     _, files, _ = prepared(roots[1], downscaling(tier="1", months="2020-04-01"))
     assert [file.name for file in files] == ["downscaling_tier1_2020-04.nc"]
 
 
 def test_published_times_are_tier_2s():
-    published = downscaling_tier2().published
+    published = DownscalingTier2().published
     assert (published.forward_ns + published.backward_ns, published.batch_size) == (33_000_000, 32)
-    assert downscaling_tier1().published is None
+    assert DownscalingTier1().published is None
 
 
 @pytest.mark.parametrize(
     ("factory", "options", "message"),
     [
-        (downscaling_tier1, {"size": "1"}, "knows months, dataset$"),
-        (downscaling_tier2, {"size": "1"}, "knows months, dataset, variant$"),
-        (downscaling_tier1, {"months": "2020-10-01"}, r"2016-04\.\.2016-09, .*2020-04\.\.2020-09"),
-        (downscaling_tier2, {"months": "2019-01"}, r"one of 1995-01\.\.2018-12"),
-        (downscaling_tier2, {"months": "2018-1"}, "'2018-1': expected YYYY-MM"),
-        (downscaling_tier2, {"dataset": "training_aug"}, "of training, validation, testing$"),
-        (downscaling_tier1, {"dataset": "train"}, "testing, training_aug, validation_aug, test"),
-        (downscaling_tier2, {"variant": "old"}, "benchmark_t2m, published$"),
-        (downscaling_tier1, {"dataset": "training", "months": "2016-04"}, "give one of them"),
+        (DownscalingTier1, {"size": "1"}, "knows months, dataset$"),
+        (DownscalingTier2, {"size": "1"}, "knows months, dataset, variant$"),
+        (DownscalingTier1, {"months": "2020-10-01"}, "expected months 04 to 09 of 2016 to 2020"),
+        (DownscalingTier2, {"months": "2019-01"}, "months 01 to 12 of 1995 to 2018"),
+        (DownscalingTier2, {"months": "2018-1"}, "'2018-1': expected YYYY-MM"),
+        (DownscalingTier2, {"dataset": "training_aug"}, "of training, validation, testing$"),
+        (DownscalingTier1, {"dataset": "train"}, "testing, training_aug, validation_aug, test"),
+        (DownscalingTier2, {"variant": "old"}, "benchmark_t2m, published$"),
+        (DownscalingTier1, {"dataset": "training", "months": "2016-04"}, "give one of them"),
         (downscaling, {"tier": "3"}, "expected 1 or 2"),
-        (downscaling, {"tier": "1", "variant": "x"}, "tier, and months, dataset with tier 1$"),
-        (downscaling, {"month": "1"}, "knows tier, and months, dataset, variant with tier 2$"),
+        (downscaling, {"tier": "1", "variant": "x"}, "tier1 knows months, dataset$"),
+        (downscaling, {"month": "1"}, "tier2 knows months, dataset, variant$"),
     ],
 )
 def test_wrong_options_are_told_with_the_valid_ones(factory, options, message):
@@ -355,16 +354,16 @@ def test_wrong_options_are_told_with_the_valid_ones(factory, options, message):
 def test_missing_files_are_listed_by_url(tier1, tmp_path):
     shutil.copy(tier1[1][0], tmp_path)
     with pytest.raises(MissingFileError, match=r"maelstrom-ap5/tier-1/.*_2019-05\.nc not found"):
-        user_index(tmp_path, downscaling_tier1(months="2019-04,2019-05"))
-    with pytest.raises(MissingFileError, match=r"_2016-04\.nc, .* and 11 more not found"):
-        user_index(tmp_path, downscaling_tier1(dataset="training"))
+        user_index(tmp_path, DownscalingTier1(months="2019-04,2019-05"))
+    with pytest.raises(MissingFileError, match=r"_2016-04\.nc, .* and 18 more not found"):
+        user_index(tmp_path, DownscalingTier1(dataset="training"))
 
 
 def test_what_a_stand_in_lacks_is_refused(tmp_path):
     with pytest.raises(OptionError, match="only the months 2019-04 2020-04 2020-05"):
-        ensure_stand_in(downscaling_tier1(months="2016-04"), tmp_path / "s", tiny=True)
+        ensure_stand_in(DownscalingTier1(months="2016-04"), tmp_path / "s", tiny=True)
     with pytest.raises(OptionError, match="dataset 'testing_aug'"):
-        ensure_stand_in(downscaling_tier1(dataset="testing_aug"), tmp_path / "s", tiny=True)
+        ensure_stand_in(DownscalingTier1(dataset="testing_aug"), tmp_path / "s", tiny=True)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +380,7 @@ def test_what_a_stand_in_lacks_is_refused(tmp_path):
 def test_another_schema_is_named(tier1, tmp_path, change, message):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_2019-04.nc", change)
     with pytest.raises(FileFormatError, match=message) as raised:
-        user_index(tmp_path, downscaling_tier1())
+        user_index(tmp_path, DownscalingTier1())
     assert "downscaling_tier1_2019-04.nc" in str(raised.value)
 
 
@@ -389,7 +388,7 @@ def test_a_copy_under_another_name_is_told(tier1, tmp_path):
     for month in ("2019-04", "2019-05"):
         short_copy(tier1[1][0], tmp_path / f"downscaling_tier1_{month}.nc")
     with pytest.raises(FileFormatError, match=r"holds 2019-04-01T00, which is in .*2019-04\.nc"):
-        user_index(tmp_path, downscaling_tier1())
+        user_index(tmp_path, DownscalingTier1())
 
 
 def test_a_file_cut_short_is_told(tier1, tmp_path):
@@ -397,12 +396,12 @@ def test_a_file_cut_short_is_told(tier1, tmp_path):
     with copy.open("rb+") as stream:
         stream.truncate(copy.stat().st_size - 1000)
     with pytest.raises(FileFormatError, match=copy.name):
-        user_index(tmp_path, downscaling_tier1())
+        user_index(tmp_path, DownscalingTier1())
 
 
 def test_a_file_cut_short_after_indexing_is_told(tier1, tmp_path):
     copy = short_copy(tier1[1][0], tmp_path / "downscaling_tier1_2019-04.nc")
-    index = user_index(tmp_path, dataset := downscaling_tier1())
+    index = user_index(tmp_path, dataset := DownscalingTier1())
     with copy.open("rb+") as stream:
         stream.truncate(copy.stat().st_size // 2)
     with pytest.raises(FileFormatError, match=r"ends \d+ bytes before offset"):
@@ -415,10 +414,10 @@ def test_pickles_stay_small_for_many_files(tier2):
 
 def test_the_stand_in_is_of_the_schema(tier):
     number, _, files, _ = tier
-    schema = TIERS[number]
+    schema = FACTORIES[number]
     for data in opened(files):
         assert set(data.data_vars) == {field.name for field in schema.fields}
-        assert tuple(data.sizes[dim] for dim in schema.dims[1:]) == schema.shape
+        assert all(data.sizes[axis.name] == axis.length for axis in schema.axes[1:])
         assert data.indexes["time"].is_monotonic_increasing
         for field in schema.fields:
             assert data[field.name].dtype == np.float64
@@ -443,14 +442,13 @@ def test_fields_are_smooth(tier2):
 def test_bytes_depend_on_the_seed_but_not_on_the_processes(roots, tmp_path):
     def written(folder, seed, processes):
         (tmp_path / folder).mkdir()
-        files = downscaling_tier1().synthesize(
+        files = DownscalingTier1().synthesize(
             tmp_path / folder, scale=None, tiny=True, seed=seed, processes=processes
         )
         return [file.read_bytes() for file in files]
 
-    url = TIERS[1].month_url("2020-04").replace("://", "/")
     alone = written("alone", 0, 1)
-    assert (roots[1] / "url" / url).read_bytes() == alone[1]
+    assert next(roots[1].rglob("*_2020-04.nc")).read_bytes() == alone[1]
     assert written("together", 0, 2) == alone
     assert written("other", 1, 2)[1] != alone[1]
 
@@ -473,5 +471,22 @@ def test_sizes_of_stand_ins():
 
 
 def test_a_small_scale_shortens_the_month():
-    plan = MonthsPlan.of_size(TIERS[2], scale=0.001, tiny=False, seed=0)
-    assert (len(plan.months), plan.n_steps(plan.months[0])) == (1, 214)
+    dataset = DownscalingTier2()
+    plan = dataset.stand_in(scale=0.001, tiny=False, seed=0)
+    assert (len(plan.keys), len(dataset.times(plan.keys[0], plan.n_steps))) == (1, 214)
+
+
+def test_both_variants_share_what_is_known_of_files(tier2, tmp_path, monkeypatch):
+    short_copy(tier2[1][0], tmp_path / "downscaling_tier2_2016-01.nc")
+    user_index(tmp_path, DownscalingTier2())
+
+    def refuse(path):
+        raise AssertionError(f"{path} was inspected again")
+
+    monkeypatch.setattr(inspected, "inspect_netcdf", refuse)
+    assert len(user_index(tmp_path, DownscalingTier2(variant="published"))) == 5
+    dataset = DownscalingTier2()
+    assert user_index(tmp_path, dataset).setup  # the moments of other variables
+    index = user_index(tmp_path, dataset)
+    assert not index.setup
+    assert np.isfinite(make_sample(dataset, index.where[1])["inputs"]).all()

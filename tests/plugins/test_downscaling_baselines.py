@@ -13,6 +13,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from iobench.datasets import StandIn
 from iobench.datasets.baselines import (
     MapStyle,
     PluginBaseline,
@@ -26,16 +27,14 @@ from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.stream import StreamLoader
 from iobench.recording.recorder import Recorder
-from iobench_maelstrom.downscaling.dataset import downscaling_tier1, downscaling_tier2
-from iobench_maelstrom.downscaling.schema import TIERS
-from iobench_maelstrom.downscaling.stand_in import MonthsPlan, planned_files
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2
 from iobench_maelstrom.downscaling.upstream import group_size
 
 xarray = pytest.importorskip("xarray", reason="the application reads with xarray")
 pytest.importorskip("netCDF4", reason="the application reads with netCDF4")
 pytest.importorskip("dask", reason="the application opens its files with dask")
 
-FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
+FACTORIES = {1: DownscalingTier1, 2: DownscalingTier2}
 MONTHS = {1: ("2019-04", "2020-04", "2020-05"), 2: ("2016-01", "2017-01", "2018-01")}
 HAS_PLUGIN = importlib.util.find_spec("climetlab_maelstrom_downscaling") is not None
 needs_plugin = pytest.mark.skipif(
@@ -58,12 +57,12 @@ def place_of(folder, url):
 def short(tmp_path_factory):
     """Mirrors of months with 5, 8 and 11 time steps, in order of time; read-only."""
     folder = tmp_path_factory.mktemp("downscaling-baselines")
-    for number, tier in TIERS.items():
+    for number, tier in FACTORIES.items():
         for month, n_steps in zip(MONTHS[number], (5, 8, 11), strict=True):
-            plan = MonthsPlan(0, number, (month,), n_steps * tier.step_hours)
-            place = place_of(folder / str(number), tier.month_url(month))
+            (planned,) = tier().planned_files(StandIn(0, ({"months": month},), n_steps))
+            place = folder / str(number) / planned.name
             place.parent.mkdir(parents=True, exist_ok=True)
-            planned_files(plan)[0].write(place, lambda nbytes: None)
+            planned.write(place, lambda nbytes: None)
     return folder
 
 
@@ -244,10 +243,10 @@ def test_the_plugin_gives_the_samples_of_our_reader(prepare, number, n_months):
 
 @needs_plugin
 def test_the_plugin_gives_augmented_files(prepare, short, tmp_path):
-    url = TIERS[1].augmented["testing_aug"][0]
+    (url,) = DownscalingTier1(dataset="testing_aug").urls()
     root = tmp_path / "mirror"
     place_of(root, url).parent.mkdir(parents=True)
-    source = place_of(short / "1", TIERS[1].month_url("2020-04"))
+    source = next((short / "1").rglob("*_2020-04.nc"))
     with xarray.open_dataset(source, decode_times=False) as data:
         # As augmented files may: each time twice.
         xarray.concat([data, data], dim="time").load().to_netcdf(place_of(root, url))

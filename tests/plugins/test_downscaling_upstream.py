@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
-from iobench_maelstrom.downscaling.schema import TIERS
+from iobench_maelstrom.downscaling.dataset import (
+    DownscalingTier1,
+    DownscalingTier2,
+    downscaling,
+)
 
 pytest.importorskip(
     "climetlab_maelstrom_downscaling",
@@ -20,7 +23,7 @@ pytestmark = [
     # xarray's own, on defaults of open_mfdataset that will change
     pytest.mark.filterwarnings("ignore:In a future version of xarray:FutureWarning"),
 ]
-FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
+FACTORIES = {1: DownscalingTier1, 2: DownscalingTier2}
 VALIDATION = ("2020-05", "2020-07", "2020-08")
 
 
@@ -83,7 +86,7 @@ def test_the_first_variant_gives_equal_arrays(roots, tmp_path):
     real = through_the_plugin(
         "maelstrom-downscaling-tier2", roots[2], tmp_path / "cache", months=dates
     )
-    dataset = downscaling_tier2(variant="published", months=",".join(dates))
+    dataset = DownscalingTier2(variant="published", months=",".join(dates))
     locator = FileLocator(stand_in=roots[2], cache_dir=tmp_path)
     names = assert_equal(dataset, locator, real)
     assert names == set(real.data_vars) - {"lsm_in", "fr_land_tar"}
@@ -93,11 +96,8 @@ def short_mirror(root, mirror, number, urls):
     """Lay out a mirror of files with a few time steps each, one for each URL."""
     import xarray
 
-    source = (
-        root
-        / "url"
-        / TIERS[number].month_url({1: "2020-05", 2: "2018-01"}[number]).replace("://", "/")
-    )
+    month = {1: "2020-05", 2: "2018-01"}[number]
+    (source,) = root.rglob(f"downscaling_tier{number}_{month}.nc")
     with xarray.open_dataset(source) as data:
         few = data.isel(time=slice(4)).load()
     for url, month in urls.items():
@@ -117,22 +117,23 @@ def short_mirror(root, mirror, number, urls):
     ],
 )
 def test_splits_give_equal_arrays(roots, tmp_path, number, split):
-    tier = TIERS[number]
-    urls = {tier.month_url(month): month for month in tier.splits[split]}
+    dataset = downscaling(tier=str(number), dataset=split)
+    urls = dict(zip(dataset.urls(), dataset.upstream_months, strict=True))
     mirror = tmp_path / "mirror"
     short_mirror(roots[number], mirror, number, urls)
-    real = through_the_plugin(tier.name, mirror, tmp_path / "cache", dataset=split)
+    real = through_the_plugin(dataset.name, mirror, tmp_path / "cache", dataset=split)
     locator = FileLocator(data_dir=mirror, cache_dir=tmp_path)
-    assert_equal(downscaling(tier=str(number), dataset=split), locator, real)
+    assert_equal(dataset, locator, real)
 
 
 def test_augmented_files_give_equal_arrays(roots, tmp_path):
-    url = TIERS[1].augmented["testing_aug"][0]
+    dataset = DownscalingTier1(dataset="testing_aug")
+    (url,) = dataset.urls()
     mirror = tmp_path / "mirror"
     short_mirror(roots[1], mirror, 1, {url: "2020-04"})
-    real = through_the_plugin(TIERS[1].name, mirror, tmp_path / "cache", dataset="testing_aug")
+    real = through_the_plugin(dataset.name, mirror, tmp_path / "cache", dataset="testing_aug")
     locator = FileLocator(data_dir=mirror, cache_dir=tmp_path)
-    assert_equal(downscaling_tier1(dataset="testing_aug"), locator, real)
+    assert_equal(dataset, locator, real)
 
 
 def test_splits_and_months_are_the_plugins():
@@ -141,11 +142,12 @@ def test_splits_and_months_are_the_plugins():
 
     for number, module in ((1, one), (2, two)):
         real = module.Downscaling.dataset_types
-        ours = TIERS[number]
-        assert set(real) == {*ours.splits, *ours.augmented}
-        for name, months in ours.splits.items():
-            assert tuple(f"{date:%Y-%m}" for date in real[name]) == months
-        for name, (url, _) in ours.augmented.items():
-            assert url == module.PATTERN.replace("{url}", module.URL).rpartition("/")[0] + (
-                "/" + real[name]
-            )
+        asked = {*DownscalingTier1.upstream_splits, *FACTORIES[number].augmented}
+        assert set(real) == asked
+        for name in asked:
+            ours = FACTORIES[number](dataset=name)
+            if name in ours.augmented:
+                folder = module.PATTERN.replace("{url}", module.URL).rpartition("/")[0]
+                assert ours.urls() == [f"{folder}/{real[name]}"]
+            else:
+                assert tuple(f"{date:%Y-%m}" for date in real[name]) == ours.upstream_months

@@ -1,114 +1,377 @@
 """Application A5: statistical downscaling of 2 m temperature, tiers 1 and 2 and their alias.
 
 A sample is one time step: the channels the U-Net read and its targets, z-scored.
+
+Sources: climetlab-maelstrom-downscaling 0.4.0 (months, splits, URLs, size of tier 2), the demo
+notebook of tier 1 and the loader's configuration of tier 2 in downscaling_benchmark (variables,
+channels). Ranges of values are those of stand-ins alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import (
-    Arrays,
+    Axis,
     Baseline,
-    ChunkedFields,
+    Downloads,
+    Field,
+    FileKey,
+    Items,
+    Key,
     Locator,
-    Progress,
+    Option,
+    PluginDownload,
     PublishedStep,
-    Raw,
-    SampleIndex,
-    no_progress,
-    stand_in_identity,
-    stopwatch,
-    write_planned_files,
+    Recipe,
+    Split,
+    Stack,
+    StandIn,
 )
-from iobench.errors import MissingFileError, OptionError
-from iobench_maelstrom.downloads import downscaling_downloads
-from iobench_maelstrom.downscaling.describing import (
-    positions_of,
-    provenance_of,
-    spec_of,
-    splits_of,
-)
-from iobench_maelstrom.downscaling.files import MonthlyFiles, Where, open_monthly_files
-from iobench_maelstrom.downscaling.normalisation import Normalisation, normalisation_of
-from iobench_maelstrom.downscaling.schema import TIERS, Request, Tier, parse_request
-from iobench_maelstrom.downscaling.stand_in import STAND_IN_VERSION, MonthsPlan, planned_files
+from iobench.errors import OptionError
+from iobench_maelstrom.downscaling.stand_in import field_values
 from iobench_maelstrom.downscaling.through_plugin import plugin_baseline
 from iobench_maelstrom.downscaling.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Downloads
-    from iobench.samples import Sample
+    from iobench.datasets import NetcdfFile, SampleIndex
 
-__all__ = ["Downscaling", "downscaling", "downscaling_tier1", "downscaling_tier2"]
+__all__ = ["Downscaling", "DownscalingTier1", "DownscalingTier2", "downscaling"]
 
-LISTED_URLS = 12
-TITLES = {
-    1: "2 m temperature downscaled, tier 1: IFS, 00 and 12 UTC (MAELSTROM A5)",
-    2: "2 m temperature downscaled, tier 2: ERA5 to COSMO-REA6, hourly (MAELSTROM A5)",
-}
-PUBLISHED = PublishedStep(
-    forward_ns=33_000_000,
-    backward_ns=0,
-    batch_size=32,
-    source=(
-        "MAELSTROM D2.3, A5: WGAN, tier 2, Keras on TensorFlow 2.6, one A100 40 GB; 200 ms per "
-        "effective batch of 192, the whole step, in which I/O was not told apart: at most"
-    ),
-    sample_nbytes=(16 + 2) * 96 * 120 * 4,
-    tables={
-        "D2.3, A5, TensorFlow, batches of 192": {
-            "epoch": (553.93, 586.63, 595.58, 661.61, 18.27),
-            "batch": (0.17573, 0.19720, 0.20007, 39.25604, 0.09329),
-        },
-    },
+BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
+HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
+MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."
+DATASET_TEXT = (
+    "Upstream's name of a split, or of a single augmented file of tier 1. By default all months "
+    "whose files are at hand."
 )
+SUMMER, WHOLE_YEAR = range(4, 10), range(1, 13)
 
 
-def downscaling_tier1(**options: str) -> Downscaling:
-    """Return the dataset ``maelstrom-downscaling-tier1``.
+def months_of(years: Iterable[int], months: Iterable[int]) -> tuple[str, ...]:
+    """Return months of years as ``2016-04``."""
+    of_year = tuple(months)
+    return tuple(f"{year}-{month:02}" for year in years for month in of_year)
 
-    Parameters
+
+def as_months(text: str) -> tuple[str, ...]:
+    """Return the months in a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
+    found = set()
+    for entry in map(str.strip, text.split(",")):
+        if (match := re.fullmatch(r"(\d{4}-\d\d)(-\d\d)?", entry)) is None:
+            raise OptionError(f"months {entry!r}: expected YYYY-MM or YYYY-MM-DD")
+        found.add(match[1])
+    return tuple(sorted(found))
+
+
+class Downscaling(Recipe):
+    """What both tiers of application A5 have in common; see `Recipe`.
+
+    Attributes
     ----------
-    months : str, optional
-        Months as upstream, ``YYYY-MM-DD`` (or ``YYYY-MM``), separated by commas; all required.
-    dataset : str, optional
-        ``training``, ``validation``, ``testing``, or a single augmented file: ``training_aug``,
-        ``validation_aug``, ``testing_aug``. By default all months whose files are at hand.
-
-    Raises
-    ------
-    OptionError
-        For any other option or value.
+    number : int
+        Of the tier.
+    upstream_splits : mapping of str to str
+        Upstream's names of splits, to ours.
+    augmented : mapping of str to (str, str)
+        Upstream's names of single files: the file's name and its split.
     """
-    return Downscaling(TIERS[1], parse_request(TIERS[1], options))
+
+    number: int
+    upstream_splits: Mapping[str, str] = {
+        "training": "train", "validation": "validation", "testing": "test"
+    }  # fmt: skip
+    augmented: Mapping[str, tuple[str, str]] = {}
+    time_unit = "h"
+    terms_of_use = f"{HOME_PAGE}/browse/climetlab-maelstrom-downscaling-ap5/LICENSE"
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.is_distinct = not self.augmented_name
+        if self.chosen["months"] and self.chosen["dataset"]:
+            raise OptionError("months and dataset choose the same thing: give one of them")
+        for month in self.chosen["months"]:
+            if month not in self.keys[0].values:
+                years = sorted({each[:4] for each in self.keys[0].values})
+                of_year = [each[5:] for each in self.keys[0].values if each[:4] == years[0]]
+                raise OptionError(
+                    f"months {month!r}: expected months {of_year[0]} to {of_year[-1]} of "
+                    f"{years[0]} to {years[-1]}"
+                )
+
+    @property
+    def augmented_name(self) -> str:
+        """Upstream's name of the single augmented file asked for; "" where months are."""
+        asked: str = self.chosen["dataset"]
+        return asked if asked in self.augmented else ""
+
+    @property
+    def upstream_months(self) -> tuple[str, ...]:
+        """The months of the split asked for; none where none was."""
+        asked = self.upstream_splits.get(self.chosen["dataset"])
+        return next((tuple(each.times) for each in self.splits if each.name == asked), ())
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the months asked for, one by one or by split, else all."""
+        months = self.chosen["months"] or self.upstream_months or self.keys[0].values
+        return [{"months": month} for month in months]
+
+    def urls(self) -> list[str]:
+        """Return the URLs of the months, or of the augmented file."""
+        if self.augmented_name:
+            return [f"{BUCKET_URL}/tier-1/{self.augmented[self.augmented_name][0]}"]
+        return super().urls()
+
+    def needs_all(self, locator: Locator) -> bool:
+        """Return whether all are needed; a stand-in has some months of a split."""
+        return bool(self.chosen["months"] or (self.chosen["dataset"] and not locator.stand_in))
+
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the time steps; an augmented file may repeat times, and is all of one split."""
+        items = super().items(files)
+        if not self.augmented_name:
+            return items
+        splits = {self.augmented[self.augmented_name][1]: range(len(items.where))}
+        return dataclasses.replace(items, positions=(), position_units="", rows=(), splits=splits)
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples' values follow from."""
+        told = super().provenance(files, fitted)
+        scored = told["normalisation"]
+        return {
+            **{name: told[name] for name in ("dataset", "schema", "files", "terms_of_use")},
+            "tier": self.number,
+            "options": {**told["options"], "variant": self.variant},
+            "normalisation": {
+                **{name: scored[name] for name in ("formula", "files", "sha256")},
+                "over": "time, rows and columns, per variable",
+                "per_grid_point_over_time": scored["per_point"],
+            },
+            "home_page": HOME_PAGE,
+            "licence": "Apache Licence Version 2.0",
+        }
+
+    @property
+    def variant(self) -> str:
+        """The name of the stacks that samples are of."""
+        return "unet"
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the training code of downscaling_benchmark streams these files."""
+        return upstream_baseline(self, index, batch_size)
+
+    def through_plugin(
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
+    ) -> Baseline:
+        """Return how these samples are made from what the real plugin gives."""
+        return plugin_baseline(self, files, index)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches: months, a split or a single file."""
+        asked = self.chosen["dataset"]
+        if not (asked or self.chosen["months"]):
+            raise OptionError(
+                f"--download of {self.name}: say what to fetch, e.g. --option months=2016-04-01"
+            )
+        arguments = {"dataset": asked} if asked else self.plugin_months(self.chosen["months"])
+        urls = tuple(self.urls())
+        call = PluginDownload(self.name, arguments, urls, terms_of_use=self.terms_of_use)
+        return Downloads((call,))
+
+    @staticmethod
+    def plugin_months(months: Sequence[str]) -> dict[str, Any]:
+        """Return what the plugin is asked for these months by."""
+        return {"months": [f"{month}-01" for month in months]}
+
+    def check_held(self, keys: Sequence[FileKey]) -> None:
+        """Raise OptionError where a stand-in of these months lacks what was asked for."""
+        super().check_held(keys)
+        held = [key["months"] for key in keys]
+        if self.chosen["dataset"] and not set(self.upstream_months) & set(held):
+            raise OptionError(
+                f"dataset {self.chosen['dataset']!r}: no file of it is at hand, and the stand-in "
+                f"holds only the months {' '.join(held)}; choose another or give --data-dir"
+            )
+
+    def values(self, each: Field, key: FileKey, plan: StandIn) -> NDArray[Any]:
+        """Return the numbers of a variable of a month of the stand-in."""
+        return field_values(self, each, key["months"], plan)
 
 
-def downscaling_tier2(**options: str) -> Downscaling:
-    """Return the dataset ``maelstrom-downscaling-tier2``.
+class DownscalingTier1(Downscaling):
+    """Tier 1: IFS, 00 and 12 UTC, summers of 2016 to 2020."""
 
-    Parameters
-    ----------
-    months : str, optional
-        Months as upstream, ``YYYY-MM-DD`` (or ``YYYY-MM``), separated by commas; all required.
-    dataset : str, optional
-        ``training``, ``validation`` or ``testing``. By default all months whose files are at hand.
-    variant : {"benchmark_t2m", "published"}, optional
-        16 channels, with the land masks and without ``t137_in``; or the 15 of the files' first
-        version, without the masks. By default the first whose variables the files have.
+    number = 1
+    name = "maelstrom-downscaling-tier1"
+    title = "2 m temperature downscaled, tier 1: IFS, 00 and 12 UTC (MAELSTROM A5)"
+    url = f"{BUCKET_URL}/tier-1/downscaling_tier1_{{months}}.nc"
+    keys = (Key("months", months_of(range(2016, 2021), SUMMER)),)
+    axes = (
+        Axis("time"),
+        Axis("lat", 96, 54.5, -0.1, "degrees_north"),
+        Axis("lon", 128, 4.0, 0.1, "degrees_east"),
+    )
+    fields = (
+        Field("t2m_in", "K", 255.0, 312.0, dtype="f8", zscore="point"),
+        Field("z_in", "", -10.0, 2_600.0, dtype="f8", is_static=True, zscore="all"),
+        Field("z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all"),
+        Field("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point"),
+    )
+    stacks = (
+        Stack("inputs", ("t2m_in", "z_in", "z_tar")),
+        Stack("targets", ("t2m_tar", "z_tar"), role="target"),
+    )
+    splits = (
+        Split("train", months_of(range(2016, 2020), SUMMER)),
+        Split("validation", months_of((2020,), (5, 7, 8))),
+        Split("test", months_of((2020,), (4, 6, 9))),
+    )
+    augmented: Mapping[str, tuple[str, str]] = {
+        "training_aug": ("downscaling_tier1_train_aug.nc", "train"),
+        "validation_aug": ("downscaling_tier1_val_aug.nc", "validation"),
+        "testing_aug": ("downscaling_tier1_test_aug.nc", "test"),
+    }
+    options = (
+        Option("months", MONTHS_TEXT, (), parse=as_months),
+        Option("dataset", DATASET_TEXT, values=(*Downscaling.upstream_splits, *augmented)),
+    )
+    step_hours = 12
+    tiny = ("2019-04", "2020-04", "2020-05")
+    tiny_steps = 0
+    ordinary = (*months_of((2019,), SUMMER), *months_of((2020,), SUMMER))
+    attributes = (
+        *Downscaling.attributes,
+        ("CDO", "Climate Data Operators version 1.9.8 (https://mpimet.mpg.de/cdo)"),
+        ("NCO", "netCDF Operators version 4.9.5"),
+    )
 
-    Raises
-    ------
-    OptionError
-        For any other option or value.
-    """
-    return Downscaling(TIERS[2], parse_request(TIERS[2], options))
+    def stored_dims(self, each: Field) -> tuple[str, ...]:
+        """Return the dimensions of a variable: topography is there at every time."""
+        return self.dims_of(each)
+
+
+def _tier2_inputs(*left_out: str) -> tuple[str, ...]:
+    """Return all variables but those left out, the target's topography first, as upstream."""
+    without = (*left_out, *TIER2_TARGETS)
+    return ("hsurf_tar", *(each.name for each in TIER2_FIELDS if each.name not in without))
+
+
+TIER2_FIELDS = tuple(
+    Field(name, units, low, high, dtype="f8", is_static=is_static, zscore="all")
+    for name, units, low, high, is_static in (
+        ("t2m_in", "K", 248.0, 312.0, False),
+        ("t137_in", "K", 248.0, 312.0, False),
+        ("t135_in", "K", 248.0, 311.0, False),
+        ("t131_in", "K", 247.0, 310.0, False),
+        ("t127_in", "K", 246.0, 308.0, False),
+        ("t122_in", "K", 244.0, 304.0, False),
+        ("t115_in", "K", 238.0, 296.0, False),
+        ("sp_in", "Pa", 82_000.0, 104_000.0, False),
+        ("slhf_in", "J m-2", -1.5e6, 2.0e5, False),
+        ("sshf_in", "J m-2", -1.2e6, 4.0e5, False),
+        ("u10_in", "m s-1", -18.0, 18.0, False),
+        ("v10_in", "m s-1", -18.0, 18.0, False),
+        ("blh_in", "m", 15.0, 3_000.0, False),
+        ("z_in", "m", -10.0, 2_600.0, True),
+        ("lsm_in", "1", 0.0, 1.0, True),
+        ("fr_land_tar", "1", 0.0, 1.0, True),
+        ("t_2m_tar", "K", 246.0, 314.0, False),
+        ("hsurf_tar", "m", -10.0, 3_600.0, True),
+    )
+)
+TIER2_TARGETS = ("t_2m_tar", "hsurf_tar")
+VARIANTS = {
+    "benchmark_t2m": _tier2_inputs("t137_in"),
+    "published": _tier2_inputs("lsm_in", "fr_land_tar"),
+}
+
+
+class DownscalingTier2(Downscaling):
+    """Tier 2: ERA5 to COSMO-REA6, hourly, 1995 to 2018."""
+
+    number = 2
+    name = "maelstrom-downscaling-tier2"
+    title = "2 m temperature downscaled, tier 2: ERA5 to COSMO-REA6, hourly (MAELSTROM A5)"
+    url = f"{BUCKET_URL}/tier-2/downscaling_tier2_{{months}}.nc"
+    keys = (Key("months", months_of(range(1995, 2019), WHOLE_YEAR)),)
+    axes = (
+        Axis("time"),
+        Axis("rlat", 96, -5.0, 0.055, "degrees"),
+        Axis("rlon", 120, -9.0, 0.055, "degrees"),
+    )
+    fields = TIER2_FIELDS
+    splits = (
+        Split("train", months_of(range(1995, 2017), WHOLE_YEAR)),
+        Split("validation", months_of((2017,), WHOLE_YEAR)),
+        Split("test", months_of((2018,), WHOLE_YEAR)),
+    )
+    options = (
+        Option("months", MONTHS_TEXT, (), parse=as_months),
+        Option("dataset", DATASET_TEXT, values=tuple(Downscaling.upstream_splits)),
+        Option(
+            "variant",
+            "benchmark_t2m: 16 channels, with the land masks and without t137_in; published: the "
+            "15 of the files' first version. By default the first whose variables the files have.",
+            values=tuple(VARIANTS),
+        ),
+    )
+    published = PublishedStep(
+        forward_ns=33_000_000,
+        backward_ns=0,
+        batch_size=32,
+        source=(
+            "MAELSTROM D2.3, A5: WGAN, tier 2, Keras on TensorFlow 2.6, one A100 40 GB; 200 ms per "
+            "effective batch of 192, the whole step, in which I/O was not told apart: at most"
+        ),
+        sample_nbytes=(16 + 2) * 96 * 120 * 4,
+        tables={
+            "D2.3, A5, TensorFlow, batches of 192": {
+                "epoch": (553.93, 586.63, 595.58, 661.61, 18.27),
+                "batch": (0.17573, 0.19720, 0.20007, 39.25604, 0.09329),
+            },
+        },
+    )
+    tiny = ("2016-01", "2017-01", "2018-01")
+    tiny_steps = 48
+    ordinary = ("2015-01", "2016-07", "2017-04", "2018-10")
+    ordinary_steps = 168
+
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Return the channels of the variant asked for, else of the first the file can give."""
+        variant = self.chosen["variant"] or next(
+            (name for name, inputs in VARIANTS.items() if set(inputs) <= set(first.variables)),
+            list(VARIANTS)[-1],
+        )
+        targets = Stack("targets", TIER2_TARGETS, role="target")
+        return Stack("inputs", VARIANTS[variant]), targets
+
+    @property
+    def variant(self) -> str:
+        """Which of `VARIANTS` the samples are of."""
+        inputs = self.stacks[0].fields
+        return next(name for name, each in VARIANTS.items() if each == inputs)
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+        """Return what a stand-in holds; a small share is of the hours of a month, too."""
+        plan = super().stand_in(scale=scale, tiny=tiny, seed=seed)
+        if scale is None:
+            return plan
+        whole = 31 * 24
+        hours = max(1, round(scale * len(self.keys[0].values) * whole))
+        return dataclasses.replace(plan, n_steps=min(hours, whole))
 
 
 def downscaling(**options: str) -> Downscaling:
@@ -133,238 +396,7 @@ def downscaling(**options: str) -> Downscaling:
     number = options.pop("tier", "2")
     if number not in ("1", "2"):
         raise OptionError(f"tier {number!r}: expected 1 or 2")
-    tier = TIERS[int(number)]
-    return Downscaling(tier, parse_request(tier, options, of_alias=True), of_alias=True)
-
-
-class Downscaling(ChunkedFields):
-    """Tier 1 or 2 of application A5; a `Dataset` and a `Synthesizer`.
-
-    Parameters
-    ----------
-    tier : Tier
-        Which of the two.
-    request : Request
-        Months or split that are required; none for the months at hand.
-    of_alias : bool
-        Whether it was asked for as ``maelstrom-downscaling``.
-    """
-
-    synthesis_version = STAND_IN_VERSION
-
-    def __init__(self, tier: Tier, request: Request, *, of_alias: bool = False) -> None:
-        self.tier_number = tier.number
-        self.request = request
-        self.name = tier.name
-        self.title = TITLES[tier.number]
-        if of_alias:
-            other = f"--option tier={3 - tier.number} takes the other"
-            self.title += f"; maelstrom-downscaling took tier {tier.number}, {other}"
-        self.published: PublishedStep | None = PUBLISHED if tier.number == 2 else None
-        self.fused: tuple[str, ...] = ()
-        self._monthly: MonthlyFiles | None = None
-        self._normalisation: Normalisation | None = None
-
-    @property
-    def tier(self) -> Tier:
-        """The tier."""
-        return TIERS[self.tier_number]
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the months' files, in order of time.
-
-        Raises
-        ------
-        MissingFileError
-            Listing what is missing by URL, where it was looked for and how to get it.
-        """
-        urls = self._urls()
-        found = locator.find(urls)
-        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-        # A stand-in has some months of a split, and is asked for no others.
-        all_needed = bool(self.request.months) or (
-            bool(self.request.dataset) and not locator.stand_in
-        )
-        if missing and (all_needed or len(missing) == len(urls)):
-            more = len(missing) - LISTED_URLS
-            listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
-            raise MissingFileError(
-                f"{self.name}: {listed} not found in {locator.searched()}; fetch the files and "
-                "name their folder with --data-dir"
-            )
-        return [path for path in found if path is not None]
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return downscaling_downloads(self)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per time step, in order of time.
-
-        Raises
-        ------
-        FileFormatError
-            If a file is of another schema, cut short, holds a time another file has, or has
-            missing values.
-        """
-        monthly = open_monthly_files(
-            files,
-            self.tier,
-            variant=self.request.variant,
-            distinct=not self.augmented_name,
-            cache_dir=locator.cache_dir,
-            progress=locator.progress,
-        )
-        self.fused = ("read", "decode") if monthly.fused else ()
-        fitted = self._fitted_files(monthly)
-        watch = stopwatch()
-        self._normalisation, computed = normalisation_of(monthly, fitted, locator)
-        self._monthly = monthly.without_times()
-        stored = [variable for file in monthly.files for variable in file.variables.values()]
-        self._find_chunks(self.tier.dims[0], [(each, each.storage) for each in stored])
-        where = monthly.where()
-        positions, units = positions_of(monthly, self.augmented_name)
-        return SampleIndex(
-            spec=spec_of(monthly),
-            where=where,
-            splits=splits_of(monthly, where, self.augmented_name),
-            coordinate=[str(monthly.times[number][index]) for number, index in where],
-            positions=positions,
-            position_units=units,
-            setup={"normalisation": watch()} if computed else {},
-            provenance={
-                **provenance_of(self.name, self.request, monthly, self._normalisation, fitted),
-                "stand_in": locator.stand_in,
-            },
-        )
-
-    def read(self, where: Where) -> Raw:
-        """Return the time step's bytes, by variable."""
-        return self._prepared()[0].read(where, self._chunks)
-
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return each variable at the time step, dtype as stored (float64), in its own units."""
-        return self._prepared()[0].decode(raw, where)
-
-    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return ``inputs`` and ``targets``, z-scored, float32, shape (channel, row, column)."""
-        monthly, normalisation = self._prepared()
-        channels = monthly.channels
-        return {
-            "inputs": _scored(arrays, normalisation, channels.inputs),
-            "targets": _scored(arrays, normalisation, channels.targets),
-        }
-
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return how the training code of downscaling_benchmark streams these files.
-
-        Raises
-        ------
-        MissingFileError, FileFormatError
-            If xarray cannot open a file.
-        """
-        monthly, normalisation = self._prepared()
-        return upstream_baseline(monthly, normalisation, index, batch_size)
-
-    def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
-    ) -> Baseline:
-        """Return how these samples are made from what the real plugin gives.
-
-        Raises
-        ------
-        MissingExtraError
-            If the plugin is not installed.
-        """
-        return plugin_baseline(self, self._prepared()[0].channels.names, files, index)
-
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root, planned_files(plan), identity=identity, processes=processes, progress=progress
-        )
-
-    @property
-    def augmented_name(self) -> str:
-        """Upstream's name of the single augmented file asked for; "" where months are."""
-        return self.request.dataset if self.request.dataset in self.tier.augmented else ""
-
-    def _urls(self) -> list[str]:
-        if self.augmented_name:
-            return [self.tier.augmented[self.request.dataset][0]]
-        split = self.tier.splits.get(self.request.dataset, ())
-        return [
-            self.tier.month_url(month) for month in self.request.months or split or self.tier.months
-        ]
-
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> MonthsPlan:
-        """Return the stand-in's plan; refuse where it lacks what was asked for."""
-        plan = MonthsPlan.of_size(self.tier, scale=scale, tiny=tiny, seed=seed)
-        held = f"the stand-in holds only the months {' '.join(plan.months)}"
-        missing = [month for month in self.request.months if month not in plan.months]
-        if missing:
-            raise OptionError(
-                f"months {missing[0]!r}: no file of it is at hand, and {held}; choose among them "
-                "or give --data-dir"
-            )
-        dataset = self.request.dataset
-        if dataset and not set(self.tier.splits.get(dataset, ())) & set(plan.months):
-            raise OptionError(
-                f"dataset {dataset!r}: no file of it is at hand, and {held}; choose another or "
-                "give --data-dir"
-            )
-        return plan
-
-    def _fitted_files(self, monthly: MonthlyFiles) -> list[int]:
-        """Return the files the normalisation is over: the training months, if there are any."""
-        months = [str(times[0])[:7] for times in monthly.times]
-        training = [n for n, month in enumerate(months) if self.tier.split_of(month) == "train"]
-        return training or list(range(len(months)))
-
-    def _prepared(self) -> tuple[MonthlyFiles, Normalisation]:
-        if self._monthly is None or self._normalisation is None:
-            raise OptionError(f"{self.name}: call samples() before reading a sample")
-        return self._monthly, self._normalisation
-
-
-def _scored(
-    arrays: Arrays, normalisation: Normalisation, names: Sequence[str]
-) -> NDArray[np.float32]:
-    """Return variables z-scored, shape (channel, row, column); computed in float64."""
-    shape = arrays[names[0]].shape
-    scored = np.empty((len(names), *shape), dtype=np.float32)
-    field = np.empty(shape)
-    for channel, name in enumerate(names):
-        scale = normalisation.scales[name]
-        np.subtract(arrays[name], scale.mean, out=field)
-        scored[channel] = np.divide(field, scale.divisor, out=field)
-    return scored
+    made: Downscaling = (DownscalingTier1 if number == "1" else DownscalingTier2)(**options)
+    other = f"--option tier={3 - made.number} takes the other"
+    made.title += f"; maelstrom-downscaling took tier {number}, {other}"
+    return made

@@ -16,10 +16,8 @@ from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 if TYPE_CHECKING:
     from iobench.datasets import SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
-    from iobench_maelstrom.downscaling.files import Where
-    from iobench_maelstrom.downscaling.schema import Tier
 
-__all__ = ["DownscalingThroughPlugin", "MonthSpan", "plugin_baseline"]
+__all__ = ["DownscalingThroughPlugin", "plugin_baseline"]
 
 BATCH_SIZE = 32
 SOURCE = (
@@ -37,9 +35,7 @@ class MonthSpan:
     n_steps: int
 
 
-def plugin_baseline(
-    dataset: Downscaling, names: Sequence[str], files: Sequence[Path], index: SampleIndex
-) -> Baseline:
+def plugin_baseline(dataset: Downscaling, files: Sequence[Path], index: SampleIndex) -> Baseline:
     """Return how samples are made from the plugin's dataset.
 
     Raises
@@ -49,8 +45,13 @@ def plugin_baseline(
     """
     require_plugin(dataset.name, "climetlab_maelstrom_downscaling")
     spans = _spans(index, len(files))
-    request = _request(dataset.tier, dataset.augmented_name, files, spans)
-    made = DownscalingThroughPlugin(dataset, tuple(names), request, spans)
+    months = [span.first[:7] for span in spans]
+    arguments: dict[str, Any] = dataset.plugin_months(months)
+    urls = [dataset.file_url({"months": month}) for month in months]
+    if dataset.augmented_name:
+        arguments, urls = {"dataset": dataset.augmented_name}, dataset.urls()
+    by_url = dict(zip(urls, map(Path, files), strict=True))
+    made = DownscalingThroughPlugin(dataset, PluginRequest(dataset.name, arguments, by_url), spans)
     return Baseline(MapStyle(made, index), BATCH_SIZE, SOURCE)
 
 
@@ -61,19 +62,6 @@ def _spans(index: SampleIndex, n_files: int) -> tuple[MonthSpan, ...]:
     return tuple(MonthSpan(each[0], each[-1], len(each)) for each in hours)
 
 
-def _request(
-    tier: Tier, augmented: str, files: Sequence[Path], spans: Sequence[MonthSpan]
-) -> PluginRequest:
-    if augmented:
-        urls = [tier.augmented[augmented][0]]
-        arguments: dict[str, Any] = {"dataset": augmented}
-    else:
-        months = [span.first[:7] for span in spans]
-        urls = [tier.month_url(month) for month in months]
-        arguments = {"months": [f"{month}-01" for month in months]}
-    return PluginRequest(tier.name, arguments, dict(zip(urls, map(Path, files), strict=True)))
-
-
 class DownscalingThroughPlugin(PluginSamples):
     """Time steps of the plugin's dataset.
 
@@ -81,8 +69,6 @@ class DownscalingThroughPlugin(PluginSamples):
     ----------
     dataset : Downscaling
         Whose samples these are.
-    names : tuple of str
-        Variables of a sample.
     request : PluginRequest
         What the plugin is asked for.
     spans : tuple of MonthSpan
@@ -90,19 +76,14 @@ class DownscalingThroughPlugin(PluginSamples):
     """
 
     def __init__(
-        self,
-        dataset: Downscaling,
-        names: tuple[str, ...],
-        request: PluginRequest,
-        spans: tuple[MonthSpan, ...],
+        self, dataset: Downscaling, request: PluginRequest, spans: tuple[MonthSpan, ...]
     ) -> None:
         super().__init__(dataset, {request.name: request})
         self._request = request.name
-        self._time = dataset.tier.dims[0]
-        self._names = names
+        self._names = [each.name for each in dataset.sample_fields]
         self._spans = spans
 
-    def cut(self, where: Where) -> Any:
+    def cut(self, where: tuple[int, int]) -> Any:
         """Return each variable at the time step, in its own units.
 
         Raises
@@ -113,15 +94,15 @@ class DownscalingThroughPlugin(PluginSamples):
             If the plugin's time steps are not those of the files.
         """
         opened, firsts = self.opened(self._request)
-        step = opened.isel({self._time: firsts[where[0]] + where[1]})
+        step = opened.isel(time=firsts[where[0]] + where[1])
         # In this thread alone: netCDF4 fails when several read at once.
         step = step.load(scheduler="synchronous")
         return {name: step[name].values for name in self._names}
 
     def kept(self, made: Any) -> tuple[Any, tuple[int, ...]]:
         """Return the plugin's variables of a sample, and where in them each file begins."""
-        hours = made[self._time].values.astype("datetime64[h]")
-        return made[list(self._names)], tuple(self._place(hours, each) for each in self._spans)
+        hours = made["time"].values.astype("datetime64[h]")
+        return made[self._names], tuple(self._place(hours, each) for each in self._spans)
 
     def _place(self, hours: Any, span: MonthSpan) -> int:
         """Return where a file begins: the plugin joins months by their times, not as listed."""

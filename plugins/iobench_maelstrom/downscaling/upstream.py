@@ -7,6 +7,7 @@ Order and numbers: downscaling_benchmark, ``handle_data_class.py`` (``StreamMont
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import SampleIndex
-    from iobench_maelstrom.downscaling.files import MonthlyFiles
-    from iobench_maelstrom.downscaling.normalisation import Normalisation
+    from iobench_maelstrom.downscaling.dataset import Downscaling
 
 __all__ = ["MonthGroups", "upstream_baseline"]
 
@@ -47,12 +47,7 @@ SOURCE = (
 WHOLE = "Tier 1, one file upstream, is loaded whole there. "
 
 
-def upstream_baseline(
-    monthly: MonthlyFiles,
-    normalisation: Normalisation,
-    index: SampleIndex,
-    batch_size: int | None,
-) -> Baseline:
+def upstream_baseline(dataset: Downscaling, index: SampleIndex, batch_size: int | None) -> Baseline:
     """Return the application's own loading of the files.
 
     Raises
@@ -61,13 +56,13 @@ def upstream_baseline(
         If xarray cannot open a file.
     """
     batch = batch_size or BATCH_SIZE
-    groups = _groups_of(monthly, normalisation, index, batch)
-    paths = [file.path for file in monthly.files]
+    groups = _groups_of(dataset, index, batch)
+    paths = [file.path for file in dataset.opened]
     statistics_of = paths[: groups.size]
     watch = stopwatch()
-    opened = _open_all(paths, monthly.tier.dims[0])
+    opened = _open_all(paths)
     opened_s = watch()
-    _scan(_open_all(statistics_of, monthly.tier.dims[0]), groups.names)
+    _scan(_open_all(statistics_of), groups.names)
     scanned_s = watch() - opened_s
     opened.close()
     stream = Stream(
@@ -86,7 +81,7 @@ def upstream_baseline(
         size=groups.size,
         n_files=len(paths),
         wanted=GROUP_FILES,
-        whole=WHOLE if monthly.tier.number == 1 else "",
+        whole=WHOLE if dataset.number == 1 else "",
     )
     return Baseline(
         stream,
@@ -104,18 +99,16 @@ def group_size(n_files: int, month_nbytes: int) -> int:
     return max(1, min(GROUP_FILES, n_files // 2, GROUP_NBYTES // month_nbytes))
 
 
-def _groups_of(
-    monthly: MonthlyFiles, normalisation: Normalisation, index: SampleIndex, batch_size: int
-) -> MonthGroups:
-    n_files = len(monthly.files)
+def _groups_of(dataset: Downscaling, index: SampleIndex, batch_size: int) -> MonthGroups:
+    n_files = len(dataset.opened)
     counts = Counter(file for file, _ in index.where)
-    per_sample = 4 * len(monthly.channels.names) * int(np.prod(monthly.tier.shape))
-    size = group_size(n_files, max(counts.values()) * per_sample)
+    n_points = math.prod(axis.length for axis in dataset.axes[1:])
+    month_nbytes = max(counts.values()) * 4 * len(dataset.sample_fields) * n_points
+    size = group_size(n_files, month_nbytes)
     # Once, at the start: upstream's groups are the same in each epoch.
     order = np.random.default_rng(n_files).permutation(n_files).tolist()
     return MonthGroups(
-        monthly,
-        normalisation,
+        dataset,
         tuple(tuple(order[first : first + size]) for first in range(0, n_files, size)),
         tuple(counts[number] for number in range(n_files)),
         size,
@@ -137,10 +130,8 @@ class MonthGroups:
 
     Parameters
     ----------
-    monthly : MonthlyFiles
-        The files.
-    normalisation : Normalisation
-        What they are scored by.
+    dataset : Downscaling
+        Ours, with its files open.
     groups : tuple of tuple of int
         Numbers of the files in each group.
     counts : tuple of int
@@ -151,8 +142,7 @@ class MonthGroups:
         Samples in a batch; a group's last one may have fewer.
     """
 
-    monthly: MonthlyFiles
-    normalisation: Normalisation
+    dataset: Downscaling
     groups: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
     size: int
@@ -161,7 +151,7 @@ class MonthGroups:
     @property
     def names(self) -> tuple[str, ...]:
         """The variables of a sample."""
-        return self.monthly.channels.names
+        return tuple(each.name for each in self.dataset.sample_fields)
 
     def of_epoch(self, epoch: int) -> list[tuple[int, int]]:
         """Return the items of an epoch: its number and each group's."""
@@ -181,7 +171,7 @@ class MonthGroups:
             months = list(pool.map(self._month, files))
         data = xarray.concat(
             months,
-            dim=self.monthly.tier.dims[0],
+            dim="time",
             data_vars="all",
             coords="different",
             compat="equals",
@@ -200,31 +190,28 @@ class MonthGroups:
 
         Shown with channels first, as our samples are, which moves no number.
         """
-        channels = self.monthly.channels
-        time = self.monthly.tier.dims[0]
-        picked = drawn.data.isel({time: drawn.order}).to_array("variables")
-        both = [*channels.inputs, *channels.targets]
-        together = picked.sel({"variables": both}).transpose(..., "variables")
+        inputs, targets = (stack.fields for stack in self.dataset.stacks)
+        picked = drawn.data.isel(time=drawn.order).to_array("variables")
+        together = picked.sel(variables=[*inputs, *targets]).transpose(..., "variables")
         batch = np.moveaxis(np.ascontiguousarray(together.values), -1, 1)
-        n_inputs = len(channels.inputs)
-        return {"inputs": batch[:, :n_inputs], "targets": batch[:, n_inputs:]}
+        return {"inputs": batch[:, : len(inputs)], "targets": batch[:, len(inputs) :]}
 
     def _month(self, number: int) -> Any:
         """Return a month's variables scored, float32."""
         import xarray
 
-        path = self.monthly.files[number].path
+        path = self.dataset.opened[number].path
         with LIBRARY, _opened(path, self._decode_cf(number)) as file:
             read = file[list(self.names)].load()
         scored = {}
         for name in self.names:
-            scale = self.normalisation.scales[name]
+            scale = self.dataset.normalisation.scales[name]
             scored[name] = ((read[name] - scale.mean) / scale.divisor).astype("float32")
         return xarray.Dataset(scored)
 
     def _decode_cf(self, number: int) -> bool:
         """Return whether numbers are packed: upstream decodes nothing, its files need none."""
-        packings = (each.packing for each in self.monthly.files[number].variables.values())
+        packings = (each.packing for each in self.dataset.opened[number].variables.values())
         return any(
             each.fill_values or each.scale is not None or each.offset is not None
             for each in packings
@@ -242,7 +229,7 @@ def _opened(path: Path, decode: bool) -> Any:
         raise _unreadable(error, path) from error
 
 
-def _open_all(paths: list[Path], time: str) -> Any:
+def _open_all(paths: list[Path]) -> Any:
     """Open files as one lazy dataset, as upstream does at its start."""
     try:
         import dask  # noqa: F401
@@ -260,7 +247,7 @@ def _open_all(paths: list[Path], time: str) -> Any:
             decode_cf=False,
             cache=False,
             combine="nested",
-            concat_dim=time,
+            concat_dim="time",
             data_vars="minimal",
             coords="minimal",
             compat="override",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iobench.datasets import inspect_files
 from iobench.errors import FileFormatError, OptionError
-from iobench_maelstrom.radiation.inspecting import inspect_files
 from iobench_maelstrom.radiation.pairs import COLUMN, OUTPUT_PRESSURE, Pairs, Part
 from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, POSITIONS, SHARED, ColumnVariable
 

@@ -16,6 +16,7 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     ChunkedFields,
+    Computed,
     Locator,
     NetcdfFile,
     Progress,
@@ -35,7 +36,7 @@ from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import yr_downloads
 from iobench_maelstrom.yr.files import FIELDS, open_files
 from iobench_maelstrom.yr.options import YrOptions, parse_options
-from iobench_maelstrom.yr.patches import Computed, Patch, PatchGrid, split_samples
+from iobench_maelstrom.yr.patches import Patch, PatchGrid, split_samples
 from iobench_maelstrom.yr.prepared import (
     SampleNames,
     YrPrepared,

@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
 
+from iobench.datasets import Computed
 from iobench.errors import OptionError
 from iobench_maelstrom.yr.schema import split_of
 
-__all__ = ["Computed", "Patch", "PatchGrid", "split_samples"]
-
-T = TypeVar("T")
-
-
-class Computed(Sequence[T], Generic[T]):
-    """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
-
-    __slots__ = ("_compute", "_length")
-
-    def __init__(self, length: int, compute: Callable[[int], T]) -> None:
-        self._length = length
-        self._compute = compute
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        found = range(self._length)[index]
-        if isinstance(found, range):
-            return [self._compute(number) for number in found]
-        return self._compute(found)
+__all__ = ["Patch", "PatchGrid", "split_samples"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Means and deviations of application A5's variables: the moments of each file, kept beside it.
+"""Means and deviations of variables over NetCDF files: the moments of each file, kept.
 
-A further month costs its own bytes alone: what was learnt of the others is merged.
+A further file costs its own bytes alone: what was learnt of the others is merged.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Advance, Locator, NetcdfFile, load_sidecar, run_jobs, save_sidecar
+from iobench.datasets.netcdf.inspected import whole_variable
+from iobench.datasets.processes import Advance, run_jobs
+from iobench.datasets.sidecars import load_sidecar, save_sidecar
 from iobench.errors import FileFormatError
-from iobench_maelstrom.downscaling.month_index import all_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench_maelstrom.downscaling.files import MonthlyFiles
+    from iobench.datasets.contract import Locator
+    from iobench.datasets.netcdf.file import NetcdfFile
 
 __all__ = ["Normalisation", "Scale", "normalisation_of"]
 
-NORMALISATION_VERSION = 1
+MOMENTS_VERSION = 1
 SMALL_NBYTES = 256 << 20
 """Less is read sooner by this process than by ones that must start first."""
 
@@ -54,27 +56,31 @@ class Normalisation:
 
 
 def normalisation_of(
-    monthly: MonthlyFiles, numbers: Sequence[int], locator: Locator
+    files: Sequence[NetcdfFile],
+    names: Sequence[str],
+    locator: Locator,
+    *,
+    per_point: Sequence[str] = (),
 ) -> tuple[Normalisation, bool]:
-    """Return the normalisation over some of the files, and whether any had to be read for it.
+    """Return the normalisation over files, and whether any had to be read for it.
 
     Parameters
     ----------
-    monthly : MonthlyFiles
-        The files.
-    numbers : sequence of int
-        Which of them.
+    files : sequence of NetcdfFile
+        In the order in which their moments are merged.
+    names : sequence of str
+        The variables.
     locator : Locator
         Has the folder for what is learnt, and shows progress.
+    per_point : sequence of str
+        Those that are normalised at each point along their first dimension; the others over all
+        their values.
 
     Raises
     ------
     FileFormatError
         If a variable has missing values, naming file and variable.
     """
-    names = monthly.channels.names
-    per_point = tuple(name for name in monthly.tier.per_point if name in names)
-    files = [monthly.files[number] for number in numbers]
     found: dict[int, Columns] = {}
     for number, file in enumerate(files):
         kept = load_sidecar(
@@ -83,8 +89,8 @@ def normalisation_of(
         if kept is not None:
             found[number] = kept
     missing = [number for number in range(len(files)) if number not in found]
-    jobs = [(files[number], per_point) for number in missing]
-    nbytes = sum(file.path.stat().st_size for file, _ in jobs)
+    jobs = [(files[number], tuple(names), tuple(per_point)) for number in missing]
+    nbytes = sum(file.path.stat().st_size for file, *_ in jobs)
     for job, columns in run_jobs(
         _file_moments,
         jobs,
@@ -103,16 +109,18 @@ def normalisation_of(
 def _description(file: NetcdfFile, per_point: Sequence[str], names: Sequence[str]) -> str:
     """Return what must not have changed for kept moments to hold."""
     state = file.path.stat()
-    what = ["downscaling-moments", NORMALISATION_VERSION, list(per_point), sorted(names)]
+    what = ["moments", MOMENTS_VERSION, list(per_point), sorted(names)]
     return json.dumps([state.st_size, state.st_mtime_ns, *what])
 
 
-def _file_moments(job: tuple[NetcdfFile, tuple[str, ...]], advance: Advance) -> Columns:
+def _file_moments(
+    job: tuple[NetcdfFile, tuple[str, ...], tuple[str, ...]], advance: Advance
+) -> Columns:
     """Return count, mean and sum of squared deviations of each variable of a file."""
-    file, per_point = job
+    file, names, per_point = job
     columns: dict[str, NDArray[Any]] = {}
-    for name in file.variables:
-        values = all_values(file, name).astype(np.float64, copy=False)
+    for name in names:
+        values = whole_variable(file, name).astype(np.float64, copy=False)
         axis = 0 if name in per_point else None
         mean = values.mean(axis=axis)
         if not np.isfinite(mean).all():

@@ -17,25 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import (
-    Advance,
-    Chunked,
-    Contiguous,
+from iobench.datasets.extents import read_extents
+from iobench.datasets.netcdf.file import (
     NetcdfFile,
     NetcdfVariable,
-    Packing,
-    Progress,
+    decode_slab,
     inspect_netcdf,
-    load_sidecar,
-    run_jobs,
-    save_sidecar,
+    read_through_library,
+    where_slab,
 )
-from iobench.errors import MissingFileError, StorageError
+from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
+from iobench.datasets.packing import Packing
+from iobench.datasets.processes import Advance, run_jobs
+from iobench.datasets.sidecars import load_sidecar, save_sidecar
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["inspect_files"]
+    from iobench.datasets.contract import Progress
+
+__all__ = ["inspect_files", "whole_variable"]
 
 INSPECTION_VERSION = 1
 SIDECAR = "netcdf-files"
@@ -93,6 +95,25 @@ def inspect_files(
     for folder in dict.fromkeys(path.parent for path in missing):
         _save(folder, cache_dir, kept[folder])
     return [found[path] for path in files]
+
+
+def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
+    """Return all numbers of a variable, decoded as xarray does.
+
+    Raises
+    ------
+    FileFormatError
+        If the file has no numeric variable of that name.
+    """
+    variable = file.variables.get(name)
+    if variable is None:
+        raise FileFormatError(
+            f"{file.path}: has no variable {name!r}; it has {', '.join(file.variables)}"
+        )
+    if variable.storage is None:
+        return read_through_library(file, variable, dim=None, index=-1)
+    slab = where_slab(file, variable, dim=None, index=-1)
+    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
 
 
 def _inspect(paths: Sequence[Path], advance: Advance) -> list[NetcdfFile]:

@@ -14,12 +14,12 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.netcdf import inspected as inspecting
 from iobench.datasets.netcdf.file import inspect_netcdf
+from iobench.datasets.netcdf.inspected import inspect_files
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError
-from iobench_maelstrom.radiation import inspecting
 from iobench_maelstrom.radiation.dataset import radiation
-from iobench_maelstrom.radiation.inspecting import inspect_files
 from iobench_maelstrom.radiation.schema import SUBSETS, files_of
 from iobench_maelstrom.radiation.stand_in import PairPlan, planned_pairs
 

@@ -1,0 +1,104 @@
+"""What users may choose of a dataset: its options as data, read from text and described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iobench.errors import OptionError
+
+__all__ = ["Option", "parse_options"]
+
+LISTED = 12
+"""Of more values the first and the last are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a dataset, given as ``--option NAME=VALUE``.
+
+    Parameters
+    ----------
+    name : str
+        As the user gives it.
+    text : str
+        What it does, a sentence; ``iobench info`` shows it.
+    default : object
+        Its value where it is not given. Of True and False it is a flag: ``true`` or ``false``.
+    values : sequence of str
+        Those it may have; empty for any.
+    many : bool
+        Whether it takes several, separated by commas: its value is a tuple, in the order of
+        ``values``.
+    parse : callable, optional
+        Returns the value of a text, and raises OptionError for one it cannot use.
+    """
+
+    name: str
+    text: str = ""
+    default: Any = ""
+    values: Sequence[str] = ()
+    many: bool = False
+    parse: Callable[[str], Any] | None = None
+
+    def value(self, text: str) -> Any:
+        """Return the value of a text.
+
+        Raises
+        ------
+        OptionError
+            If it has none, listing those allowed.
+        """
+        if self.parse is not None:
+            return self.parse(text)
+        if isinstance(self.default, bool):
+            if text.lower() not in ("true", "false"):
+                raise OptionError(f"{self.name} {text!r}: expected true or false")
+            return text.lower() == "true"
+        if not self.many:
+            return self._known(text)
+        found = {self._known(each.strip()) for each in text.split(",")}
+        return tuple(each for each in self.values if each in found) or tuple(sorted(found))
+
+    def described(self) -> dict[str, str]:
+        """Return name, values and text, for people."""
+        flag = isinstance(self.default, bool)
+        values = "true or false" if flag else _listed(self.values) or "text"
+        given = str(self.default).lower() if flag else str(self.default or "")
+        text = f"{self.text} By default {given}." if given else self.text
+        return {"name": self.name, "values": values, "text": text.strip()}
+
+    def _known(self, text: str) -> str:
+        if self.values and text not in self.values:
+            several = ", several separated by commas" if self.many else ""
+            raise OptionError(
+                f"{self.name} {text!r}: expected one of {_listed(self.values)}{several}"
+            )
+        return text
+
+
+def parse_options(
+    dataset: str, known: Sequence[Option], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the value of each option of a dataset.
+
+    Raises
+    ------
+    OptionError
+        For an unknown option or a value it cannot have, listing those that are known.
+    """
+    names = {each.name: each for each in known}
+    for name in given:
+        if name not in names:
+            raise OptionError(f"option {name!r}: {dataset} knows {', '.join(names) or 'none'}")
+    return {
+        name: each.value(given[name]) if name in given else each.default
+        for name, each in names.items()
+    }
+
+
+def _listed(values: Sequence[str]) -> str:
+    if len(values) > LISTED:
+        return f"{values[0]}, {values[1]} to {values[-1]} ({len(values)})"
+    return ", ".join(values)

@@ -1,0 +1,170 @@
+"""What a `Recipe` says its dataset by: keys of files, axes, variables, splits, hyperslabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+if TYPE_CHECKING:
+    from iobench.samples import Role
+
+__all__ = [
+    "Axis",
+    "Computed",
+    "Field",
+    "FileKey",
+    "Hyperslab",
+    "Items",
+    "Key",
+    "Split",
+    "Stack",
+]
+
+FileKey = Mapping[str, str]
+"""What tells a file from the others: the value of each `Key`."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A part of the files' URL, in braces there: its name and the values it has, in order."""
+
+    name: str
+    values: Sequence[str]
+    text: str = ""
+    """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension of the files.
+
+    Parameters
+    ----------
+    name : str
+        As in the files.
+    length : int
+        That every file must have; 0 for any.
+    first, step : float
+        Of the coordinate that a stand-in has.
+    units : str
+        Of that coordinate.
+    """
+
+    name: str
+    length: int = 0
+    first: float = 0.0
+    step: float = 1.0
+    units: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A variable of the files.
+
+    Parameters
+    ----------
+    name, units : str
+    low, high : float
+        Between which a stand-in's values lie.
+    dims : tuple of str
+        All axes by default.
+    dtype : str
+        Of a stand-in's numbers; files may hold it packed or in another floating-point dtype.
+    is_static : bool
+        Whether files may hold it once, without the sample dimension.
+    zscore : {"", "all", "point"}
+        Whether samples hold it less its mean and divided by its deviation over the files of the
+        split ``train``: of all values, or at each point.
+    role : {"input", "target"}
+        Where each variable is an array of the sample: what it is to the model.
+    """
+
+    name: str
+    units: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    dims: tuple[str, ...] = ()
+    dtype: str = "f4"
+    is_static: bool = False
+    zscore: Literal["", "all", "point"] = ""
+    role: Role = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """An array of the sample, variables stacked as channels; float32 ``(channel, ...)``."""
+
+    name: str
+    fields: tuple[str, ...]
+    role: Role = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Samples by their time: those whose time, as ``2020-03-01T06``, begins with one of these."""
+
+    name: str
+    times: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperslab:
+    """What a sample takes of a variable.
+
+    Parameters
+    ----------
+    variable : str
+        Its name in the file.
+    ranges : mapping of str to int or slice
+        By dimension: an index, which is then no axis of the array, or ``slice(start, stop)``;
+        dimensions that are not named are whole, and those the variable lacks do not count.
+    file : int, optional
+        The file's number; by default the sample's own.
+    name : str
+        Of the array; by default the variable's.
+    of_all : bool
+        Whether the file is one that samples of all files need.
+    """
+
+    variable: str
+    ranges: Mapping[str, int | slice]
+    file: int | None = None
+    name: str = ""
+    of_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """The samples of a set of files; see `SampleIndex` for each."""
+
+    where: Sequence[Any]
+    coordinate: Sequence[str]
+    positions: Sequence[float] = ()
+    position_units: str = ""
+    rows: Sequence[int] = ()
+    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+class Computed(Sequence[T], Generic[T]):
+    """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
+
+    __slots__ = ("_compute", "_length")
+
+    def __init__(self, length: int, compute: Callable[[int], T]) -> None:
+        self._length = length
+        self._compute = compute
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        found = range(self._length)[index]
+        if isinstance(found, range):
+            return [self._compute(number) for number in found]
+        return self._compute(found)

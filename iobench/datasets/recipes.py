@@ -1,0 +1,609 @@
+"""A dataset of NetCDF files said as data: which files, which variables, what a sample is.
+
+`Recipe` is the whole `Dataset` and `Synthesizer` for it; a subclass says its data as attributes and
+overrides the few methods in which it is unlike others. See ``plugins/README.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.contract import Progress, SampleIndex, no_progress
+from iobench.datasets.dataset_options import Option, parse_options
+from iobench.datasets.moments import Normalisation, normalisation_of
+from iobench.datasets.netcdf.boxes import (
+    ChunkedFields,
+    box_through_library,
+    make_box,
+    read_fields,
+)
+from iobench.datasets.netcdf.file import NetcdfFile, read_through_library, where_slab
+from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.datasets.packing import unpack
+from iobench.datasets.processes import stopwatch
+from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Key, Split, Stack
+from iobench.datasets.recipe_items import items_along
+from iobench.datasets.recipe_stand_ins import StandIn, planned_files, smooth_values, write_netcdf
+from iobench.datasets.standins import PlannedFile, stand_in_identity, write_planned_files
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
+    from iobench.datasets.netcdf.boxes import Box
+    from iobench.datasets.netcdf.file import NetcdfVariable
+    from iobench.datasets.netcdf.storage import Slab
+    from iobench.datasets.processes import Advance
+    from iobench.samples import Sample
+
+__all__ = ["Recipe", "existing_files"]
+
+LISTED_URLS = 5
+
+
+class Recipe(ChunkedFields):
+    """A dataset of NetCDF files; a `Dataset`, a `PlannedDataset` and a `Synthesizer`.
+
+    A subclass is what the entry point names: it is called with the user's options. A sample is one
+    index along the sample dimension of one file unless `items` and `hyperslabs` say otherwise; its
+    arrays are the stacks, or else each variable by itself, float32, unless `spec` and `preprocess`
+    do. Instances are picklable and hold what `samples` learnt.
+
+    Attributes
+    ----------
+    name, title : str
+        See `Dataset`.
+    url : str
+        Where a file is published, keys in braces: ``https://example.org/{month}.nc``.
+    keys : tuple of Key
+        Each combination of their values is a file, the first key outermost.
+    axes : tuple of Axis
+        All dimensions of the variables; by default the first is the samples'.
+    fields : tuple of Field
+        The variables of the files.
+    stacks : tuple of Stack
+        Arrays of a sample; none where each variable is one.
+    splits : tuple of Split
+    options : tuple of Option
+        Besides the keys, which are options, too.
+    time_unit : str
+        NumPy's, of times as they are named: ``s``, ``h``, ``D``.
+    is_distinct : bool
+        Whether a time may be there but once.
+    terms_of_use, citation, source : str
+        Of the data; ``source`` says where the schema is published.
+    published : PublishedStep or None
+    step_hours : int
+        Between the times of a stand-in.
+    tiny, ordinary : tuple of str
+        Values of the first key that a stand-in has, of the size for tests and by default.
+    tiny_steps, ordinary_steps : int
+        Indexes along the sample dimension in each of their files; 0 for all.
+    n_steps : int
+        Those of a real file; 0: as many as fit into its month, day or year.
+    attributes : tuple of pairs of str
+        Of the stand-in's files.
+    synthesis_version : int
+        See `Synthesizer`.
+    """
+
+    name: str
+    title: str
+    url: str
+    keys: tuple[Key, ...] = ()
+    axes: tuple[Axis, ...]
+    fields: tuple[Field, ...]
+    stacks: tuple[Stack, ...] = ()
+    splits: tuple[Split, ...] = ()
+    options: tuple[Option, ...] = ()
+    time_unit: str = "s"
+    is_distinct: bool = True
+    terms_of_use: str = ""
+    citation: str = ""
+    source: str = ""
+    published: PublishedStep | None = None
+    step_hours: int = 1
+    tiny: tuple[str, ...] = ()
+    ordinary: tuple[str, ...] = ()
+    tiny_steps: int = 8
+    ordinary_steps: int = 0
+    n_steps: int = 0
+    attributes: tuple[tuple[str, str], ...] = (
+        ("Conventions", "CF-1.6"),
+        ("history", "made up by iobench: a stand-in"),
+    )
+    synthesis_version: int = 1
+
+    def __init__(self, **options: str) -> None:
+        self.chosen = parse_options(self.name, self.all_options(), options)
+        self.fused: tuple[str, ...] = ()
+        self.opened: tuple[NetcdfFile, ...] = ()
+        self.normalisation = Normalisation({})
+
+    @classmethod
+    def all_options(cls) -> list[Option]:
+        """Return the options: one for each key that is not among `options`, and those."""
+        own = {each.name for each in cls.options}
+        of_keys = [
+            Option(key.name, key.text or "By default all at hand.", (), key.values, many=True)
+            for key in cls.keys
+            if key.name not in own
+        ]
+        return [*of_keys, *cls.options]
+
+    # ---- which files
+
+    @property
+    def sample_dim(self) -> str:
+        """The dimension along which samples lie."""
+        return self.axes[0].name
+
+    @property
+    def thread_safe(self) -> bool:
+        """Whether threads may make samples at once: the NetCDF library cannot."""
+        return not self.fused
+
+    @property
+    def stand_in_name(self) -> str:
+        """What stand-ins are told apart by."""
+        return self.name
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the key of each file that the options choose, all where they choose none."""
+        values = [self.chosen.get(key.name) or key.values for key in self.keys]
+        names = [key.name for key in self.keys]
+        return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        return self.url.format(**key)
+
+    def urls(self) -> list[str]:
+        """Return the URLs of all files, those of the first samples first."""
+        return [self.file_url(key) for key in self.file_keys()]
+
+    def needs_all(self, locator: Locator) -> bool:
+        """Return whether a file that is not at hand is missed: where options choose files."""
+        return any(self.chosen.get(key.name) for key in self.keys)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files: all that were chosen, else those at hand.
+
+        Raises
+        ------
+        MissingFileError
+            As `existing_files`.
+        """
+        return existing_files(self.name, self.urls(), locator, all_needed=self.needs_all(locator))
+
+    # ---- which samples
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples of the files; see `items`.
+
+        Raises
+        ------
+        FileFormatError
+            If a file is cut short or of another schema, naming what differs, or holds a time that
+            another one has.
+        """
+        opened = self.open(files, locator)
+        watch, computed = stopwatch(), False
+        items = self.items(opened)
+        scored = [each for each in self.sample_fields if each.zscore]
+        fitted = self._fitted(items, len(opened)) if scored else []
+        if scored:
+            self.normalisation, computed = normalisation_of(
+                [opened[number] for number in fitted],
+                [each.name for each in scored],
+                locator,
+                per_point=[each.name for each in self.fields if each.zscore == "point"],
+            )
+        provenance = self.provenance(opened, [opened[number].path.name for number in fitted])
+        return SampleIndex(
+            spec=self.spec(),
+            where=items.where,
+            splits=items.splits,
+            coordinate=items.coordinate,
+            positions=items.positions,
+            position_units=items.position_units,
+            rows=items.rows,
+            setup={"normalisation": watch()} if computed else {},
+            provenance={**provenance, "stand_in": locator.stand_in},
+        )
+
+    def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
+        """Return what the files hold, checked against the recipe; what was learnt is kept.
+
+        Raises
+        ------
+        FileFormatError
+            As `samples`.
+        """
+        found = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        self.stacks = self.stacks_of(found[0])
+        for file in found:
+            self.check(file, found[0])
+        names = {each.name for each in self.sample_fields}
+        self._keep([self._without_others(file, names) for file in found])
+        return tuple(found)
+
+    def _keep(self, files: Sequence[NetcdfFile]) -> None:
+        """Keep what reading needs: travels to the workers."""
+        self.opened = tuple(files)
+        every = [(each, each.storage) for file in files for each in file.variables.values()]
+        self.fused = ("read", "decode") if any(how is None for _, how in every) else ()
+        self._find_chunks(self.sample_dim, every)
+
+    @staticmethod
+    def _without_others(file: NetcdfFile, names: Sequence[str] | set[str]) -> NetcdfFile:
+        kept = {name: each for name, each in file.variables.items() if name in names}
+        return dataclasses.replace(file, variables=kept, skipped={})
+
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Return the arrays of a sample, where they follow from what the files hold."""
+        return self.stacks
+
+    @property
+    def sample_fields(self) -> tuple[Field, ...]:
+        """The variables a sample is made of, each once."""
+        by_name = {each.name: each for each in self.fields}
+        stacked = dict.fromkeys(name for stack in self.stacks for name in stack.fields)
+        return tuple(by_name[name] for name in stacked) if stacked else self.fields
+
+    def dims_of(self, each: Field) -> tuple[str, ...]:
+        """Return the dimensions of a variable."""
+        return each.dims or tuple(axis.name for axis in self.axes)
+
+    def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
+        """Raise FileFormatError where a file is of another schema than the recipe or ``first``."""
+        for each in self.sample_fields:
+            self._check_field(file, each)
+        used = {dim for each in self.sample_fields for dim in self.dims_of(each)}
+        for axis in self.axes:
+            any_length = axis.name == self.sample_dim and not axis.length
+            if axis.name not in used or any_length:
+                continue
+            expected = axis.length or first.dims[axis.name]
+            if (length := file.dims.get(axis.name)) != expected:
+                like = "" if axis.length else f" as in {first.path}"
+                raise FileFormatError(
+                    f"{file.path}: dimension {axis.name!r} has {length}, expected {expected}{like}"
+                )
+
+    def _check_field(self, file: NetcdfFile, each: Field) -> None:
+        dims = self.dims_of(each)
+        without = tuple(dim for dim in dims if dim != self.sample_dim)
+        allowed = (dims, without) if each.is_static else (dims,)
+        variable = file.variables.get(each.name)
+        if variable is None:
+            raise FileFormatError(
+                f"{file.path}: has no variable {each.name!r}; expected a file of {self.name} with "
+                + ", ".join(one.name for one in self.sample_fields)
+            )
+        if variable.dims not in allowed or np.dtype(variable.packing.dtype).kind != "f":
+            raise FileFormatError(
+                f"{file.path}: variable {each.name!r} is {np.dtype(variable.packing.dtype).name} "
+                f"({', '.join(variable.dims)}), expected floats "
+                + " or ".join(f"({', '.join(one)})" for one in allowed)
+            )
+
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the samples: each index along the sample dimension, file after file.
+
+        Files whose times do not follow each other, as forecasts of the same lead times, are rows
+        of their own.
+        """
+        return items_along(
+            self.sample_dim,
+            files,
+            time_unit=self.time_unit,
+            splits=self.splits,
+            is_distinct=self.is_distinct,
+        )
+
+    def _fitted(self, items: Items, n_files: int) -> list[int]:
+        """Return the files whose first sample is in the split ``train``; all where none is."""
+        firsts: dict[int, int] = {}
+        for number, where in enumerate(items.where):
+            firsts.setdefault(where[0], number)
+        training = set(items.splits.get("train", ()))
+        return [n for n in range(n_files) if firsts.get(n) in training] or list(range(n_files))
+
+    # ---- what a sample is
+
+    def spec(self) -> SampleSpec:
+        """Return what `preprocess` returns; called once the files are open."""
+        if not self.stacks:
+            return SampleSpec(
+                tuple(
+                    Variable(each.name, shape, "<f4", dims, _scored_units(each), role=each.role)
+                    for each in self.fields
+                    for dims, shape in [self._laid_out(each)]
+                )
+            )
+        by_name = {each.name: each for each in self.fields}
+        variables = []
+        for stack in self.stacks:
+            fields = [by_name[name] for name in stack.fields]
+            dims, shape = self._laid_out(fields[0])
+            units = {_scored_units(each) for each in fields}
+            variables.append(
+                Variable(
+                    stack.name,
+                    (len(fields), *shape),
+                    "<f4",
+                    ("channel", *dims),
+                    units.pop() if len(units) == 1 else "",
+                    role=stack.role,
+                    channels=stack.fields,
+                )
+            )
+        return SampleSpec(tuple(variables))
+
+    def _laid_out(self, each: Field) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return dimensions and shape of a variable in a sample."""
+        dims = tuple(dim for dim in self.dims_of(each) if dim != self.sample_dim)
+        return dims, tuple(self.opened[0].dims[dim] for dim in dims)
+
+    def hyperslabs(self, where: Any) -> list[Hyperslab]:
+        """Return what a sample takes of its file: an index along the sample dimension."""
+        return [Hyperslab(each.name, {self.sample_dim: where[1]}) for each in self.sample_fields]
+
+    def read(self, where: Any) -> Any:
+        """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
+        parts = [(each, *self._variable(each, where)) for each in self.hyperslabs(where)]
+        if self.fused:
+            return {
+                each.name or each.variable: self._through_library(each, file, variable)
+                for each, file, variable in parts
+            }
+        fields = [self._field(*part) for part in parts]
+        return read_fields(self._chunks, fields, (where[0], where[1]))
+
+    def decode(self, raw: Raw, where: Any) -> Arrays:
+        """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
+        found = {}
+        for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
+            _, variable = self._variable(each, where)
+            if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
+                stored = stored[_indexes(each, variable)]
+            found[each.name or each.variable] = unpack(stored, variable.packing)
+        return found
+
+    def preprocess(self, arrays: Arrays, where: Any) -> Sample:
+        """Return the stacks, or each variable: scored in float64, returned in float32."""
+        if not self.stacks:
+            return {each.name: self._float32([each.name], arrays)[0] for each in self.fields}
+        return {stack.name: self._float32(stack.fields, arrays) for stack in self.stacks}
+
+    def _float32(self, names: Sequence[str], arrays: Arrays) -> NDArray[np.float32]:
+        shape = arrays[names[0]].shape
+        made = np.empty((len(names), *shape), dtype=np.float32)
+        scored = np.empty(shape)
+        for channel, name in enumerate(names):
+            scale = self.normalisation.scales.get(name)
+            if scale is None:
+                made[channel] = arrays[name]
+                continue
+            np.subtract(arrays[name], scale.mean, out=scored)
+            made[channel] = np.divide(scored, scale.divisor, out=scored)
+        return made
+
+    def _variable(self, slab: Hyperslab, where: Any) -> tuple[NetcdfFile, NetcdfVariable]:
+        if not self.opened:
+            raise OptionError(f"{self.name}: call samples() before reading a sample")
+        file = self.opened[where[0] if slab.file is None else slab.file]
+        return file, file.variables[slab.variable]
+
+    def _field(self, slab: Hyperslab, file: NetcdfFile, variable: NetcdfVariable) -> Slab | Box:
+        asked = {dim: some for dim, some in slab.ranges.items() if dim in variable.dims}
+        if not slab.of_all and (not asked or list(asked) == [self.sample_dim]):
+            index = asked.get(self.sample_dim, -1)
+            if isinstance(index, int):
+                return where_slab(file, variable, dim=self.sample_dim, index=index)
+        start, stop = _ends(slab, variable)
+        has_samples = self.sample_dim in variable.dims and not slab.of_all
+        axis = variable.dims.index(self.sample_dim) if has_samples else -1
+        return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
+
+    def _through_library(
+        self, slab: Hyperslab, file: NetcdfFile, variable: NetcdfVariable
+    ) -> NDArray[Any]:
+        index = slab.ranges.get(self.sample_dim)
+        if isinstance(index, int) and self.sample_dim in variable.dims:
+            read = read_through_library(file, variable, dim=self.sample_dim, index=index)
+            inner = [dim for dim in variable.dims if dim != self.sample_dim]
+            part: NDArray[Any] = read[tuple(slab.ranges.get(dim, slice(None)) for dim in inner)]
+        return part
+        read = box_through_library(file, variable.name, *_ends(slab, variable))
+        return read[_indexes(slab, variable)]
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples' values follow from, JSON-ready; for manifests of stores.
+
+        ``fitted`` are the names of the files that z-scores are over.
+        """
+        scored = {
+            "formula": "(x - mean) / std, ddof 0; a std of 0 divides by 1",
+            "over": "all values, per variable",
+            "per_point": [each.name for each in self.fields if each.zscore == "point"],
+            "files": list(fitted),
+            "sha256": self.normalisation.checksum(),
+        }
+        told = {
+            "dataset": self.name,
+            "options": {name: _json_ready(value) for name, value in self.chosen.items()},
+            "schema": {each.name: each.units for each in self.fields},
+            "files": [
+                {"name": file.path.name, "nbytes": file.path.stat().st_size} for file in files
+            ],
+            "source": self.source,
+            "terms_of_use": self.terms_of_use,
+            "citation": self.citation,
+        }
+        return {**told, "normalisation": scored} if fitted else told
+
+    # ---- the stand-in
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+        """Return what a stand-in holds: tiny, ordinary, or a share of all files.
+
+        Raises
+        ------
+        OptionError
+            If it would lack a file that was asked for.
+        """
+        first, *others = self.keys
+        every = tuple(first.values)
+        if tiny:
+            values, n_steps = self.tiny or every[:2], self.tiny_steps
+        elif scale is None:
+            values, n_steps = self.ordinary or every[:4], self.ordinary_steps
+        else:
+            count = max(1, round(scale * len(every)))
+            values, n_steps = tuple(every[n * len(every) // count] for n in range(count)), 0
+        combined = itertools.product(values, *(key.values for key in others))
+        names = [key.name for key in self.keys]
+        keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
+        self.check_held(keys)
+        return StandIn(seed, keys, n_steps)
+
+    def check_held(self, keys: Sequence[FileKey]) -> None:
+        """Raise OptionError where a stand-in of these files lacks what was asked for."""
+        for key in self.keys:
+            held = [each[key.name] for each in keys]
+            missing = [each for each in self.chosen.get(key.name) or () if each not in held]
+            if missing:
+                raise OptionError(
+                    f"{key.name} {missing[0]!r}: no file of it is at hand, and the stand-in holds "
+                    f"only the {key.name} {' '.join(dict.fromkeys(held))}; choose among them or "
+                    "give --data-dir"
+                )
+
+    def times(self, key: FileKey, n_steps: int) -> NDArray[np.datetime64]:
+        """Return the times of a stand-in's file; by default from where its first key begins."""
+        first = next(iter(key.values()))
+        start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
+        whole = (np.datetime64(first) + 1).astype("M8[h]") - start
+        n_all = self.n_steps or -(-whole // step)
+        return start + step * np.arange(min(n_all, n_steps or n_all))
+
+    def length(self, axis: Axis, key: FileKey, plan: StandIn) -> int:
+        """Return the length of a dimension of a stand-in's file."""
+        if axis.name == self.sample_dim and not axis.length:
+            return len(self.times(key, plan.n_steps))
+        return axis.length
+
+    def stored_dims(self, each: Field) -> tuple[str, ...]:
+        """Return the dimensions of a variable of the stand-in: static ones are there once."""
+        dims = self.dims_of(each)
+        return tuple(dim for dim in dims if not (each.is_static and dim == self.sample_dim))
+
+    def values(self, each: Field, key: FileKey, plan: StandIn) -> NDArray[Any]:
+        """Return the numbers of a variable of a stand-in's file, of the shape it is stored in.
+
+        They follow from the seed, the file and the variable alone. By default smooth waves between
+        the variable's bounds.
+        """
+        lengths = {axis.name: self.length(axis, key, plan) for axis in self.axes}
+        shape = tuple(lengths[dim] for dim in self.stored_dims(each))
+        what = (each.name,) if each.is_static else (each.name, *key.values())
+        return smooth_values(shape, each.low, each.high, plan.seed, self.synthesis_version, *what)
+
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a file of a stand-in."""
+        write_netcdf(self, plan, key, path)
+        advance(self.file_nbytes(key, plan))
+
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        lengths = {axis.name: self.length(axis, key, plan) for axis in self.axes}
+        return (32 << 10) + sum(
+            int(np.prod([lengths[dim] for dim in self.stored_dims(each)], dtype=np.int64))
+            * np.dtype(each.dtype).itemsize
+            for each in self.fields
+        )
+
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of a stand-in."""
+        return planned_files(self, plan)
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` will write."""
+        plan = self.stand_in(scale=scale, tiny=tiny, seed=0)
+        return sum(file.nbytes for file in self.planned_files(plan))
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+        processes: int | None = None,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` and return its files."""
+        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
+        identity = stand_in_identity(
+            self.stand_in_name, seed=seed, version=self.synthesis_version, scale=scale, tiny=tiny
+        )
+        files = self.planned_files(plan)
+        return write_planned_files(
+            root, files, identity=identity, processes=processes, progress=progress
+        )
+
+
+def existing_files(
+    dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
+) -> list[Path]:
+    """Return the files of URLs: of all, or of those at hand.
+
+    Raises
+    ------
+    MissingFileError
+        If none is there, or one of those needed is not: lists URLs, and where was looked.
+    """
+    found = locator.find(urls)
+    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+    if missing and (all_needed or len(missing) == len(urls)):
+        more = len(missing) - LISTED_URLS
+        listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
+        raise MissingFileError(
+            f"{dataset}: {listed} not found in {locator.searched()}; fetch the files and name "
+            "their folder with --data-dir"
+        )
+    return [path for path in found if path is not None]
+
+
+def _ends(slab: Hyperslab, variable: NetcdfVariable) -> tuple[list[int], list[int]]:
+    """Return the first index and the one after the last along each dimension."""
+    ends = []
+    for dim, length in zip(variable.dims, variable.shape, strict=True):
+        some = slab.ranges.get(dim, slice(None))
+        ends.append((some, some + 1) if isinstance(some, int) else some.indices(length)[:2])
+    return [start for start, _ in ends], [stop for _, stop in ends]
+
+
+def _indexes(slab: Hyperslab, variable: NetcdfVariable) -> tuple[Any, ...]:
+    """Return what takes the dimensions of single indexes off a box."""
+    return tuple(
+        0 if isinstance(slab.ranges.get(dim), int) else slice(None) for dim in variable.dims
+    )
+
+
+def _scored_units(each: Field) -> str:
+    return "1" if each.zscore else each.units
+
+
+def _json_ready(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
