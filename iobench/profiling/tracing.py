@@ -93,9 +93,9 @@ class ProfileTracing:
         for line in setup.lines():
             self._screen.note(line)
         self._setup, self._runs = setup, tuple(run for run, _ in runs)
-        begun = self._stack.enter_context(attached(setup, every))
+        self._stack.enter_context(attached(setup, every))
         for (run, _), folders in zip(runs, own, strict=True):
-            told = setup.document(run.path) | {"begun": begun}
+            told = setup.document(run.path)
             if len(runs) > 1:  # they share the log of this process
                 told["folders"] = {"own": _texts(folders), "others": _texts(every - folders)}
             run.update(darshan=told)

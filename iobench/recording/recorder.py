@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import span_file as layout
+from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.folding import Fold, fold_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
@@ -160,6 +161,7 @@ class Recorder:
             self._writer.keep_nbytes = self.keep_nbytes
             for text, number in self._strings.items():
                 self._writer.string(number, text)
+            mark_clock(self.directory, self.clock)
         except OSError as error:
             self._fail(error)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
+from iobench.recording.clock_marker import is_clock_marker
 from iobench.storage.darshan_library import JobFacts, OpenLog, RawSegments
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
@@ -41,6 +42,7 @@ _SKEW_NS: Final = 50_000_000
 _WHOLE_SECOND_NS: Final = 1_000_000_000
 _LEFT_OUT: Final = -1
 _STREAM: Final = -2
+_MARKER: Final = -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class _RankParts:
     host: str = ""
     counters: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     segments: list[tuple[int, RawSegments]] = field(default_factory=list)
+    marks: list[tuple[int, RawSegments]] = field(default_factory=list)
 
 
 def read_log(
@@ -154,6 +157,8 @@ class _LogReader:
             name = self._names.get(key, f"file {key:#018x}, not named in the log")
             if name in _STREAMS:
                 found = _STREAM
+            elif is_clock_marker(name):
+                found = _MARKER
             elif is_of_interpreter(name):
                 found = _LEFT_OUT
                 self._n_left_out += 1
@@ -181,8 +186,8 @@ class _LogReader:
             part = self._rank(raw.rank)
             part.host = part.host or raw.host
             file = self._file(raw.file)
-            if file >= 0 and raw.n_segments:
-                part.segments.append((file, raw))
+            if raw.n_segments and (file >= 0 or file == _MARKER):
+                (part.segments if file >= 0 else part.marks).append((file, raw))
 
     def _traces(self, modules: tuple[ModuleState, ...]) -> tuple[ProcessTrace, ...]:
         """Return a trace for each rank that has anything; for a single process always one."""
@@ -206,18 +211,19 @@ class _LogReader:
                 modules=modules,
                 files=files,
                 counters=joined_counters(part.counters, modules),
-                segments=self._segments(part),
+                segments=self._segments(part.segments),
+                marks=self._segments(part.marks),
                 leftover=leftover,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
         )
 
-    def _segments(self, part: _RankParts) -> NDArray[Any]:
+    def _segments(self, raws: list[tuple[int, RawSegments]]) -> NDArray[Any]:
         """Return the segments of a rank by their start; what they were made of is given up."""
-        if not part.segments:
+        if not raws:
             return NO_SEGMENTS
-        files, parts = zip(*part.segments, strict=True)
-        part.segments.clear()
+        files, parts = zip(*raws, strict=True)
+        raws.clear()
         counts = np.array([each.n_segments for each in parts])
         firsts = np.cumsum(counts) - counts
         raw = np.frombuffer(b"".join(each.content for each in parts), self._log.segment_layout)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.recording.clock_marker import MARKER_NAME
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.darshan_gathering import make_dated
 
@@ -209,6 +210,8 @@ def config_text(
         # Of its name the runtime knows what stands before the first space.
         f"APP_INCLUDE ^{_literal(interpreter.split(maxsplit=1)[0])}$",
         *(f"NAME_EXCLUDE {pattern} {MODULES}" for pattern in excluded),
+        # What is included is seen wherever it lies.
+        f"NAME_INCLUDE /{MARKER_NAME}$ {MODULES}",
         *(f"NAME_INCLUDE ^{_literal(str(path))}(/|$) {MODULES}" for path in data),
     ]
     return "\n".join(lines) + "\n"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from iobench.errors import OptionError, StorageError
+from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
 from iobench.storage.darshan_gathering import make_dated
@@ -287,26 +288,21 @@ def attached(
     setup: DarshanSetup,
     folders: Iterable[Path],
     environment: MutableMapping[str, str] = os.environ,
-) -> Iterator[dict[str, int]]:
+) -> Iterator[None]:
     """Trace this process, and those that it starts meanwhile; its log is there afterwards.
 
     Files below ``folders`` that are open already are opened once more, to be seen.
-
-    Yields
-    ------
-    dict of str to int
-        ``pid``, and ``wall_ns``: when this process began to be traced, from which its log counts.
     """
     before = {name: environment.get(name) for name in (*setup.variables, *setup.dropped)}
     for name in setup.dropped:
         environment.pop(name, None)
     environment.update(setup.variables)
     runtime = ctypes.CDLL(None)
-    begun = {"pid": os.getpid(), "wall_ns": SYSTEM_CLOCK.wall_ns()}
     runtime.darshan_core_initialize(0, None)
+    mark_clock(setup.folder, SYSTEM_CLOCK)
     follow(folders)
     try:
-        yield begun
+        yield
     finally:
         follow(())
         runtime.darshan_core_shutdown(1)

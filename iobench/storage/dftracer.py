@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
+from iobench.recording.clock_marker import is_clock_marker
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
@@ -326,7 +327,7 @@ class TracedCalls:
     def trace(self, run: RunNames) -> ProcessTrace:
         """Return all calls of data files, with their names."""
         names = [run.files.get(key, _unnamed(key)) for key in self._keys]
-        kept = [not is_of_interpreter(name) for name in names]
+        kept = [not is_of_interpreter(name) and not is_clock_marker(name) for name in names]
         index = np.cumsum(kept) - 1
         segments = np.empty(len(self._segments["file"]), SEGMENT_DTYPE)
         for name, column in self._segments.items():

@@ -96,52 +96,20 @@ def _gone(paths: Sequence[Path]) -> tuple[str, ...]:
     )
 
 
-AT_BEGIN_NS: Final = 100_000
-"""How much later than it was told a tracer that we started may have taken its zero."""
-TOO_FAR_NS: Final = 1_000_000_000
-
-
 def part_of_run(trace: StorageTrace, told: Mapping[str, Any]) -> StorageTrace:
     """Return what is of the run whose ``run.json`` tells this of Darshan.
 
     A profile of several formats has one log of its main process: files of the others are left
-    out. Of the process that began to be traced by iobench the clock's zero is known.
+    out.
     """
-    processes = trace.processes
-    begun, folders = told.get("begun"), told.get("folders")
-    if isinstance(begun, Mapping) and isinstance(begun.get("wall_ns"), int):
-        processes = tuple(
-            _from_zero(each, begun["wall_ns"]) if each.pid == begun.get("pid") else each
-            for each in processes
-        )
-    if isinstance(folders, Mapping):
-        own, others = (
-            [PurePath(text) for text in folders.get(name, ()) if isinstance(text, str)]
-            for name in ("own", "others")
-        )
-        processes = tuple(_without(each, own, others) for each in processes)
-    return replace(trace, processes=processes)
-
-
-def _from_zero(process: ProcessTrace, wall_ns: int) -> ProcessTrace:
-    """Return a process with its times counted from a zero that is known."""
-    move_ns = wall_ns - process.start_ns
-    if process.start_ns < 0 or abs(move_ns) > TOO_FAR_NS:
-        return process
-    segments, counters = process.segments.copy(), process.counters.copy()
-    segments["start_ns"] += move_ns
-    segments["end_ns"] += move_ns
-    for name in counters.dtype.names or ():
-        if "_first_" in name or "_last_" in name:
-            counters[name][counters[name] >= 0] += move_ns
-    return replace(
-        process,
-        start_ns=wall_ns,
-        end_ns=process.end_ns + move_ns if process.end_ns >= 0 else -1,
-        zero_error_ns=AT_BEGIN_NS,
-        segments=segments,
-        counters=counters,
+    folders = told.get("folders")
+    if not isinstance(folders, Mapping):
+        return trace
+    own, others = (
+        [PurePath(text) for text in folders.get(name, ()) if isinstance(text, str)]
+        for name in ("own", "others")
     )
+    return replace(trace, processes=tuple(_without(each, own, others) for each in trace.processes))
 
 
 def _without(

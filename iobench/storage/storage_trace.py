@@ -126,6 +126,8 @@ class ProcessTrace:
         At most one row for each file.
     segments : ndarray of SEGMENT_DTYPE
         By start.
+    marks : ndarray of SEGMENT_DTYPE
+        Reads that `mark_clock` made, by start: their offsets are times of our monotonic clock.
     leftover : bool
         Whether the process never closed it: it was killed, became another program, or is alive.
     """
@@ -145,6 +147,7 @@ class ProcessTrace:
     files: tuple[str, ...] = ()
     counters: NDArray[Any] = field(default_factory=lambda: NO_COUNTERS)
     segments: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
+    marks: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
     leftover: bool = False
 
     @property

@@ -167,5 +167,5 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     placement = place_segments(done.profile, trace)
     coverage = placement.coverage
     assert coverage.n_segments >= 80
-    # Reads that end a few microseconds beside their spans, as on busy machines, are not placed.
-    assert coverage.n_placed > coverage.n_segments // 2
+    assert all(each.marked for each in placement.processes if each.trace >= 0)
+    assert coverage.n_placed == coverage.n_segments

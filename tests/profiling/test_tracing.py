@@ -93,6 +93,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     # Samples are packed in GRIB. The stand-in was made by the same command, and is not in the logs.
     assert segments == counted > 12 * told["sample_nbytes"] * 0.1
     assert not any(each.segments["write"].any() for each in trace.processes)
+    assert all(len(each.marks) >= 2 for each in trace.processes)
     pids = {process.pid for process in open_profile(run).processes}
     assert pids == {each.pid for each in trace.processes}
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from iobench.recording import span_file as layout
+from iobench.recording.clock_marker import MARKER_NAME
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import SPAN_DTYPE, Flag
@@ -212,3 +213,24 @@ def test_a_foreign_lane_before_any_span_leaves_the_threads_own_one_alone(recorde
     found = read_span_file(recorder.path)
     assert len(found.thread_names) == 2
     assert found.thread_names[0] == "reader"
+
+
+@pytest.mark.parametrize("preloaded", ["/soft/lib/libdarshan.so:/a/liba.so", "/a/liba.so"])
+def test_a_marker_is_read_where_darshans_runtime_is_loaded(tmp_path, clock, monkeypatch, preloaded):
+    monkeypatch.setenv("LD_PRELOAD", preloaded)
+    folder = tmp_path / "spans"
+    with Recorder(folder, role="worker", clock=clock) as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    with Recorder(folder, role="worker", clock=clock):
+        assert (folder / MARKER_NAME).exists() == ("darshan" in preloaded)
+    assert recorder.failure is None
+    assert len(list(folder.glob("*.spans"))) == 2
+
+
+def test_recording_goes_on_where_no_marker_can_be_made(tmp_path, clock, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "libdarshan.so")
+    (tmp_path / MARKER_NAME).mkdir()
+    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    assert recorder.failure is None
+    assert recorder.lost == 0

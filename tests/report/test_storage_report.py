@@ -33,6 +33,7 @@ CLOCK = LogClock(
     low_ns=-1_285_000,
     high_ns=-1_281_000,
     matched=True,
+    marked=False,
     known=True,
     reason="",
     has_segments=True,
@@ -133,6 +134,10 @@ def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show
         unwrapped(part)
     )
     assert "count is not all" not in part
+    marked = replace(TRACED, clocks=(replace(CLOCK, marked=True),))
+    text = unwrapped(show(with_storage(traced, replace(FIGURES, traced=marked))))
+    assert "Clocks moved as markers tell: worker-0 -1.28 ms (within 2.00 us)." in text
+    assert "lie in their stages" not in text
 
 
 def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -> None:

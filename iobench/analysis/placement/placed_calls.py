@@ -79,14 +79,16 @@ class ProcessPlacement:
     offset_ns : int
         To be added to the tracer's wall-clock times to reach those of the process.
     low_ns, high_ns : int
-        The window of offsets that place as many segments; the offset is the middle of its widest
-        part, of the whole as a rule.
+        The window of offsets that a marker allows, or that place as many segments; the offset is
+        the middle of its widest part, of the whole as a rule.
     matched : bool
-        Whether the offset was found by matching; else it is 0, and the window what is known of
-        the tracer's zero.
+        Whether the offset was told by a marker or found by matching; else it is 0, and the window
+        what is known of the tracer's zero.
     files : tuple of str
     segments : ndarray of PLACED_DTYPE
         By start.
+    marked : bool
+        Whether a marker told the offset: reads that the process itself made at known times.
     """
 
     process: int
@@ -98,6 +100,7 @@ class ProcessPlacement:
     matched: bool
     files: tuple[str, ...]
     segments: NDArray[Any]
+    marked: bool = False
 
     @property
     def is_clock_known(self) -> bool:

@@ -41,6 +41,8 @@ Integers = NDArray[np.int64]
 NO_PLACED: Final[NDArray[Any]] = np.zeros(0, PLACED_DTYPE)
 LATER_NS: Final = 100_000
 """A tracer's zero is told too late, never too early, but for what reading two clocks costs."""
+ROUNDED_NS: Final = 300
+"""Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
 WHOLE_SECOND_NS: Final = 1_000_000_000
 """Old logs tell whole seconds, cut off: their times may have to be moved on by one."""
 
@@ -182,7 +184,8 @@ class _OneProcess:
     def placed(
         self, number: int, exposed: NDArray[np.float64] | None, sizes: Mapping[str, int]
     ) -> ProcessPlacement:
-        found = self._offset()
+        marked = self._marked_offset()
+        found = self._offset() if marked is None else marked
         log = self.log
         segments = np.zeros(len(log.segments), PLACED_DTYPE)
         for name in ("offset", "nbytes", "file", "write"):
@@ -192,6 +195,9 @@ class _OneProcess:
         # A clock that is not known places only what lies in one stage wherever it stands.
         slack = (0, 0) if found.matched else (found.low_ns, found.high_ns)
         place = self._places(segments, *slack)
+        if marked is not None:  # what ends with its stage may seem to lie beyond, by the bracket
+            width_ns = found.high_ns - found.low_ns
+            place = np.where(place < 0, self._places(segments, width_ns, -width_ns), place)
         segments["span"] = np.where(place >= 0, np.append(self.stages.row, -1)[place], -1)
         segments["stray"] = self._strays(segments, place, found.matched, sizes)
         segments["span"][segments["stray"]] = -1
@@ -206,7 +212,23 @@ class _OneProcess:
             matched=found.matched,
             files=log.files,
             segments=segments,
+            marked=marked is not None,
         )
+
+    def _marked_offset(self) -> FoundOffset | None:
+        """Return the offset that the process's own reads at known times tell; None without them.
+
+        Each began after the time that is its offset in the file, and ended before the next one's.
+        """
+        reads, zero_error_ns = self.log.marks, self.log.zero_error_ns
+        if len(reads) < 2:
+            return None
+        begun, ended = (monotonic_of_wall(self.who, reads[name]) for name in ("start_ns", "end_ns"))
+        low = int((reads["offset"] - begun).max()) - ROUNDED_NS
+        high = int((reads["offset"][1:] - ended[:-1]).min()) + ROUNDED_NS
+        if not -zero_error_ns - LATER_NS <= low <= high <= max(zero_error_ns, LATER_NS):
+            return None  # of another process, of another boot, or one of them was not kept
+        return FoundOffset((low + high) // 2, low, high, 0, 0, matched=True)
 
     def _offset(self) -> FoundOffset:
         """Find the offset by the stages that read as a rule, else by all of them."""

@@ -53,7 +53,9 @@ class LogClock:
     low_ns, high_ns : int
         The offsets that fit as well; of a log that could not be matched what is known of its zero.
     matched : bool
-        Whether the offset was found by the stages that hold the log's calls.
+        Whether the offset is known: told by a marker, or found by the stages that hold the calls.
+    marked : bool
+        Whether a marker told it: reads that the process itself made at known times.
     known : bool
         Whether its times are good: by matching, or since the tracer itself tells them well.
     reason : str
@@ -68,6 +70,7 @@ class LogClock:
     low_ns: int = field(metadata=key("low_ns"))
     high_ns: int = field(metadata=key("high_ns"))
     matched: bool
+    marked: bool
     known: bool
     reason: str
     has_segments: bool = field(metadata=HIDDEN)
@@ -221,6 +224,7 @@ def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedSt
                 low_ns=each.low_ns,
                 high_ns=each.high_ns,
                 matched=each.matched,
+                marked=each.marked,
                 known=each.is_clock_known,
                 reason=each.reason,
                 has_segments=bool(len(each.segments)),

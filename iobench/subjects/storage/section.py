@@ -109,13 +109,18 @@ def _files(seen: TraceCoverage) -> str:
 
 def _clock_lines(clocks: Sequence[LogClock]) -> Iterator[str]:
     """Yield by how much the tracer's clocks were moved, and how well that is known."""
-    matched, rest = [], []
+    marked, matched, rest = [], [], []
     for each in clocks:
         width = units.duration(each.high_ns - each.low_ns)
-        if each.matched:
+        if each.marked:
+            error = units.duration((each.high_ns - each.low_ns) // 2)
+            marked.append(f"{each.process} {units.duration(each.offset_ns)} (within {error})")
+        elif each.matched:
             matched.append(f"{each.process} {units.duration(each.offset_ns)} (window {width})")
         elif each.reason and not each.known:
             rest.append(f"{each.process} ({each.reason}; within {width})")
+    if marked:
+        yield f"Clocks moved as markers tell: {', '.join(marked)}."
     if matched:
         yield f"Clocks moved so that reads lie in their stages: {', '.join(matched)}."
     if rest:

@@ -6,7 +6,7 @@ import functools
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,8 @@ from iobench.storage.run_traces import read_traces
 from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.storage_trace import ProcessTrace
@@ -31,6 +33,7 @@ ALIGNED = ("s1_raw_fork", "s7_cold_fork", "s2_npload_spawn", "s3_netcdf_fork")
 TOLERANCE_NS = 2_000
 """Windows of expected.json are whole microseconds; reading two clocks in turn costs another."""
 HOUR_NS = 3_600_000_000_000
+Segments = "NDArray[Any]"
 
 
 @functools.cache
@@ -212,6 +215,59 @@ def test_of_two_runs_of_logs_each_process_takes_its_own() -> None:
     for one, other in zip(found.processes, placed("s1_raw_fork").processes, strict=True):
         assert one.offset_ns == other.offset_ns
         assert (one.segments == other.segments).all()
+
+
+MARKED = "s8_marked_fork"
+
+
+def with_marks(name: str, marks: Callable[[Segments], Segments]) -> Placement:
+    logs = [replace(log, marks=marks(log.marks.copy())) for log in logs_of(name).processes]
+    return place_segments(profile_of(name), StorageTrace(tuple(logs)))
+
+
+def test_a_marker_tells_the_clock_of_every_process_even_of_one_that_reads_nothing() -> None:
+    main, reader = placed(MARKED).processes
+    for found in (main, reader):
+        assert (found.marked, found.matched, found.reason) == (True, True, "")
+        assert found.low_ns <= found.offset_ns <= found.high_ns <= found.low_ns + 4_000
+    profile, reads = profile_of(MARKED), reader.segments
+    assert len(main.segments) == 0
+    assert [Path(reader.files[file]).name for file in reads["file"][:2]] == [
+        "sample_000.npy", "sample_001.npy",
+    ]  # fmt: skip
+    spans = profile.spans[reads["span"]]
+    assert (reads["span"] >= 0).all()
+    assert spans["sample"].tolist() == list(range(20))
+    assert placed(MARKED).coverage.complete
+
+
+def test_the_marker_and_the_search_agree() -> None:
+    searched = with_marks(MARKED, lambda marks: marks[:0]).processes[1]
+    told = placed(MARKED).processes[1]
+    assert (searched.marked, searched.matched) == (False, True)
+    assert searched.low_ns <= told.offset_ns <= searched.high_ns
+    assert (searched.segments["span"] == told.segments["span"]).all()
+
+
+def _moved(marks: Segments, by_ns: int) -> Segments:
+    marks["offset"] += by_ns
+    return marks
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda marks: marks[:1],
+        lambda marks: _moved(marks, HOUR_NS),
+        lambda marks: _moved(marks, -HOUR_NS),
+        lambda marks: marks[::-1],
+    ],
+    ids=["cut", "of another process", "of another boot", "out of order"],
+)
+def test_marks_that_cannot_be_right_leave_the_clock_to_the_search(change: Any) -> None:
+    found = with_marks(MARKED, change).processes[1]
+    assert (found.marked, found.matched) == (False, True)
+    assert found.offset_ns == with_marks(MARKED, lambda marks: marks[:0]).processes[1].offset_ns
 
 
 KILLED = 22392

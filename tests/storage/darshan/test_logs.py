@@ -188,10 +188,13 @@ def test_without_pydarshan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
     """Return what is read of a job of 300 ranks, a partial log, and two logs of one process."""
     folder = tmp_path_factory.mktemp("made")
-    log = MadeLog([b"/data/shared.nc", b"/data/own-\xff.nc", b"<STDIN>", b"/x/a.py"], n_ranks=300)
+    names = [b"/data/shared.nc", b"/data/own-\xff.nc", b"<STDIN>", b"/x/a.py"]
+    log = MadeLog([*names, b"/runs/a/spans/iobench-clock-marker"], n_ranks=300)
     log.count(0, rank=-1, OPENS=1000, READS=4000, BYTES_READ=4_000_000, MMAPS=-1, READ_TIME=2.5)
     for rank in range(300):
         log.trace(0, reads_in_order(20), rank)
+        log.trace(4, reads_in_order(4, nbytes=rank), rank)
+    log.count(4, rank=-1, OPENS=300, READS=1200)
     log.count(1, rank=7, OPENS=1, READS=2, BYTES_READ=100)
     log.count(2, rank=7, READS=5, BYTES_READ=55)
     log.count(3, rank=8, READS=3, BYTES_READ=33)
@@ -240,6 +243,9 @@ def test_ranks_of_a_job_and_their_sums(made: StorageTrace) -> None:
     assert seventh.segments["write"].sum() == 1
     assert seventh.counters["posix_read_nbytes"].tolist() == [100]
     assert len(traces[8].counters) == 0
+    for rank in range(300):
+        assert traces[rank].marks["offset"].tolist() == [n * rank for n in range(4)]
+    assert len(sums.marks) == 0
     assert any("MPI job" in note for note in made.notes)
     assert (
         "left out: files of Python itself and its packages (1, of which 33 B were read)"

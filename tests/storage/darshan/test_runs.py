@@ -59,7 +59,7 @@ def test_every_log_is_read_and_none_refused() -> None:
     assert trace.refused == ()
     found = {each.path.name for each in trace.processes}
     logs = [path.name for path in DATA.rglob("*.darshan*") if path.suffix != ".txt"]
-    assert (len(logs), found) == (22, set(logs))
+    assert (len(logs), found) == (24, set(logs))
 
 
 @pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])

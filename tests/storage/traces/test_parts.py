@@ -1,4 +1,4 @@
-"""Logs that several runs share, and the clock of a process whose tracing iobench began."""
+"""Logs that several runs share."""
 
 from __future__ import annotations
 
@@ -49,25 +49,12 @@ def test_of_a_shared_log_files_of_other_runs_are_left_out() -> None:
     assert whole.processes[0].segments["file"].tolist() == [0, 1, 2, 3]
 
 
-def test_times_count_from_where_tracing_was_begun() -> None:
-    begun = {"pid": 7, "wall_ns": START_NS - 400_000}
-    (process,) = part_of_run(_trace(), {"begun": begun}).processes
-    assert process.start_ns == begun["wall_ns"]
-    assert process.segments["start_ns"].tolist() == [begun["wall_ns"] + n * 100 for n in range(4)]
-    assert (process.segments["end_ns"] - process.segments["start_ns"] == 10).all()
-    assert process.counters["posix_first_read_ns"][0] == begun["wall_ns"]
-    assert (process.counters["posix_last_read_ns"] == -1).all()
-    assert process.zero_error_ns <= 100_000
-
-
 def test_what_run_json_tells_of_others_or_wrongly_changes_nothing() -> None:
     whole = _trace()
     for told in (
         {},
-        {"begun": {"pid": 8, "wall_ns": START_NS}},
-        {"begun": {"pid": 7, "wall_ns": START_NS - 10**10}},  # another process of that number
-        {"begun": {"pid": 7}, "folders": []},
-        {"begun": "yes", "folders": {"own": ["/data"], "others": []}},
+        {"folders": []},
+        {"folders": {"own": ["/data"], "others": []}},
     ):
         (process,) = part_of_run(whole, told).processes
         assert process.start_ns == START_NS

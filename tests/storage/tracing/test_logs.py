@@ -164,13 +164,12 @@ if probed is None:
 assert probed.packages == ("/p",) and probed_before() is None
 setup = set_up(folder, probed, os.environ, job=11)
 before = dict(os.environ)
-with attached(setup, [folder]) as begun:
-    assert begun["pid"] == os.getpid() and begun["wall_ns"] > 1_700_000_000_000_000_000
+with attached(setup, [folder]):
     assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
 assert dict(os.environ) == before
 if setup.mmap != setup.folder:
     setup.mmap.rmdir()
-print(os.getpid(), *(path.name for path in setup.folder.iterdir()))
+print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir()))
 """
     started = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path, library],
@@ -179,7 +178,8 @@ print(os.getpid(), *(path.name for path in setup.folder.iterdir()))
         env={**os.environ, "DARSHAN_ENABLE_NONMPI": "1"},
     )
     told, _ = started.communicate(timeout=60)
-    pid, name = told.split()
+    pid, marker, name = sorted(told.split(), key=len)
+    assert marker == "iobench-clock-marker"
     assert started.returncode == 0
     assert int(pid) == started.pid
     assert f"_id11-{pid}_" in name

@@ -54,6 +54,7 @@ def _seen(text: str, name: str) -> bool:
         ("/home/me/native.so.6", False),
         ("/tmp/pymp-abc/listener", False),
         ("/home/me/run/spans/a.spans", False),
+        ("/home/me/run/spans/iobench-clock-marker", True),
     ],
 )
 def test_data_are_seen_and_pythons_own_files_are_not(name: str, seen: bool) -> None:
