@@ -26,6 +26,7 @@ __all__ = [
     "mask_words",
     "note_secrets",
     "printable",
+    "shown_url",
 ]
 
 MASK: Final = "***"
@@ -54,6 +55,7 @@ _QUERY_NAME: Final = (
     r"|sig|se|sas|key|jwt|auth|authorization|pass|pwd|pw)"
 )
 _SECRET_QUERY: Final = re.compile(rf"([?&;#]{_QUERY_NAME}=)[^&;\s#'\"\\]+", re.IGNORECASE)
+_WHOLE_QUERY: Final = re.compile(r"\?\S*")
 _ENCODED_QUERY: Final = re.compile(
     rf"((?:%3F|%26|%23|[?&;#]){_QUERY_NAME}%3D)(?:(?!%26)[^&;\s#'\"\\])+", re.IGNORECASE
 )
@@ -183,6 +185,11 @@ def mask_urls(text: str) -> str:
         text = _ENCODED_USERINFO.sub(rf"\1{MASK}\3", text)
         text = _ENCODED_QUERY.sub(rf"\1{MASK}", text)
     return text
+
+
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown and kept: without user, password, token and signature."""
+    return _WHOLE_QUERY.sub("", mask_urls(url)).replace(f"{MASK}@", "")
 
 
 def is_secret_name(name: str) -> bool:

@@ -124,12 +124,13 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.delenv(name, raising=False)
     from fsspec.config import conf
 
-    from iobench.remote import open_filesystem
+    from iobench.files.filesystems import open_filesystem
+    from iobench.files.urls import URL
 
     # Read from the environment of the test in which fsspec was first imported.
     monkeypatch.delitem(conf, "s3", raising=False)
     name = f"iobench-{next(_BUCKETS)}"
-    filesystem, _ = open_filesystem(f"s3://{name}")
+    filesystem, _ = open_filesystem(URL(f"s3://{name}"))
     filesystem.mkdir(name)
     return name
 

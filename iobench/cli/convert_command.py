@@ -138,13 +138,13 @@ def convert(
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion.request import ConvertRequest, parse_patch
     from iobench.conversion.running import forecast, run
+    from iobench.files.urls import as_path
     from iobench.sizes import parse_nbytes
-    from iobench.stores.remote.addresses import as_place
 
     named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk, "pack": pack}
     request = ConvertRequest(
         targets=tuple(sources),
-        out=as_place(out),
+        out=as_path(out),
         to=to,
         stage=stage,
         split=split,

@@ -45,8 +45,8 @@ def limits(
     from iobench.cli.limits_document import limits_told
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
+    from iobench.files.urls import is_url
     from iobench.profiling.storage_limits import ANY, measured_limits
-    from iobench.remote import is_url
     from iobench.sizes import parse_nbytes
     from iobench.storage.file_systems import file_system_of
     from iobench.storage.striping import layout_of

@@ -54,11 +54,11 @@ def verify(
     from iobench.conversion.checking import VerifyRequest
     from iobench.conversion.checking import verify as check
     from iobench.errors import StoreError
+    from iobench.files.urls import as_path
     from iobench.sizes import parse_nbytes
-    from iobench.stores.remote.addresses import as_place
 
     request = VerifyRequest(
-        store=as_place(store),
+        store=as_path(store),
         targets=tuple(against or ()),
         data_dir=data_dir,
         files=files,

@@ -14,8 +14,8 @@ from iobench.datasets.files import UserFiles
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.splits import select_split
 from iobench.errors import OptionError
+from iobench.files.urls import is_url
 from iobench.registry import find_format
-from iobench.remote import is_url
 from iobench.sources.opening import open_source
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.encoding import Encoding
@@ -144,7 +144,7 @@ def check_target(out: Path) -> None:
         If there is something else.
     """
     if is_local(out) and is_url(out.as_posix().replace(":/", "://", 1)):
-        raise OptionError(f"{out}: an address as a path; give it as text, or `as_place` of it")
+        raise OptionError(f"{out}: a URL as a path; give it as text")
     with storage_errors(out):
         if not out.exists():
             return

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from iobench.datasets.decoded_chunks import forget_decoded
 from iobench.datasets.memory import from_heap
-from iobench.datasets.remote_bytes import fill_remote
 from iobench.datasets.source_bytes import LocalBytes, cached_source_file
 from iobench.datasets.used_bytes import note_used
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
-from iobench.remote import is_url
+from iobench.files.remote_ranges import fill_remote
+from iobench.files.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -21,7 +21,7 @@ from iobench.datasets.source_bytes import open_source_file
 from iobench.datasets.zarr_arrays.samples import ZarrSamples
 from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.remote_paths import RemotePath, source_path
+from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,7 @@ class UserFiles:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
         source = self._source
         return not isinstance(source, GribSamples) and not any(
-            isinstance(path, RemotePath) for path in source.paths
+            isinstance(path, URL) for path in source.paths
         )
 
     def upstream(
@@ -153,7 +153,7 @@ class UserFiles:
                 f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
                 "or Zarr; leave it out"
             )
-        if any(isinstance(path, RemotePath) for path in source.paths):
+        if any(isinstance(path, URL) for path in source.paths):
             raise OptionError(
                 f"--pipeline upstream: the plain loop reads files of this machine, and {self.name} "
                 "lies behind a URL; leave it out"
@@ -247,7 +247,7 @@ def user_files(
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    return UserFiles(tuple(map(source_path, paths)), Selection(sample_dim, chosen, targets))
+    return UserFiles(tuple(map(as_path, paths)), Selection(sample_dim, chosen, targets))
 
 
 def _check_memory(stored_nbytes: int, sample_nbytes: int, memory_nbytes: int) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.remote_paths import RemotePath
+from iobench.files.urls import URL
 from iobench.stores.atomic import write_atomically
 from iobench.stores.places import kept_beside, make_item
 
@@ -49,9 +49,9 @@ def make_index_folder(folder: Path) -> None:
 
 def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, ...]:
     """Return where the index of ``source`` may be: in ``cache_dir``, and beside it from before."""
-    digest = hashlib.blake2b(os.fsencode(source.resolve()), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(os.fsencode(str(source.resolve())), digest_size=16).hexdigest()
     kept = cache_dir / f"{digest}.npz"
-    if isinstance(source, RemotePath):
+    if isinstance(source, URL):
         return (kept,)
     _, beside = index_folders(source.parent, cache_dir)
     return kept, beside / f"{source.name}.npz"

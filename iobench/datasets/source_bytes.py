@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from iobench.datasets.memory import from_heap
-from iobench.datasets.remote_bytes import (
+from iobench.errors import MissingFileError, StorageError
+from iobench.files.reading import read_into
+from iobench.files.remote_ranges import (
     ends_early,
     fetched,
     fill_remote,
     read_whole_remote,
     remote_sizes,
 )
-from iobench.errors import MissingFileError, StorageError
-from iobench.files.reading import read_into
+from iobench.files.urls import URL, as_path, is_url, range_file
 from iobench.json_files import open_regular
-from iobench.remote import is_url, shown_url
-from iobench.remote_paths import RemotePath
 from iobench.stores.extents import descriptors
 
 if TYPE_CHECKING:
@@ -140,13 +139,13 @@ class LocalBytes:
 class RemoteBytes:
     """A file behind a URL; size and version are those of when it was opened.
 
-    It holds no connection: those are each process's own (`iobench.remote.open_filesystem`).
+    It holds no connection: those are each process's own (`iobench.files.filesystems`).
     """
 
     __slots__ = ("nbytes", "path", "version")
 
-    def __init__(self, path: RemotePath) -> None:
-        self.path = str(path)
+    def __init__(self, path: URL) -> None:
+        self.path = range_file(path)
         self.nbytes = path.stat().st_size
         self.version = path.version()
 
@@ -176,9 +175,10 @@ def open_source_file(path: str | Path) -> LocalBytes | RemoteBytes:
     StorageError
         If it is a folder or cannot be read.
     """
+    path = as_path(path)
+    if isinstance(path, URL):
+        return _open_remote(path)
     spelled = str(path)
-    if is_url(spelled):
-        return _open_remote(spelled)
     try:
         return LocalBytes(spelled, open_regular(spelled))
     except FileNotFoundError as error:
@@ -197,14 +197,14 @@ def _not_opened(path: str | Path, error: OSError) -> StorageError:
     )
 
 
-def _open_remote(url: str) -> RemoteBytes:
+def _open_remote(url: URL) -> RemoteBytes:
     try:
-        path = RemotePath(url).looked_up()
+        path = url.looked_up()
         if path.is_dir():
             raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
         return RemoteBytes(path)
     except FileNotFoundError as error:
-        raise MissingFileError(f"{shown_url(url)}: no such file") from error
+        raise MissingFileError(f"{url}: no such file") from error
 
 
 # pread leaves no position behind, so a forked child may use its parent's descriptors.
@@ -245,7 +245,7 @@ def file_nbytes(folder: str, name: str) -> int:
 
     A remote folder is listed once: for a plan, not to be sure.
     """
-    if is_url(folder):
-        return remote_sizes(folder).get(f"{folder}/{name}", 0)
+    if isinstance(folder, URL):
+        return remote_sizes(folder).get(name, 0)
     path = Path(folder, name)
     return path.stat().st_size if path.exists() else 0

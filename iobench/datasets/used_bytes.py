@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.urls import URL, range_file
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class UsedBytes:
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._numbers = {str(file): number for number, file in enumerate(files)}
+        self._numbers = {range_file(file): number for number, file in enumerate(files)}
         self._folders: dict[str, tuple[int, str]] = {}
         self._counts: dict[int, int] = {}
         self._noted: list[Noted] = []
@@ -72,7 +73,7 @@ class UsedBytes:
         source = self._numbers.get(path)
         inside = ""
         if source is None:
-            folder, _, name = path.rpartition("/")
+            folder, name = _divided(path)
             found = self._folders.get(folder)
             if found is None:
                 found = self._folders[folder] = self._of_folder(folder)
@@ -88,13 +89,21 @@ class UsedBytes:
 
     def _of_folder(self, folder: str) -> tuple[int, str]:
         """Return the source that a folder is in, and what leads there from it; -1: in none."""
-        above, slash = folder, "/"
-        while above and slash:
+        above, name, inside = folder, folder, ""
+        while above and name:
             if above in self._numbers:
-                inside = folder[len(above) + 1 :]
-                return self._numbers[above], f"{inside}/" if inside else ""
-            above, slash, _ = above.rpartition("/")
+                return self._numbers[above], inside
+            above, name = _divided(above)
+            inside = f"{name}/{inside}"
         return -1, ""
+
+
+def _divided(path: str) -> tuple[str, str]:
+    """Return a folder and the name in it; no folder where there is none."""
+    if isinstance(path, URL):
+        return (range_file(path.parent), path.name) if path.parent != path else ("", "")
+    folder, _, name = path.rpartition("/")
+    return folder, name
 
 
 def note_used(stretches: Sequence[tuple[str, int, memoryview]]) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.contract import make_sample
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
+from iobench.files.urls import as_path
 from iobench.samples import Window
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
-from iobench.stores.remote.addresses import as_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ def open_dataset(
         raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
     for name in ("data_dir", "store_dir"):
         if isinstance(where.get(name), str):
-            where[name] = as_place(where[name])
+            where[name] = as_path(where[name])
     paths = tuple(str(target) if hasattr(target, "__fspath__") else target for target in targets)
     request = SourceRequest(targets=paths, options=dict(options or {}), **where)
     source = open_source(request, _LoggedNotes())

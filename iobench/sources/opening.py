@@ -19,9 +19,8 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
-from iobench.remote import is_url
-from iobench.remote_paths import RemotePath, source_path
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.sources.url_patterns import expand_sources
 from iobench.stores.places import choose_place, kept_beside, remember_place
@@ -138,7 +137,7 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
 
 def _remember_kept(files: list[Path]) -> None:
     """Let ``iobench cache`` find what an earlier version kept beside the files."""
-    local = [file for file in files if not isinstance(file, RemotePath)]
+    local = [file for file in files if not isinstance(file, URL)]
     for beside in {kept_beside(file.parent) for file in local}:
         if beside.is_dir():
             remember_place(beside)
@@ -147,7 +146,7 @@ def _remember_kept(files: list[Path]) -> None:
 def _check_own_files(config: SourceRequest, kind: str) -> None:
     """Refuse files and folders of the user's own that are not there."""
     if kind == "files":
-        paths = [source_path(target) for target in config.targets]
+        paths = [as_path(target) for target in config.targets]
         missing = [f"{path}" for path in paths if not path.exists()]
         if missing:
             raise MissingFileError(
@@ -162,10 +161,10 @@ def _check_own_files(config: SourceRequest, kind: str) -> None:
 def _kind(targets: Sequence[Any]) -> str:
     """Return what the targets are: a key of `_DATASETS`."""
     first = targets[0]
-    if not isinstance(first, str):
-        return "object"
     if is_url(first):
         return "files"
+    if not isinstance(first, str):
+        return "object"
     is_path = os.sep in first or bool(Path(first).suffix)
     if len(targets) > 1 or (is_path and Path(first).exists()):
         return "files"

@@ -7,15 +7,16 @@ from contextlib import suppress
 from typing import Any
 
 from iobench.errors import MissingFileError, OptionError
-from iobench.remote import is_url, open_filesystem, remote_errors, shown_url
+from iobench.files.filesystems import open_filesystem, remote_errors
+from iobench.files.urls import URL, as_path
 
 __all__ = ["expand_sources"]
 
 
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the targets with URLs that are patterns (``s3://bucket/dir/*.grib``) spelled out.
+    """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
 
-    Paths are left to the shell, and what is no text to others.
+    Paths (``*.grib``) are left to the shell, and what is no text to others.
 
     Raises
     ------
@@ -26,23 +27,17 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """
     found: list[Any] = []
     for target in targets:
-        if isinstance(target, str) and is_url(target) and _is_pattern(target):
-            found += _matching(target)
+        url = as_path(target) if isinstance(target, str) else None
+        if isinstance(url, URL):
+            found += _matching(url) if url.is_pattern() else [url]
         else:
             found.append(target)
     return tuple(found)
 
 
-def _is_pattern(url: str) -> bool:
-    # A question mark begins the query of a web page's address.
-    marks = "*[" if url.startswith("http") else "*[?"
-    return any(mark in url for mark in marks)
-
-
-def _matching(pattern: str) -> list[str]:
-    rest = pattern.partition("://")[2]
-    if not rest.strip("/*"):
-        raise OptionError(f"{shown_url(pattern)}: name the bucket or folder whose files are meant")
+def _matching(pattern: URL) -> list[URL]:
+    if not str(pattern).partition("://")[2].strip("/*"):
+        raise OptionError(f"{pattern}: name the bucket or folder whose files are meant")
     filesystem, inside = open_filesystem(pattern)
     names: list[str] = []
     # There is no such bucket, which is nothing that matches.
@@ -50,7 +45,7 @@ def _matching(pattern: str) -> list[str]:
         names = sorted(filesystem.glob(inside))
     if not names:
         raise MissingFileError(
-            f"{shown_url(pattern)}: no file matches; quote it, so that the shell leaves it alone, "
-            "and check the spelling"
+            f"{pattern}: no file matches; quote it, so that the shell leaves it alone, and check "
+            "the spelling"
         )
-    return [str(filesystem.unstrip_protocol(name)) for name in names]
+    return [URL(str(filesystem.unstrip_protocol(name))) for name in names]

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from iobench.remote import is_url
+from iobench.files.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -156,7 +156,7 @@ def file_system_of(path: Path) -> FileSystem:
 
     Unknown on systems other than Linux, for URLs, and for file systems without a name here.
     """
-    if is_url(str(path)):
+    if is_url(path):
         return FileSystem(reach="network", in_page_cache=False)
     existing = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
     mount = mount_of(existing.resolve(), read_mounts())
@@ -202,7 +202,7 @@ def counts_device_reads(files: Sequence[Path]) -> bool:
 
     Network, parallel and memory file systems may not count there: unknown, not zero.
     """
-    if not files or any(map(is_url, map(str, files))):
+    if not files or any(map(is_url, files)):
         return False
     folders = {file if file.is_dir() else file.parent for file in map(Path.resolve, files)}
     mounts = read_mounts()

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
+from iobench.files.urls import is_url
 from iobench.json_files import read_json
 from iobench.recording.this_process import host_name
-from iobench.remote import is_url
 from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
 from iobench.storage.limit_figures import StorageLimits, read_limits
 
@@ -124,7 +124,7 @@ def _read(file: Path) -> list[StorageLimits]:
 def limits_of_files(files: Iterable[Path], *, folder: Path | None = None) -> dict[str, Any]:
     """Return, for ``run.json``, the kept limits of the mounts that a run's files lie on."""
     files = list(files)
-    if any(map(is_url, map(str, files))):
+    if any(map(is_url, files)):
         return {"storage_limits": []}
     folders = {(file if file.is_dir() else file.parent).resolve() for file in files}
     mounts = read_mounts()

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError, StorageError
-from iobench.remote import is_url
+from iobench.files.urls import is_url
 from iobench.storage.file_systems import file_system_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def residency(files: Sequence[Path]) -> Residency:
     Unknown for URLs, for file systems with a cache of their own, and where this system does not
     tell. The sampled share of a file counts by the file's size.
     """
-    if any(map(is_url, map(str, files))):
+    if any(map(is_url, files)):
         return Residency()
     n_pages = resident = 0.0
     methods = set()
@@ -137,7 +137,7 @@ def residency(files: Sequence[Path]) -> Residency:
 
 def files_nbytes(files: Sequence[Path]) -> int | None:
     """Return how many bytes the files hold in all; None of URLs, and where one cannot be asked."""
-    if any(map(is_url, map(str, files))):
+    if any(map(is_url, files)):
         return None
     try:
         return sum(file.stat().st_size for file in _whole(files))
@@ -146,7 +146,7 @@ def files_nbytes(files: Sequence[Path]) -> int | None:
 
 
 def _refuse_remote(files: Sequence[Path], cache: str) -> None:
-    remote = [file for file in files if is_url(str(file))]
+    remote = [file for file in files if is_url(file)]
     if remote:
         raise OptionError(
             f"--cache {cache}: no page cache holds {remote[0]}, which is read over the network; "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.remote import is_url
+from iobench.files.urls import is_url
 from iobench.storage.limit_figures import OpenFigures
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def choose_files(path: Path, request_nbytes: int, *, clock: Clock, deadline_ns: 
     StorageError
         If it cannot be read.
     """
-    if is_url(str(path)):
+    if is_url(path):
         raise OptionError(f"{path}: is read over the network; limits are those of a mounted folder")
     try:
         status = path.stat()

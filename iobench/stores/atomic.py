@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, StorageError
+from iobench.files.objects import TEMPORARY_SUFFIX
 from iobench.stores.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.stores.remote.staging import RemoteFile
+    from iobench.stores.rooms import RemoteFile
 
 __all__ = [
     "EXIT_RESUMABLE",
@@ -29,8 +30,6 @@ __all__ = [
     "write_atomically",
 ]
 
-TEMPORARY_SUFFIX = ".iobench-tmp"
-"""How an unfinished file ends; nothing with this ending is ever read."""
 EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -38,7 +37,7 @@ _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def is_local(path: Path) -> bool:
-    """Tell a path of this machine from an address (`StoreAddress`, `RemotePath`)."""
+    """Tell a path of this machine from an address (`URL`)."""
     return isinstance(path, Path)
 
 
@@ -170,7 +169,7 @@ def new_file(
     """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
     if is_local(path):
         return AtomicFile(path, resumable=resumable, folder=folder)
-    from iobench.stores.remote.staging import RemoteFile
+    from iobench.stores.rooms import RemoteFile
 
     return RemoteFile(path)  # type: ignore[arg-type]
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKSUMS_NAME",
     "crc32c",
-    "crc32c_moved",
     "crc32c_of_file",
     "read_checksums",
     "write_checksums",
@@ -27,46 +26,12 @@ __all__ = [
 
 CHECKSUMS_NAME = "iobench.crc32c"
 PIECE_NBYTES = 1 << 22
-POLYNOMIAL = 0x82F63B78
-"""Castagnoli's, bits reversed."""
 
 
 def crc32c(data: Any, value: int = 0) -> int:
     """Return the CRC-32C of any contiguous buffer, going on from ``value``; copies nothing."""
     checksum: int = _crc32c(data, value)
     return checksum
-
-
-def crc32c_moved(difference: int, n_bytes: int) -> int:
-    """Return how checksums of two texts differ once ``n_bytes`` more of the same follow each.
-
-    A CRC is linear: where the first bytes of a text are replaced, its checksum is known from theirs
-    alone. Appending a zero bit is a matrix over GF(2), appending many of them its power.
-
-    Parameters
-    ----------
-    difference : int
-        Exclusive or of the checksums of two texts of the same length.
-    n_bytes : int
-        What follows.
-    """
-    matrix = [POLYNOMIAL, *(1 << bit for bit in range(31))]
-    for _ in range(3):  # of one bit, two, four: of a byte
-        matrix = [_applied(matrix, column) for column in matrix]
-    while n_bytes:
-        if n_bytes & 1:
-            difference = _applied(matrix, difference)
-        n_bytes >>= 1
-        matrix = [_applied(matrix, column) for column in matrix]
-    return difference
-
-
-def _applied(matrix: Sequence[int], vector: int) -> int:
-    value = 0
-    for bit, column in enumerate(matrix):
-        if vector >> bit & 1:
-            value ^= column
-    return value
 
 
 def crc32c_of_file(path: Path) -> int:

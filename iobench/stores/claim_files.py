@@ -9,16 +9,16 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from iobench.files.objects import objects_at
+from iobench.files.urls import URL
 from iobench.json_files import parse_json
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.holders import Holder
-from iobench.stores.remote.addresses import StoreAddress
-from iobench.stores.remote.objects import objects_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.stores.remote.objects import Objects
+    from iobench.files.objects import Objects
 
 __all__ = [
     "CLAIM_NAME",
@@ -172,5 +172,5 @@ def _read_with_time(file: Path) -> tuple[bytes, int]:
 
 
 def _objects(place: Path) -> tuple[Objects, str]:
-    assert isinstance(place, StoreAddress)
-    return objects_at(place.url)
+    assert isinstance(place, URL)
+    return objects_at(place)

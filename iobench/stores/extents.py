@@ -19,7 +19,7 @@ from iobench.files.ranges import FileRange
 from iobench.files.reading import read_into
 from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.fields import FieldDecoder, RowDecoder
-from iobench.stores.remote.reading import read_ranges
+from iobench.stores.object_extents import read_ranges
 from iobench.stores.rounding import unpack_sample
 
 try:

@@ -6,12 +6,12 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from iobench.files.objects import objects_at
+from iobench.files.urls import URL
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
-from iobench.stores.remote.addresses import StoreAddress
-from iobench.stores.remote.objects import objects_at
-from iobench.stores.remote.staging import clear_room as clear_remote_room
-from iobench.stores.remote.staging import open_room as open_remote_room
-from iobench.stores.remote.staging import remove_below
+from iobench.stores.rooms import clear_room as clear_remote_room
+from iobench.stores.rooms import open_room as open_remote_room
+from iobench.stores.rooms import remove_below
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def free_nbytes(folder: Path) -> int | None:
 
 def list_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder; none where it is not there."""
-    if isinstance(folder, StoreAddress):
+    if isinstance(folder, URL):
         deeper = {name.partition("/")[0] for name in folder.below() if "/" in name}
         return [folder / name for name in sorted(deeper)]
     with storage_errors(folder):
@@ -50,7 +50,7 @@ def list_folders(folder: Path) -> list[Path]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all in it, as far as that can be done."""
-    if isinstance(folder, StoreAddress):
+    if isinstance(folder, URL):
         remove_below(folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,8 +58,8 @@ def remove_tree(folder: Path) -> None:
 
 def open_room(room: Path, store: Path) -> None:
     """Make a new folder for files that will be moved into a store."""
-    if isinstance(room, StoreAddress):
-        assert isinstance(store, StoreAddress)
+    if isinstance(room, URL):
+        assert isinstance(store, URL)
         open_remote_room(room, store)
         return
     with storage_errors(room, resumable=True):
@@ -68,8 +68,8 @@ def open_room(room: Path, store: Path) -> None:
 
 def clear_room(room: Path, store: Path) -> None:
     """Remove a folder of files that were not moved into a store, and what was sent of them."""
-    if isinstance(room, StoreAddress):
-        assert isinstance(store, StoreAddress)
+    if isinstance(room, URL):
+        assert isinstance(store, URL)
         clear_remote_room(room, store)
     else:
         shutil.rmtree(room, ignore_errors=True)
@@ -77,16 +77,16 @@ def clear_room(room: Path, store: Path) -> None:
 
 def drop_uploads(store: Path) -> None:
     """Drop what was begun to be uploaded to a store that is finished; there are none on disk."""
-    if isinstance(store, StoreAddress):
-        objects, path = objects_at(store.url)
-        objects.abort_uploads(f"{path}/")
+    if isinstance(store, URL):
+        objects, path = objects_at(store)
+        objects.drop_uploads(f"{path}/")
 
 
 def remove_leftovers(store: Path) -> None:
     """Remove what was begun of files of a store and not finished; nobody else is writing it."""
-    if isinstance(store, StoreAddress):
+    if isinstance(store, URL):
         drop_uploads(store)
-        objects, path = objects_at(store.url)
+        objects, path = objects_at(store)
         left = [name for name in store.below() if name.endswith(TEMPORARY_SUFFIX)]
         objects.remove([f"{path}/{name}" for name in left if "/" not in name])
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iobench.errors import StoreError
+from iobench.files.urls import URL, as_path
 from iobench.registry import find_format
 from iobench.stores.manifest import read_manifest
-from iobench.stores.remote.addresses import StoreAddress, as_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,8 @@ def open_store(path: Path | str) -> Store:
     UnknownNameError
         If no installed format has the name its manifest says.
     """
-    path = as_place(path).absolute()
-    if isinstance(path, StoreAddress):
+    path = as_path(path).absolute()
+    if isinstance(path, URL):
         path = path.with_listing()
     manifest = read_manifest(path)
     fmt = find_format(manifest.format)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.urls import URL
 from iobench.masking import mask_values
-from iobench.remote_paths import RemotePath
 from iobench.stores.atomic import storage_errors
 from iobench.stores.manifest import canonical_json, count_runs
 
@@ -229,7 +229,7 @@ def modified_ns(file: Path) -> int:
         If it cannot be read.
     """
     try:
-        if isinstance(file, RemotePath):
+        if isinstance(file, URL):
             return file.state_number()
         with storage_errors(file):
             files = [file, *(file.rglob("*") if file.is_dir() else ())]
@@ -241,7 +241,7 @@ def modified_ns(file: Path) -> int:
 def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b, *, whole: bool) -> None:
     last = max(0, nbytes - STRETCH_NBYTES)
     offsets = sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)})
-    if isinstance(file, RemotePath) and not whole and nbytes:
+    if isinstance(file, URL) and not whole and nbytes:
         for stretch in file.read_ranges(offsets, min(STRETCH_NBYTES, nbytes)):
             digest.update(stretch)
         return

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench.remote import open_filesystem
+from iobench.files.filesystems import open_filesystem
+from iobench.files.urls import URL
 
 DATA = Path(__file__).parents[1] / "data"
 MEMBERS = DATA / "era5/era5-levels-members.grib"
@@ -24,7 +25,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def put(bucket, tmp_path):
     """Put files into the bucket's folder ``in``, and copies of them here; return the address."""
-    filesystem, _ = open_filesystem(f"s3://{bucket}")
+    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
 
     def put_files(*paths):
         (tmp_path / "in").mkdir(exist_ok=True)

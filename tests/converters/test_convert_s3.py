@@ -17,16 +17,18 @@ import pytest
 
 import iobench
 from iobench.errors import StorageError, StoreError
+from iobench.files import uploads as uploads_module
+from iobench.files.objects import objects_at
+from iobench.files.urls import as_path
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.remote.addresses import as_place
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert
 
 pytest.importorskip("s3fs", reason="s3fs speaks S3")
-from iobench.stores.remote.objects import objects_at
-from iobench.stores.remote.s3_objects import S3Objects
+from fsspec.asyn import sync_wrapper
+from s3fs import S3FileSystem
 
 LARGE = SampleSpec((Variable("x", (700, 1024), "f4", ("y", "x"), "K"),))
 SMALL = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
@@ -49,8 +51,9 @@ def fmt(request):
 
 
 @pytest.fixture
-def place(bucket):
-    return as_place(f"s3://{bucket}/data/store")
+def place(bucket, monkeypatch):
+    monkeypatch.setattr(uploads_module, "PART_NBYTES", 5 << 20)  # the least there may be
+    return as_path(f"s3://{bucket}/data/store")
 
 
 class Acting(MadeUpDataset):
@@ -81,7 +84,7 @@ def content(path):
 
 
 def uploads(place):
-    objects, path = objects_at(place.url)
+    objects, path = objects_at(place)
     answer = objects.fs.call_s3("list_multipart_uploads", Bucket=path.partition("/")[0])
     return [one["Key"] for one in answer.get("Uploads", ())]
 
@@ -127,19 +130,25 @@ def test_processes_that_fork_or_unpickle_read_it(place):
 
 def killed_at(path, fmt, name, count, is_after):
     """Convert, and be killed before or after a request of that name, the count-th of them."""
-    call, calls = S3Objects.call, []
+    call, calls = S3FileSystem._call_s3, []
 
-    def counted(self, called, where, **values):
-        is_it = called == name and (calls.append(where) or len(calls) == count)
+    async def counted(self, called, *more, **values):
+        is_it = called == name and (calls.append(called) or len(calls) == count)
         if is_it and not is_after:
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = call(self, called, where, **values)
+        answer = await call(self, called, *more, **values)
         if is_it:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    S3Objects.call = counted
+    listen(pytest.MonkeyPatch(), counted)
     run(path, fmt)
+
+
+def listen(patch, call):
+    """Let a function make all requests to S3."""
+    patch.setattr(S3FileSystem, "_call_s3", call)
+    patch.setattr(S3FileSystem, "call_s3", sync_wrapper(call))
 
 
 MOMENTS = [("upload_part", 4, True), ("complete_multipart_upload", 2, True)]
@@ -169,7 +178,7 @@ def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path):
     chance = random.Random(fmt.name)
     n_killed = 0
     for number in range(20):
-        place = as_place(f"s3://{bucket}/data/store-{number}")
+        place = as_path(f"s3://{bucket}/data/store-{number}")
         for _ in range(2):
             moment = chance.choice(names), chance.randrange(1, 8), chance.random() < 0.5
             n_killed += in_a_child(killed_at, place, fmt, *moment) == -signal.SIGKILL
@@ -223,14 +232,14 @@ def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path):
 
 
 def test_a_store_that_refuses_leaves_a_resumable_state(place, tmp_path, monkeypatch):
-    call = S3Objects.call
+    call = S3FileSystem._call_s3
 
-    def refuse(self, name, path, **values):
-        if name == "upload_part" and "00001" in path:
-            raise StorageError(f"{path}: no more room")
-        return call(self, name, path, **values)
+    async def refuse(self, name, *more, **values):
+        if name == "upload_part" and "00001" in values["Key"]:
+            raise OSError("no more room")
+        return await call(self, name, *more, **values)
 
-    monkeypatch.setattr(S3Objects, "call", refuse)
+    listen(monkeypatch, refuse)
     with pytest.raises(StorageError) as caught:
         run(place, tfrecord.FORMAT)
     assert caught.value.exit_code == 75

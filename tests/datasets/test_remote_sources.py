@@ -8,8 +8,8 @@ import pytest
 
 from iobench.datasets.extents import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.remote import open_filesystem
-from iobench.remote_paths import RemotePath, source_path
+from iobench.files.filesystems import open_filesystem
+from iobench.files.urls import URL, as_path
 from iobench.sources.url_patterns import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
 
@@ -22,7 +22,7 @@ YR = "maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 @pytest.fixture
 def memory():
     """A folder of fsspec's file system in memory; returns what puts a file into it."""
-    filesystem, _ = open_filesystem("memory://sources")
+    filesystem, _ = open_filesystem(URL("memory://sources"))
     filesystem.store.clear()
     filesystem.pseudo_dirs[:] = [""]
     reopen_files()
@@ -37,7 +37,7 @@ def memory():
 
 @pytest.fixture
 def on_s3(bucket):
-    filesystem, _ = open_filesystem(f"s3://{bucket}")
+    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
 
     def put(path, name=None):
         url = f"s3://{bucket}/dir/{name or path.name}"
@@ -50,16 +50,17 @@ def on_s3(bucket):
 @pytest.fixture
 def counted(monkeypatch):
     """Count the requests for ranges of files, and their bytes."""
-    from iobench.datasets import remote_bytes, source_bytes
+    from iobench.datasets import source_bytes
+    from iobench.files import remote_ranges
 
-    real, seen = remote_bytes.fetched, []
+    real, seen = remote_ranges.fetched, []
 
-    def fetched(wanted):
-        found = real(wanted)
+    def fetched(wanted, *more):
+        found = real(wanted, *more)
         seen.append(sum(map(len, found)))
         return found
 
-    for module in (remote_bytes, source_bytes):
+    for module in (remote_ranges, source_bytes):
         monkeypatch.setattr(module, "fetched", fetched)
     return seen
 
@@ -149,8 +150,8 @@ def test_samples_of_files_on_s3(kind, tmp_path, real, on_s3, open_user_files):
 
 def test_a_url_of_a_local_file_is_that_file(real):
     path = real(MEMBERS)
-    assert source_path(path.as_uri()) == path
-    assert isinstance(source_path("s3://bucket/x"), RemotePath)
+    assert as_path(path.as_uri()) == path
+    assert isinstance(as_path("s3://bucket/x"), URL)
 
 
 def test_metadata_of_a_large_hdf5_file_is_read_in_part(tmp_path, memory, counted, open_user_files):
@@ -192,7 +193,7 @@ def test_grib_is_indexed_by_headers_side_by_side(
     lengths = [cycle[n % len(cycle)] for n in range(90)]
     path = grib_of(tmp_path / "many.grib", lengths)
     expected = index_grib([path], cache_dir=locator.cache_dir)
-    url = RemotePath(memory(path))
+    url = URL(memory(path))
     found = index_grib([url], cache_dir=locator.cache_dir)
     for name, column in expected.columns.items():
         np.testing.assert_array_equal(found[name], column)
@@ -211,7 +212,7 @@ def test_grib_of_irregular_lengths(tmp_path, memory, locator):
     lengths = np.random.default_rng(3).integers(50, 4000, 40).tolist()
     path = grib_of(tmp_path / "wild.grib", lengths)
     expected = index_grib([path], cache_dir=locator.cache_dir)
-    found = index_grib([RemotePath(memory(path))], cache_dir=locator.cache_dir)
+    found = index_grib([URL(memory(path))], cache_dir=locator.cache_dir)
     assert found["offset"].tolist() == expected["offset"].tolist()
 
 
@@ -234,7 +235,7 @@ def test_a_remote_file_that_was_replaced_by_a_shorter_one(tmp_path, memory, open
 def test_a_remote_file_that_is_gone(memory, tmp_path, open_user_files):
     url = memory(chunked(tmp_path / "x.nc"))
     made = open_user_files(url, sample_dim="time")
-    open_filesystem(url)[0].rm("/sources/x.nc")
+    open_filesystem(URL(url))[0].rm("/sources/x.nc")
     with pytest.raises(MissingFileError, match=r"x\.nc: no such file any more"):
         made.sample(0)
     with pytest.raises(MissingFileError, match="no such file"):
@@ -258,22 +259,17 @@ def test_patterns(memory, tmp_path, bucket, on_s3):
         path.write_bytes(b"x")
         memory(path)
         on_s3(path)
-    found = [source_path(url).name for url in expand_sources(["memory://sources/*.nc"])]
+    found = [url.name for url in expand_sources(["memory://sources/*.nc"])]
     assert found == ["a.nc", "b.nc"]
-    assert expand_sources([f"s3://{bucket}/dir/[bc].*", "x.nc", 5]) == (
-        f"s3://{bucket}/dir/b.nc",
-        f"s3://{bucket}/dir/c.grib",
-        "x.nc",
-        5,
-    )
+    found = expand_sources([f"s3://{bucket}/dir/[bc].*", "x.nc", 5])
+    names = ("b.nc", "c.grib")
+    assert found == (*(URL(f"s3://{bucket}/dir/{name}") for name in names), "x.nc", 5)
     with pytest.raises(MissingFileError, match="no file matches"):
         expand_sources([f"s3://{bucket}/none/*.nc"])
     with pytest.raises(MissingFileError, match="no file matches"):
         expand_sources(["s3://iobench-no-such-bucket/*.nc"])
-    address = "https://host/x.nc?signature=abc"
-    assert expand_sources([address]) == (address,)
-    assert f"{RemotePath(address)}" == "https://host/x.nc"
-    assert RemotePath(address).name == "x.nc"
+    signed = "https://host/x.nc?signature=abc"
+    assert expand_sources([signed]) == (URL(signed),)
 
 
 def test_fingerprint_is_that_of_the_same_bytes_here(tmp_path, memory, on_s3):
@@ -281,7 +277,7 @@ def test_fingerprint_is_that_of_the_same_bytes_here(tmp_path, memory, on_s3):
     path.write_bytes(np.random.default_rng(0).bytes(3 << 20))
     folder = zarr_store(tmp_path / "z.zarr", 3)
     for each in (path, folder):
-        there = [source_path(memory(each)), source_path(on_s3(each))]
+        there = [as_path(memory(each)), as_path(on_s3(each))]
         for whole in (False, True):
             expected = fingerprint(each, whole=whole)
             assert [fingerprint(url, whole=whole) for url in there] == [expected, expected]
@@ -290,7 +286,7 @@ def test_fingerprint_is_that_of_the_same_bytes_here(tmp_path, memory, on_s3):
 def test_a_change_on_s3_is_seen(tmp_path, on_s3):
     path = tmp_path / "x.bin"
     path.write_bytes(b"a" * 1000)
-    url = RemotePath(on_s3(path))
+    url = URL(on_s3(path))
     before = modified_ns(url)
     assert modified_ns(url) == before
     path.write_bytes(b"b" * 1000)  # within the same second
@@ -300,7 +296,7 @@ def test_a_change_on_s3_is_seen(tmp_path, on_s3):
 
 def test_a_remote_path_says_of_itself_what_a_path_does(tmp_path, memory):
     folder = zarr_store(tmp_path / "z.zarr", 2)
-    url = RemotePath(memory(folder))
+    url = URL(memory(folder))
     assert (url.is_dir(), url.is_file(), url.exists()) == (True, False, True)
     assert (url / "nothing").exists() is False
     assert sorted(child.name for child in url.iterdir()) == sorted(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOT_NEEDED = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.remote_paths")
+NOT_NEEDED = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.files")
 
 
 def _path(module: str) -> Path | None:

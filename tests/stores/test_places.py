@@ -136,10 +136,9 @@ def test_item_being_written_is_not_removed(tmp_path):
 
 
 def test_an_address_is_no_path_of_this_machine(tmp_path):
-    from iobench.remote_paths import RemotePath
+    from iobench.files.urls import URL
     from iobench.stores.atomic import is_local
-    from iobench.stores.remote.addresses import StoreAddress
 
     assert is_local(tmp_path)
-    assert not is_local(RemotePath("s3://bucket/x.nc"))
-    assert not is_local(StoreAddress("s3://bucket/x"))
+    assert not is_local(URL("s3://bucket/x.nc"))
+    assert not is_local(URL("s3://bucket/x"))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
+from iobench.files.objects import objects_at
 from iobench.files.ranges import FileRange
+from iobench.files.urls import as_path
 from iobench.stores import claims as claims_module
 from iobench.stores.atomic import new_file
 from iobench.stores.checksums import crc32c
 from iobench.stores.claim_files import find_claim_files, renew_claim_file, time_ns_at
 from iobench.stores.claims import claim, try_claim
 from iobench.stores.extents import ExtentReader
-from iobench.stores.remote.addresses import as_place
-from iobench.stores.remote.objects import objects_at
-from iobench.stores.remote.staging import clear_room, open_room
+from iobench.stores.rooms import clear_room, open_room
 from iobench.stores.shard_file import ShardFileWriter
 
 MANY = 20 << 20
@@ -22,13 +22,13 @@ MANY = 20 << 20
 
 @pytest.fixture
 def place(bucket):
-    return as_place(f"s3://{bucket}/some folder/store")
+    return as_path(f"s3://{bucket}/some folder/store")
 
 
 @pytest.fixture
 def uploads(place):
     """What was begun to be uploaded and neither completed nor dropped."""
-    objects, path = objects_at(place.url)
+    objects, path = objects_at(place)
 
     def list_them():
         answer = objects.fs.call_s3("list_multipart_uploads", Bucket=path.partition("/")[0])
@@ -38,7 +38,7 @@ def uploads(place):
 
 
 def test_an_object_is_created_by_one_only(place):
-    objects, path = objects_at(place.url)
+    objects, path = objects_at(place)
     assert objects.is_exclusive(path)
     assert objects.create(path, b"mine")
     assert not objects.create(path, b"theirs")
@@ -48,7 +48,7 @@ def test_an_object_is_created_by_one_only(place):
 
 
 def test_a_store_without_conditions_is_told_from_one_with(place, monkeypatch):
-    objects, path = objects_at(place.url)
+    objects, path = objects_at(place)
     kept = type(objects)._put_new
     monkeypatch.setattr(objects, "_keeps_conditions", None)
     monkeypatch.setattr(
@@ -80,7 +80,7 @@ def test_a_claim_that_was_taken_over_is_not_renewed(place, monkeypatch):
         other.release()
 
 
-@pytest.mark.parametrize("nbytes", [0, 1000, 5 << 20, (5 << 20) + 1, MANY])
+@pytest.mark.parametrize("nbytes", [0, 1000, 8 << 20, (8 << 20) + 1, MANY])
 def test_an_upload_appears_with_its_completion(place, uploads, nbytes):
     data = (bytes(range(256)) * (nbytes // 256 + 1))[:nbytes]
     room, target = place / "iobench.journal/shard-0/token", place / "a b" / "data"
@@ -90,7 +90,7 @@ def test_an_upload_appears_with_its_completion(place, uploads, nbytes):
         file.write(memoryview(data)[start : start + 3_000_000])
     file.commit()
     assert not target.exists()
-    assert len(uploads()) == (nbytes > 5 << 20)
+    assert len(uploads()) == (nbytes > 8 << 20)
     (room / "a b" / "data").replace(target)
     assert target.read_bytes() == data
     clear_room(room, place)
@@ -100,13 +100,17 @@ def test_an_upload_appears_with_its_completion(place, uploads, nbytes):
 
 def test_the_first_bytes_are_rewritten_before_they_are_sent(place, uploads):
     file = ShardFileWriter(place / "data")
-    file.write(b"old header")
-    file.write(bytes(MANY))
+    file.write(b"old header", bytes(1000))
     file.rewrite_start(b"new HEADER")
     written = file.commit()
     data = (place / "data").read_bytes()
-    assert data == b"new HEADER" + bytes(MANY)
+    assert data == b"new HEADER" + bytes(1000)
     assert (written.nbytes, written.crc32c) == (len(data), crc32c(data))
+    large = ShardFileWriter(place / "large")
+    large.write(bytes(MANY))
+    with pytest.raises(StorageError, match="cannot be rewritten there"):
+        large.rewrite_start(b"new HEADER")
+    large.abort()
     assert uploads() == []
 
 
@@ -162,14 +166,14 @@ def test_extents_are_read_at_once_and_in_order(place):
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):
-    place = as_place(f"s3://{bucket}-not/x")
-    for act in (place.exists, place.with_listing, lambda: time_ns_at(place)):
+    place = as_path(f"s3://{bucket}-not/x")
+    for act in (place.with_listing, lambda: time_ns_at(place)):
         with pytest.raises(StorageError, match="there is no such bucket; make it"):
             act()
 
 
 def test_many_objects_are_listed_and_removed(place):
-    objects, path = objects_at(place.url)
+    objects, path = objects_at(place)
     for number in range(5):
         objects.put(f"{path}/{number}", bytes(number))
     pages = objects.fs.call_s3

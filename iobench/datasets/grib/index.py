@@ -18,6 +18,7 @@ from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
+from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -110,7 +111,7 @@ class GribIndex:
         files = self.columns["file"][numbers].tolist()
         offsets = self.columns["offset"][numbers].tolist()
         lengths = self.columns["length"][numbers].tolist()
-        names = [str(file) for file in self.files]
+        names = [range_file(file) for file in self.files]
         return [
             FileRange(names[file], offset, length)
             for file, offset, length in zip(files, offsets, lengths, strict=True)

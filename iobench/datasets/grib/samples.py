@@ -16,7 +16,7 @@ from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.files.ranges import FileRange
-from iobench.remote import shown_url
+from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, SharedBytes, Variable
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class GribSamples:
             _by_sample(field, sample_dim, coordinates, self.selection.asks_for(field.name))
             for field in chosen
         ]
-        self._files = tuple(str(file) for file in files)
+        self._files = tuple(map(range_file, files))
         self._plans = tuple(_plan(f, s) for f, s in zip(chosen, stacks, strict=True))
         where = _where(index, stacks, len(coordinates))
         self._find_shared(where)
@@ -262,7 +262,7 @@ def _stack(
     values = np.empty((plan.n_messages, n_values), dtype=np.float32)
     for row in values:
         extent = next(extents)
-        where = f"{shown_url(extent[0])}: the GRIB message at offset {extent[1]}"
+        where = f"{extent[0]}: the GRIB message at offset {extent[1]}"
         chunk = kept.get(extent)
         if chunk is None:
             decode_message(next(messages), where=where, out=row)

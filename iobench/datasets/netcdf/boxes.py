@@ -30,6 +30,7 @@ from iobench.datasets.netcdf.storage import (
 from iobench.datasets.packing import unpack
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
+from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -211,7 +212,9 @@ def make_box(
         raise FileFormatError(
             f"{file.path}: variable {name!r} has no known extents; read it through the library"
         )
-    return Box(str(file.path), variable, variable.storage, tuple(start), tuple(stop), axis, of_all)
+    return Box(
+        range_file(file.path), variable, variable.storage, tuple(start), tuple(stop), axis, of_all
+    )
 
 
 class ChunkedFields:

@@ -23,7 +23,7 @@ from iobench.datasets.netcdf.storage import (
 from iobench.datasets.packing import Packing, packing_of, unpack
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
-from iobench.remote_paths import RemotePath
+from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,7 +130,7 @@ def where_slab(file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, i
         raise FileFormatError(f"{file.path}: variable {variable.name!r} has no known extents")
     axis = variable.dims.index(dim) if dim in variable.dims else -1
     return Slab(
-        file=str(file.path),
+        file=range_file(file.path),
         name=variable.name,
         shape=variable.shape,
         stored=variable.packing.stored,
@@ -153,7 +153,7 @@ def read_through_library(
     file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int
 ) -> NDArray[Any]:
     """Read and decode through the NetCDF library, for storage only it knows."""
-    if isinstance(file.path, RemotePath):
+    if isinstance(file.path, URL):
         raise FileFormatError(
             f"{file.path}: variable {variable.name!r} is stored in a way that only the NetCDF "
             "library reads, and that reads files on this machine: copy it here first, or leave "

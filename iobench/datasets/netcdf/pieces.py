@@ -24,6 +24,7 @@ from iobench.datasets.netcdf.storage import (
 from iobench.datasets.packing import is_plain, unpack
 from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 from iobench.files.ranges import FileRange
+from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +149,7 @@ class ContiguousNetcdf:
     def __init__(
         self, file: NetcdfFile, variable: NetcdfVariable, storage: Contiguous, dim: str
     ) -> None:
-        self._file, self._variable, self._storage = str(file.path), variable, storage
+        self._file, self._variable, self._storage = range_file(file.path), variable, storage
         self._itemsize = np.dtype(variable.packing.stored).itemsize
         self.name, self.shape, self.dtype = variable.name, variable.shape, variable.packing.dtype
         self.axis = variable.dims.index(dim) if dim in variable.dims else -1

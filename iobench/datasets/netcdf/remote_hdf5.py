@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.source_bytes import open_source_file
-from iobench.remote_paths import RemotePath
+from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def hdf5_source(path: Path) -> Iterator[Any]:
     for fsspec's thread: were that thread to collect an object of h5py's, it would wait for the lock
     for ever.
     """
-    if not isinstance(path, RemotePath):
+    if not isinstance(path, URL):
         yield path
         return
     collects = gc.isenabled()

@@ -20,7 +20,6 @@ from iobench.datasets.netcdf.filters import (
 )
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
-from iobench.remote import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -348,6 +347,6 @@ def _undone(
 
 def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:
     return FileFormatError(
-        f"{shown_url(slab.file)}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
+        f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
         "fetch the file again"
     )

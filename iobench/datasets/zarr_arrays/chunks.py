@@ -25,7 +25,7 @@ from iobench.datasets.used_bytes import note_used
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.ranges import FileRange
-from iobench.remote import is_url
+from iobench.files.urls import file_below, is_url
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def read_chunks(
     chunking = _chunking(variable)
     if chunking.sharding is None:
         folder = variable.folder
-        files = [f"{folder}/{chunking.key(place)}" for place in places]
+        files = [file_below(folder, chunking.key(place)) for place in places]
         contents = read_whole_files(files, allocate=allocate)
         note_used([(f, 0, c) for f, c in zip(files, contents, strict=True) if c is not None])
         return contents
@@ -316,7 +316,7 @@ def _extents_in_shards(
     counts = sharding.chunks_per_shard
     extents = {}
     for place in places:
-        path = f"{variable.folder}/{_file_key(chunking, place)}"
+        path = file_below(variable.folder, _file_key(chunking, place))
         index = read_shard_index(variable, path, sharding)
         if index is None:
             continue

@@ -21,8 +21,8 @@ from iobench.errors import (
     MissingFileError,
     StorageError,
 )
+from iobench.files.urls import is_url, range_file
 from iobench.json_files import read_json
-from iobench.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -186,7 +186,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     arrays: dict[str, StoredArray] = {}
     folders = {}
     for name, found in _arrays(path, zarr_format, documents):
-        if name in (".", "..") or (is_url(str(path)) and "::" in name):  # `::` chains addresses
+        if name in (".", "..") or (is_url(path) and "::" in name):  # `::` chains addresses
             raise FileFormatError(
                 f"{path}: names an array {name!r}, which would lie elsewhere; fetch the store again"
             )
@@ -194,14 +194,14 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
             skipped[f"{name.partition('/')[0]}/"] = "in a group, only the root group is read"
         elif not found.dtype:
             skipped[name] = "not numeric"
-        elif not is_url(str(path)) and not (path / name).is_dir():
+        elif not is_url(path) and not (path / name).is_dir():
             raise MissingFileError(
                 f"{path}: the folder of array {name!r} is missing, though metadata name it; fetch "
                 "the store again"
             )
         else:
             arrays[name or path.stem] = found
-            folders[name or path.stem] = str(path / name)
+            folders[name or path.stem] = range_file(path / name)
     dims = _dimensions(path, arrays, skipped)
     described = {
         name: _variable(path, zarr_format, name, folders[name], found)
@@ -306,7 +306,7 @@ def _variable(
         ) from error
     zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
     return ZarrVariable(
-        store=str(path),
+        store=range_file(path),
         name=name,
         folder=folder,
         dims=_dims(found),

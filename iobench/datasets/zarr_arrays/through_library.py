@@ -15,9 +15,8 @@ import numpy as np
 from iobench.datasets.packing import unpack
 from iobench.datasets.zarr_arrays.version3 import check_safe
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.files.urls import URL, as_path
 from iobench.json_files import read_json
-from iobench.remote import is_url
-from iobench.remote_paths import source_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +72,7 @@ def _unreadable(said: str, reason: str) -> FileFormatError:
 @lru_cache(maxsize=64)
 def _opened(pid: int, folder: str, said: str) -> Any:
     """Open an array, once per process: zarr's threads do not survive a fork."""
-    place = source_path(folder)
+    place = as_path(folder)
     try:
         check_safe(read_json(place / "zarr.json"))
     except StorageError:
@@ -91,7 +90,10 @@ def _opened(pid: int, folder: str, said: str) -> Any:
     if not hasattr(zarr.storage, "LocalStore"):
         raise _unreadable(said, f"zarr {zarr.__version__} knows no version 3")
     # As a path to a folder, never as a text: in that zarr looks for addresses and archives.
-    store = folder if is_url(folder) else zarr.storage.LocalStore(folder, read_only=True)
+    if isinstance(place, URL):
+        store = place.with_secrets()
+    else:
+        store = zarr.storage.LocalStore(folder, read_only=True)
     try:
         return zarr.open_array(store, mode="r", zarr_format=3)
     except ZARR_ERRORS as error:

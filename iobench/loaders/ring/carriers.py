@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.loaders.ring.read_ahead import are_cached, ask_for_ranges
 from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES
-from iobench.stores.remote.reading import fill_ranges
+from iobench.stores.object_extents import fill_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ class ObjectCarrier:
     Parameters
     ----------
     paths : sequence of Path
-        The objects, by number: `StoreAddress`.
+        The objects, by number: `URL`.
     in_flight : callable
         Returns how many requests may be under way at once.
     """

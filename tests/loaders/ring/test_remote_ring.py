@@ -15,6 +15,7 @@ from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import StorageError, StoreError
+from iobench.files.urls import as_path
 from iobench.loaders.ring import carriers
 from iobench.loaders.ring.carriers import ObjectCarrier, Range
 from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
@@ -26,9 +27,8 @@ from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
+from iobench.stores.object_extents import fill_ranges
 from iobench.stores.opening import open_store
-from iobench.stores.remote.addresses import as_place
-from iobench.stores.remote.reading import fill_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def uploaded(store: Store, url: str) -> Store:
     """Put a store's files into the bucket and open it there."""
-    place = as_place(url)
+    place = as_path(url)
     for path in sorted(store.path.rglob("*")):
         if path.is_file():
             (place / str(path.relative_to(store.path))).write_bytes(path.read_bytes())
@@ -143,7 +143,7 @@ def test_long_ranges_are_divided_to_go_side_by_side(
     bucket: str, asked: list[tuple[str, int, int]]
 ) -> None:
     data = np.random.default_rng(0).bytes((5 << 20) + 11)
-    place = as_place(f"s3://{bucket}/object")
+    place = as_path(f"s3://{bucket}/object")
     place.write_bytes(data)
     memory = bytearray(len(data) - 3)
     view = memoryview(memory)
@@ -192,11 +192,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
 
 def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would give the first bytes of the object for those that were asked for."""
-    place = as_place(f"s3://{bucket}/object")
+    place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    from iobench.remote import open_filesystem
+    from iobench.files.filesystems import open_filesystem
 
-    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
     ask = filesystem._call_s3
 
     async def ignoring(name: str, **values: Any) -> Any:
@@ -204,7 +204,7 @@ def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.Mon
         return await ask(name, **values)
 
     monkeypatch.setattr(filesystem, "_call_s3", ignoring)
-    with pytest.raises(StorageError, match="the server sends all of the object"):
+    with pytest.raises(StorageError, match="the server hands out files only whole"):
         fill_ranges([place], [10], [[memoryview(bytearray(5))]], in_flight=1)
 
 
@@ -214,11 +214,11 @@ def test_no_more_are_under_way_than_were_allowed(
 ) -> None:
     import asyncio
 
-    from iobench.remote import open_filesystem
+    from iobench.files.filesystems import open_filesystem
 
-    place = as_place(f"s3://{bucket}/object")
+    place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
     ask = filesystem._call_s3
     counts = [0]
 
@@ -240,28 +240,25 @@ def test_no_more_are_under_way_than_were_allowed(
 def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from s3fs.core import S3_RETRYABLE_ERRORS
 
-    from iobench.remote import open_filesystem
-    from iobench.stores.remote import s3_reading
+    from iobench.files.filesystems import open_filesystem
 
-    place = as_place(f"s3://{bucket}/object")
+    place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
     ask, n_broken = filesystem._call_s3, 0
 
     class Breaking:
-        """Ends in the middle, once."""
+        """Breaks once."""
 
         def __init__(self, body: Any) -> None:
             self.body = body
-            self.n_read = 0
 
-        async def read(self, nbytes: int) -> bytes:
+        async def read(self) -> bytes:
             nonlocal n_broken
-            self.n_read += 1
-            if self.n_read == 2 and not n_broken:
+            if not n_broken:
                 n_broken += 1
                 raise TimeoutError("no more of it")
-            return bytes(await self.body.read(4))
+            return bytes(await self.body.read())
 
         def close(self) -> None:
             self.body.close()
@@ -272,7 +269,6 @@ def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.Mon
 
     assert TimeoutError in S3_RETRYABLE_ERRORS
     monkeypatch.setattr(filesystem, "_call_s3", breaking)
-    monkeypatch.setattr(s3_reading, "FIRST_PAUSE_S", 0.0)
     memory = bytearray(20)
     fill_ranges([place], [30], [[memoryview(memory)[:7], memoryview(memory)[7:]]], in_flight=2)
     assert bytes(memory) == bytes(range(30, 50))

@@ -1,9 +1,9 @@
-"""Addresses of what lies elsewhere (``s3://bucket/prefix``), and the file systems behind them.
+"""File systems behind URLs, one for each process and place; the one module that knows fsspec.
 
-The one place that knows fsspec. Where a store of objects is and who we are to it (endpoint,
-credentials) is never asked for and never kept: fsspec and the libraries below it find it in the
-environment (``AWS_*``, ``FSSPEC_S3_*``) and in their own files. What they say about it in errors
-is cleared of it before anybody sees it.
+Where a store of objects is and who we are to it (endpoint, credentials) is never asked for and
+never kept: fsspec and the libraries below it find it in the environment (``AWS_*``,
+``FSSPEC_S3_*``) and in their own files. What they say about it in errors is cleared of it before
+anybody sees it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,23 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
-from iobench.masking import MASK, mask_text, mask_urls, note_secrets
+from iobench.masking import mask_text, note_secrets, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "is_url",
-    "open_filesystem",
-    "protocol_of",
-    "remote_errors",
-    "shown_url",
-    "without_secrets",
-]
+    from iobench.files.urls import URL
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
-_QUERY = re.compile(r"\?\S*")
+__all__ = ["S3", "open_filesystem", "remote_errors", "without_secrets"]
+
+S3 = {"s3", "s3a"}
 _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
 MIN_SECRET_LENGTH = 8
 MAX_REASON_LENGTH = 300
 MAX_CONNECTIONS = 64
 _WITH_PORT = {"http", "https", "ftp"}
-_CLOUD = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs"}
+_CLOUD = {*S3, "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs", "memory"}
+"""One file system has all that is there, whatever follows the protocol."""
 _LIBRARIES = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
     "aiohttp": ("ClientError",),
@@ -47,7 +42,7 @@ _LIBRARIES = {
     "tarfile": ("TarError",),
 }
 """Whose errors are none of Python's own; only where they are loaded can they be raised."""
-_opened: dict[tuple[int, str], Any] = {}
+_opened: dict[str, Any] = {}
 _opening = threading.Lock()
 
 
@@ -61,24 +56,8 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def is_url(text: object) -> bool:
-    """Tell whether a text is an address (``s3://bucket/key``), and not a path of this machine."""
-    return isinstance(text, str) and _URL.match(text) is not None
-
-
-def protocol_of(url: str) -> str:
-    """Return what an address begins with, such as ``s3``."""
-    match = _URL.match(url)
-    return "" if match is None else match[1].lower()
-
-
-def shown_url(url: str) -> str:
-    """Return an address as it may be shown and kept: without user, password and signature."""
-    return _QUERY.sub("", mask_urls(url)).replace(f"{MASK}@", "")
-
-
-def open_filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path in it.
+def open_filesystem(url: URL) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, and the path in it.
 
     There is one for each process and protocol, shared by its threads; a forked child opens its
     own. It keeps no listings: what others wrote is seen at once.
@@ -96,46 +75,48 @@ def open_filesystem(url: str) -> tuple[Any, str]:
         core = import_module("fsspec.core")
     except ImportError as error:
         raise MissingExtraError(_missing(url, error)) from error
-    note_secrets([url])
-    _check_hosts(url)
+    text = url.with_secrets()
     with _opening:
-        base = _base(url)
-        key = (os.getpid(), base)
+        base = _base(url.protocol, text)
         try:
-            known = _opened.get(key)
+            known = _opened.get(base)
             if known is None:
+                note_secrets([text])
+                _check_hosts(url, text)
                 known, path = core.url_to_fs(
-                    url, use_listings_cache=False, skip_instance_cache=True, **_connections(url)
+                    text,
+                    use_listings_cache=False,
+                    skip_instance_cache=True,
+                    **_connections(url.protocol, text),
                 )
-                _opened[key] = known
+                _opened[base] = known
             else:
-                path = known._strip_protocol(url)
+                path = known._strip_protocol(text)
         except ImportError as error:
             raise MissingExtraError(_missing(url, error)) from None
         except FileNotFoundError:  # what a chain (zip://x::https://...) leads through
-            raise MissingFileError(f"{shown_url(url)}: no such file") from None
+            raise MissingFileError(f"{url}: no such file") from None
         except _remote_errors(ValueError, TypeError) as error:
             reason = without_secrets(str(error))
-            raise OptionError(f"{shown_url(url)}: cannot be opened ({reason})") from None
+            raise OptionError(f"{url}: cannot be opened ({reason})") from None
     return known, str(path)
 
 
-def _check_hosts(url: str) -> None:
+def _check_hosts(url: URL, text: str) -> None:
     """Refuse what no library can ask: a password with a slash ends the host too early."""
-    for part in url.split("::"):
-        if protocol_of(part) in _WITH_PORT:
+    for part in text.split("::"):
+        if part.partition("://")[0] in _WITH_PORT:
             try:
                 _ = urlsplit(part).port
             except ValueError:
                 raise OptionError(
-                    f"{shown_url(url)}: its host and port cannot be told; write / in a user or "
-                    "password as %2F"
+                    f"{url}: its host and port cannot be told; write / in a user or password as %2F"
                 ) from None
 
 
 @contextmanager
-def remote_errors(url: str) -> Iterator[None]:
-    """Turn what the libraries behind an address raise into a StorageError of one line.
+def remote_errors(url: URL | str) -> Iterator[None]:
+    """Turn what the libraries behind a URL raise into a StorageError of one line.
 
     A missing object stays a FileNotFoundError, one that is there already a FileExistsError: what
     they mean depends on the caller.
@@ -145,8 +126,7 @@ def remote_errors(url: str) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError, StorageError):
         raise
     except _remote_errors() as error:
-        reason = _reason(error)
-        refused = StorageError(f"{shown_url(url)}: {reason}")
+        refused = StorageError(f"{url}: {_reason(error)}")
         refused.errno = getattr(error, "errno", None)
         raise refused from None  # what is beneath may hold secrets
 
@@ -160,29 +140,29 @@ def without_secrets(text: str) -> str:
     return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
 
 
-def _connections(url: str) -> dict[str, Any]:
+def _connections(protocol: str, text: str) -> dict[str, Any]:
     """Return options for as many connections to S3 as ranges are asked for; botocore has 10."""
-    if protocol_of(url) not in {"s3", "s3a"} or "::" in url:
+    if protocol not in S3 or "::" in text:
         return {}
     own = import_module("fsspec.config").conf.get("s3", {}).get("config_kwargs", {})
     return {"config_kwargs": {"max_pool_connections": MAX_CONNECTIONS, **own}}
 
 
-def _base(url: str) -> str:
-    """Return what of an address decides its file system: all, where file systems are chained."""
-    if "::" in url:
-        return url
-    protocol = protocol_of(url)
-    if protocol in _CLOUD or protocol == "memory":
+def _base(protocol: str, text: str) -> str:
+    """Return what of a URL decides its file system: all, where file systems are chained."""
+    if "::" in text:
+        return text
+    if protocol in _CLOUD:
         return protocol
-    return url.partition("://")[0] + "://" + url.partition("://")[2].partition("/")[0]
+    scheme, mark, rest = text.partition("://")
+    return scheme + mark + rest.partition("/")[0]
 
 
-def _missing(url: str, error: ImportError) -> str:
+def _missing(url: URL, error: ImportError) -> str:
     what = error.name or without_secrets(str(error))
-    if protocol_of(url) in {"s3", "s3a"} or what.startswith("fsspec"):
+    if url.protocol in S3 or what.startswith("fsspec"):
         what = "fsspec and s3fs: pip install 'iobench[cloud]'"
-    return f"{shown_url(url)} needs what is not installed: {what}"
+    return f"{url} needs what is not installed: {what}"
 
 
 def _remote_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:

@@ -9,65 +9,48 @@ out what it may have left, by the names of a listing.
 
 from __future__ import annotations
 
-import errno
 import os
+import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
-from iobench.stores.atomic import EXIT_RESUMABLE
-from iobench.stores.remote.addresses import StoreAddress
-from iobench.stores.remote.objects import objects_at
+from iobench.files.objects import objects_at
+from iobench.files.uploads import Upload, drop_sealed, keep_sealed
+from iobench.stores.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX
+from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from iobench.stores.remote.objects import Upload
+    from iobench.files.urls import URL
 
-__all__ = ["RemoteFile", "clear_room", "open_room", "remove_below", "take_sealed"]
+__all__ = ["RemoteFile", "clear_room", "open_room", "remove_below"]
 
-_rooms: dict[tuple[int, str], StoreAddress] = {}
+_rooms: dict[tuple[int, URL], URL] = {}
 """The store of each room of this process."""
-_uploads: dict[tuple[int, str], Upload] = {}
-"""Finished uploads, by the path in the room that stands for them."""
 
 
-def open_room(room: StoreAddress, store: StoreAddress) -> None:
+def open_room(room: URL, store: URL) -> None:
     """Take files of a store from now on that are written into a room."""
-    _rooms[os.getpid(), room.url] = store
+    _rooms[os.getpid(), room] = store
 
 
-def clear_room(room: StoreAddress, store: StoreAddress) -> None:
+def clear_room(room: URL, store: URL) -> None:
     """Drop all that was begun in a room, by this process or by one that ended."""
-    pid = os.getpid()
-    _rooms.pop((pid, room.url), None)
-    for key in [key for key in list(_uploads) if key[0] == pid and _is_below(key[1], room)]:
-        _uploads.pop(key).abort()
-    objects, path = objects_at(store.url)
+    _rooms.pop((os.getpid(), room), None)
+    drop_sealed(room)
+    objects, path = objects_at(store)
     for name in room.below():
-        objects.abort_uploads(f"{path}/{name}")
+        objects.drop_uploads(f"{path}/{name}")
     remove_below(room)
 
 
-def remove_below(place: StoreAddress) -> None:
-    """Remove all objects below an address."""
-    objects, path = objects_at(place.url)
+def remove_below(place: URL) -> None:
+    """Remove all objects below a URL."""
+    objects, path = objects_at(place)
     objects.remove(list(objects.find(f"{path}/")))
-
-
-def take_sealed(path: StoreAddress) -> Upload:
-    """Return the finished upload of a file in a room, to be completed by the caller.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    """
-    upload = _uploads.pop((os.getpid(), path.url), None)
-    if upload is None:
-        raise FileNotFoundError(errno.ENOENT, "no finished upload", str(path))
-    return upload
 
 
 class RemoteFile:
@@ -76,16 +59,16 @@ class RemoteFile:
     It has the face of `iobench.stores.atomic.AtomicFile`.
     """
 
-    def __init__(self, path: StoreAddress) -> None:
+    def __init__(self, path: URL) -> None:
         self.path = path
-        target, room = path, None
-        for (pid, url), store in list(_rooms.items()):
-            if pid == os.getpid() and _is_below(path.url, StoreAddress(url)):
-                target, room = store / path.relative_to(StoreAddress(url)), path
-        self._is_in_room = room is not None
-        objects, key = objects_at(target.url)
-        beside = None if room is None else objects_at(room.url)[1]
-        self._upload = objects.upload(key, beside, self._note)
+        self._is_in_room = False
+        target = path
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        for (pid, room), store in list(_rooms.items()):
+            if pid == os.getpid() and path.is_relative_to(room):
+                target, temporary = store / path.relative_to(room), path
+                self._is_in_room = True
+        self._upload = Upload(target, temporary, self._note)
 
     def write(self, data: Any) -> None:
         """Append all of a buffer; after ``rewind`` write over the first bytes."""
@@ -107,16 +90,15 @@ class RemoteFile:
             self.abort()
             raise
         if self._is_in_room:
-            _uploads[os.getpid(), self.path.url] = self._upload
+            keep_sealed(self.path, self._upload)
 
     def abort(self) -> None:
         """Drop it; nothing appears."""
-        _uploads.pop((os.getpid(), self.path.url), None)
         self._upload.abort()
 
     def crc32c(self, before: int) -> int:
-        """Return the CRC-32C of all bytes, given what it was before the first were rewritten."""
-        return self._upload.crc32c(before)
+        """Return the CRC-32C of all bytes, of which none was sent before the first changed."""
+        return crc32c(self._upload.held())
 
     def _note(self) -> None:
         if self._is_in_room:
@@ -132,7 +114,3 @@ def _resumable() -> Iterator[None]:
         again = StorageError(f"{error}; what is finished is kept, the same command continues")
         again.errno, again.exit_code = error.errno, EXIT_RESUMABLE
         raise again from error
-
-
-def _is_below(url: str, room: StoreAddress) -> bool:
-    return url.startswith(f"{room.url}/")

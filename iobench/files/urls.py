@@ -1,0 +1,339 @@
+"""URLs of files and stores (``s3://bucket/x.nc``): one type, whose text never shows a secret.
+
+What a user names is a path of this machine or a `URL`, made by `as_path`; both have the same face,
+and all others hold one of them and ask it for its size, its name or what is in the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import re
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from iobench.files.objects import Objects, ObjectStat, RangeReader, objects_at
+from iobench.masking import mask_urls, note_secrets, shown_url
+
+if TYPE_CHECKING:
+    # Signatures say Path; to a type checker this is one.
+    _Base = Path
+else:
+    # At run time it is none: what is missing here fails, and never asks the local disk.
+    _Base = object
+
+__all__ = ["URL", "as_path", "file_below", "is_url", "range_file"]
+
+_BEGINNING: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+# Protocols that only wrap (simplecache::), the protocol, the path, and what follows the path:
+# a query, or what the file lies in (::https://...).
+_PARTS: Final = re.compile(
+    r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)?(.*?)((?:[?#]|::).*)?", re.DOTALL
+)
+LOCAL_PROTOCOLS: Final = ("file", "local")
+
+
+def is_url(text: object) -> bool:
+    """Tell whether this is a URL, or a text that is one, and not a path of this machine."""
+    return isinstance(text, URL) or (isinstance(text, str) and _BEGINNING.match(text) is not None)
+
+
+def as_path(text: str | Path) -> Path:
+    """Return the path that a text is, or the `URL`; local files may be spelled as URLs."""
+    if not isinstance(text, str) or not is_url(text):
+        return text if isinstance(text, URL) else Path(text)
+    url = URL(text)
+    if url.protocol in LOCAL_PROTOCOLS and "::" not in text:
+        return Path("/", text.partition("://")[2])
+    note_secrets([text])
+    return url
+
+
+def range_file(path: Path) -> str:
+    """Return a path as ranges of its bytes name it: a text, or the `URL` itself."""
+    return cast(str, path) if isinstance(path, URL) else str(path)
+
+
+def file_below(folder: str, name: str) -> str:
+    """Return the `range_file` of what lies in a folder that is one itself."""
+    return cast(str, folder / name) if isinstance(folder, URL) else f"{folder}/{name}"
+
+
+class URL(_Base):
+    """A URL with the face of a path. Immutable, hashable; opens nothing by itself.
+
+    ``str``, ``repr``, formats and JSON show it without user, password, token and signature.
+    `with_secrets` alone gives all of it, to the library that opens it; so does pickle, which
+    brings it to processes and nowhere else. There are no folders: one exists as long as there is
+    something in it.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``s3://bucket/x.nc``.
+    found : ObjectStat, optional
+        What the file system has just said of it; asked anew each time without.
+    listing : mapping of str to ObjectStat, optional
+        What is known to lie below, by the file system's path. URLs below share it. Neither is in
+        copies through pickle.
+    """
+
+    __slots__ = ("_found", "_head", "_listing", "_path", "_tail")
+
+    def __init__(
+        self,
+        text: str,
+        found: ObjectStat | None = None,
+        listing: Mapping[str, ObjectStat] | None = None,
+    ) -> None:
+        parts = _PARTS.fullmatch(text)
+        assert parts is not None
+        head, path, tail = parts.groups(default="")
+        if tail[:1] in ("?", "#") and not head.endswith(("http://", "https://")):
+            path, tail = _until_chain(path + tail)
+        self._head, self._tail = head, tail
+        self._path = path if head.startswith("http") else path.rstrip("/")
+        self._found, self._listing = found, listing
+
+    def with_secrets(self) -> str:
+        """Return all of it, for the library that opens it; never to be shown or kept."""
+        return f"{self._head}{self._path}{self._tail}"
+
+    @property
+    def protocol(self) -> str:
+        """What it begins with, such as ``s3``."""
+        found = _BEGINNING.match(self._head)
+        return "" if found is None else found[1].lower()
+
+    def __str__(self) -> str:
+        return shown_url(self.with_secrets())
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __repr__(self) -> str:
+        return f"URL({str(self)!r})"
+
+    def __reduce__(self) -> tuple[type[URL], tuple[str]]:
+        return URL, (self.with_secrets(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, URL) and self.with_secrets() == other.with_secrets()
+
+    def __hash__(self) -> int:
+        return hash((self._path, self._head))
+
+    def __lt__(self, other: Any) -> bool:
+        return self._order() < (other._order() if isinstance(other, URL) else str(other).split("/"))
+
+    def __gt__(self, other: Any) -> bool:
+        return self._order() > (other._order() if isinstance(other, URL) else str(other).split("/"))
+
+    def _order(self) -> list[str]:
+        return self.with_secrets().split("/")  # as paths: by their parts
+
+    def __truediv__(self, name: Any) -> URL:
+        return self._with_path(f"{self._path.rstrip('/')}/{name}".rstrip("/"))
+
+    def _with_path(self, path: str, found: ObjectStat | None = None) -> URL:
+        made = URL.__new__(URL)
+        made._head, made._path, made._tail = self._head, path, self._tail
+        made._found, made._listing = found, self._listing
+        return made
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return mask_urls(self._path.rstrip("/").rpartition("/")[2].rpartition("@")[2])
+
+    @property
+    def stem(self) -> str:
+        """The name without what follows its last dot."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> URL:
+        """The URL without its last part; of a bucket or host, the same."""
+        above = self._path.rstrip("/").rpartition("/")[0]
+        return self._with_path(above) if above else self
+
+    @property
+    def parents(self) -> Sequence[URL]:
+        """All of them, the nearest first."""
+        found = [self.parent] if self.parent != self else []
+        while found and found[-1].parent != found[-1]:
+            found.append(found[-1].parent)
+        return found
+
+    def relative_to(self, other: Any, *_: Any, **__: Any) -> PurePosixPath:  # type: ignore[override]
+        """Return the path from another URL to this one; raise ValueError if it is not below."""
+        if not self.is_relative_to(other):
+            raise ValueError(f"{self} is not below {other}")
+        return PurePosixPath(self._path[len(other._path.rstrip("/")) + 1 :])
+
+    def is_relative_to(self, *other: Any) -> bool:
+        """Whether it is another URL, or below it."""
+        above = other[0]
+        return isinstance(above, URL) and (
+            (self._head, self._tail) == (above._head, above._tail)
+            and f"{self._path}/".startswith(f"{above._path.rstrip('/')}/")
+        )
+
+    def is_pattern(self) -> bool:
+        """Whether its path has wildcards; a question mark begins the query of a web page."""
+        return any(sign in self._path for sign in "*[?")
+
+    def absolute(self) -> URL:
+        """Return it: a URL is absolute."""
+        return self
+
+    def resolve(self, strict: bool = False) -> URL:
+        """Return it: links are not seen through a URL."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """Return False."""
+        return False
+
+    def exists(self, **_: Any) -> bool:
+        """Whether there is a file, or something below."""
+        return self._kind() is not None
+
+    def is_file(self, **_: Any) -> bool:
+        """Whether there is a file."""
+        return self._kind() == "file"
+
+    def is_dir(self, **_: Any) -> bool:
+        """Whether there is something below."""
+        kind = self._kind()
+        if kind is None and self._listing is not None:
+            return any(path.startswith(f"{self._there()[1]}/") for path in self._listing)
+        return kind == "directory"
+
+    def _kind(self) -> str | None:
+        try:
+            return str(self.stat().kind)
+        except FileNotFoundError:
+            return None
+
+    def stat(self, **_: Any) -> Any:
+        """Return size, time and kind, as `ObjectStat`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is nothing.
+        StorageError
+            If it cannot be reached.
+        """
+        if self._found is not None:
+            return self._found
+        objects, path = self._there()
+        if self._listing is None:
+            return objects.stat(path)
+        if path not in self._listing:
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
+        return self._listing[path]
+
+    def looked_up(self) -> URL:
+        """Return it as it is now: what it says of itself costs no further requests.
+
+        Raises
+        ------
+        FileNotFoundError, StorageError
+            As `stat`.
+        """
+        return self._with_path(self._path, self.stat())
+
+    def with_listing(self) -> URL:
+        """Return it with all that is below listed once, so that no size has to be asked for."""
+        objects, path = self._there()
+        return URL(self.with_secrets(), listing=objects.find(f"{path}/"))
+
+    def version(self) -> str:
+        """Return what changes when the file is written anew: its ETag, else when that was."""
+        stat = self.stat()
+        return str(stat.etag or stat.st_mtime_ns)
+
+    def state_number(self) -> int:
+        """Return a number that changes with the file, or with any file in the folder.
+
+        It is made of names, sizes and versions; 52 bits, so that JSON keeps it.
+        """
+        digest = hashlib.blake2b(digest_size=8)
+        for path in [self] if self.is_file() else sorted(self.rglob("*")):
+            digest.update(f"{path} {path.stat().st_size} {path.version()}\n".encode())
+        return int.from_bytes(digest.digest(), "big") >> 12
+
+    def iterdir(self) -> Generator[URL, None, None]:
+        """Yield what is directly below."""
+        objects, path = self._there()
+        for name, found in objects.list_folder(path).items():
+            yield self._with_path((self / name)._path, found)
+
+    def rglob(self, pattern: str, **_: Any) -> Generator[URL, None, None]:
+        """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
+        if pattern != "*":
+            raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
+        objects, path = self._there()
+        for name, found in objects.find(f"{path}/").items():
+            yield self._with_path((self / name[len(path) + 1 :])._path, found)
+
+    def below(self) -> list[str]:
+        """Return the paths from here of all files below, sorted."""
+        objects, path = self._there()
+        return [found.removeprefix(f"{path}/") for found in objects.find(f"{path}/")]
+
+    def mkdir(self, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing; raise FileNotFoundError if the folder it would be in has gone."""
+        if not parents and not self.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such folder", str(self.parent))
+
+    def rmdir(self) -> None:
+        """Do nothing: a folder goes with the last of what is in it."""
+
+    def open(self, mode: str = "r", *_: Any, **__: Any) -> IO[Any]:  # type: ignore[override]
+        """Return a reader of the bytes, which asks for ranges of them."""
+        if mode != "rb":
+            raise io.UnsupportedOperation(f"{self}: opened for reading bytes only")
+        objects, path = self._there()
+        return cast(IO[Any], RangeReader(objects, path, self.stat().st_size))
+
+    def read_bytes(self) -> bytes:
+        """Return all bytes; raise FileNotFoundError if there is no such file."""
+        objects, path = self._there()
+        return objects.read(path)
+
+    def read_ranges(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places before its end, asked for side by side."""
+        objects, path = self._there()
+        ends = [offset + nbytes for offset in offsets]
+        return objects.ranges([path] * len(ends), list(offsets), ends)
+
+    def write_bytes(self, data: Any) -> int:
+        """Write the file, which appears as a whole; return its size."""
+        objects, path = self._there()
+        objects.put(path, data)
+        return len(data)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the file, if it is there."""
+        objects, path = self._there()
+        objects.remove([path])
+
+    def replace(self, target: Any) -> Any:
+        """Make a finished file of a room (`iobench.stores.rooms`) appear at ``target``."""
+        from iobench.files.uploads import take_sealed
+
+        take_sealed(self).complete()
+        return target
+
+    def _there(self) -> tuple[Objects, str]:
+        return objects_at(self)
+
+
+def _until_chain(text: str) -> tuple[str, str]:
+    path, mark, rest = text.partition("::")
+    return path, mark + rest
