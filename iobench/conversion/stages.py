@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.decoded_chunks import reading_alone
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -71,7 +72,15 @@ class _EarlySamples:
 
 
 class RawSamples(_EarlySamples):
-    """A sample is the bytes its dataset reads for it, one after the other."""
+    """A sample is the bytes its dataset reads for it, one after the other.
+
+    Those of chunks that neighbours need as well are read for each of them.
+    """
+
+    def read(self, where: Where) -> Raw:
+        """Return all bytes of the sample."""
+        with reading_alone():
+            return self.inner.read(where)
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return all buffers as one array of bytes."""
@@ -152,8 +161,9 @@ def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIn
         )
     last = len(index) - 1
     looked_at = sorted({last * step // (N_LOOKED_AT - 1) for step in range(N_LOOKED_AT)})
+    raw = RawSamples(dataset, index.spec)
     lengths = {
-        number: [_as_bytes(piece).size for piece in dataset.read(index.where[number])]
+        number: [_as_bytes(piece).size for piece in raw.read(index.where[number])]
         for number in looked_at
     }
     first = lengths[looked_at[0]]

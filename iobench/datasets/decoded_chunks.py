@@ -40,6 +40,7 @@ __all__ = [
     "file_and_index",
     "forget_decoded",
     "keeping_nothing",
+    "reading_alone",
     "share_chunk_cache",
     "take_decode_counts",
     "widest_chunks",
@@ -107,6 +108,7 @@ class DecodeCounts(NamedTuple):
 class _Counting(threading.local):
     def __init__(self) -> None:
         self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_made = 0
+        self.is_alone = False
 
 
 _counting = _Counting()
@@ -192,6 +194,16 @@ def keeping_nothing() -> Iterator[None]:
     finally:
         _n_keeping_nothing -= 1
         take_decode_counts()
+
+
+@contextmanager
+def reading_alone() -> Iterator[None]:
+    """Let this thread read all that its samples need, whatever is there or others are reading."""
+    _counting.is_alone = True
+    try:
+        yield
+    finally:
+        _counting.is_alone = False
 
 
 def forget_decoded() -> None:
@@ -501,6 +513,9 @@ class DecodedChunks:
     def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
         """Return the wanted chunks, and which of them are for this thread to read."""
         claim = _Claim()
+        if _counting.is_alone:
+            alone = [DecodedChunk(key, self._self, claim) for key in wanted]
+            return alone, alone
         chunks, mine = [], []
         with _lock:
             for row in {row for row, _ in wanted}:

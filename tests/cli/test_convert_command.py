@@ -211,6 +211,21 @@ def netcdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
+@pytest.mark.parametrize(("zlib", "dim"), [(False, "y"), (False, "x"), (True, "y")])
+def test_raw_samples_that_share_bytes_each_hold_their_own(
+    converts, netcdf, zlib: bool, dim: str
+) -> None:
+    values = netcdf(zlib=zlib)
+    own = ("--sample-dim", dim, "--variables", "t")
+    converts("own.nc", "out", "--to=numpy", "--stage=raw", "--workers=3", *own)
+    store = open_store(Path("out"))
+    assert store.spec["raw"].nbytes == sum(store.manifest.provenance["raw_nbytes"])
+    if not zlib:
+        first = np.take(values[0], 0, "yx".index(dim)).tobytes()[:4]
+        assert store[0]["raw"].tobytes()[:4] == first
+    assert main(["verify", "out", "--against", "own.nc"]) == 0
+
+
 @pytest.mark.parametrize("zlib", [False, True])
 def test_every_bit_is_kept(netcdf, converts, zlib: bool) -> None:
     values = netcdf(zlib=zlib)
