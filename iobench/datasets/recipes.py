@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Recipe", "existing_files"]
 
 LISTED_URLS = 5
+DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 
 
 class Recipe(ChunkedFields):
@@ -423,9 +425,10 @@ class Recipe(ChunkedFields):
             read = read_through_library(file, variable, dim=self.sample_dim, index=index)
             inner = [dim for dim in variable.dims if dim != self.sample_dim]
             part: NDArray[Any] = read[tuple(slab.ranges.get(dim, slice(None)) for dim in inner)]
+        else:
+            read = box_through_library(file, variable.name, *_ends(slab, variable))
+            part = read[_indexes(slab, variable)]
         return part
-        read = box_through_library(file, variable.name, *_ends(slab, variable))
-        return read[_indexes(slab, variable)]
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from, JSON-ready; for manifests of stores.
@@ -490,8 +493,8 @@ class Recipe(ChunkedFields):
                 )
 
     def times(self, key: FileKey, n_steps: int) -> NDArray[np.datetime64]:
-        """Return the times of a stand-in's file; by default from where its first key begins."""
-        first = next(iter(key.values()))
+        """Return the times of a stand-in's file: from its first key on that is a date."""
+        first = next(each for each in key.values() if DATE.fullmatch(each))
         start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
         whole = (np.datetime64(first) + 1).astype("M8[h]") - start
         n_all = self.n_steps or -(-whole // step)

@@ -46,7 +46,7 @@ def stations() -> Dataset:
 
 
 def test_both_are_found_by_name() -> None:
-    assert "stations" in dataset_names()
+    assert {"north-sea", "stations"} <= {*dataset_names()}
     assert "bins" in format_names()
 
 
@@ -106,6 +106,35 @@ def test_a_report_is_printed_by_a_renderer_of_somebody_else(
     assert "unknown renderer 'chut': did you mean chat" in wrong.stderr
 
 
+def test_a_netcdf_dataset_of_sixty_lines_is_profiled_and_converted(
+    iobench: RunIobench, tmp_path: Path
+) -> None:
+    assert len((THIRD_PARTY / "third_party_waves.py").read_text().splitlines()) <= 60
+    told = iobench(
+        "profile", "north-sea", "--tiny", "--format", "source,zarr", "--batch-size", "2",
+        "--batches", "4", "--workers", "1", "--compute", "1ms", "--json",
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    runs = json.loads(told.stdout)["runs"]
+    assert [(run["format"], run["batches"]) for run in runs] == [("source", 4), ("zarr", 4)]
+    store = tmp_path / "store"
+    told = iobench("convert", "north-sea", "--tiny", "--to", "tfrecord", str(store))
+    assert told.returncode == 0, told.stderr
+    told = iobench("verify", str(store), "--against", "north-sea")
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_options_of_a_recipe_are_told_and_checked(iobench_here: RunIobench) -> None:
+    options = json.loads(iobench_here("info", "north-sea", "--json").stdout)["options"]
+    assert [option["name"] for option in options] == ["month", "land"]
+    with pytest.raises(OptionError, match="land '1': expected one of 0, nan"):
+        find_dataset("north-sea", land="1")
+    with pytest.raises(OptionError, match="month '2024-01': expected one of 2019-01, 2019-02 to"):
+        find_dataset("north-sea", month="2024-01")
+    with pytest.raises(OptionError, match="option 'year': north-sea knows month, land"):
+        find_dataset("north-sea", year="2019")
+
+
 @pytest.mark.timeout(120)
 def test_iobench_profiles_both(iobench: RunIobench) -> None:
     told = iobench(
@@ -145,6 +174,7 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
 @pytest.mark.parametrize(
     ("readme", "file"),
     [
+        ("plugins/README.md", "third_party_waves.py"),
         ("plugins/README.md", "third_party_stations.py"),
         ("plugins/README.md", "third_party-0.1.dist-info/entry_points.txt"),
         ("converters/README.md", "third_party_bins.py"),

@@ -1,0 +1,158 @@
+"""A recipe's samples are what xarray gives of the same files, however those store them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.datasets import (
+    Axis,
+    Field,
+    Hyperslab,
+    Key,
+    Option,
+    Recipe,
+    Split,
+    ensure_stand_in,
+    make_sample,
+)
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import SampleSpec, Variable
+from iobench.testing import FolderLocator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+xarray = pytest.importorskip("xarray", reason="files are written and compared with xarray")
+STORED = {
+    "contiguous": {"contiguous": True},
+    "chunked": {"chunksizes": (2, 4, 3), "zlib": True, "shuffle": True},
+    "packed": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32767},
+    "szip": {"compression": "szip"},
+}
+
+
+class Sea(Recipe):
+    """Days of two variables; files of 5 days."""
+
+    name = "sea"
+    title = "a sea"
+    url = "https://sea.example.org/{area}/{start}.nc"
+    keys = (Key("area", ("north", "south")), Key("start", ("2020-01-01", "2020-01-06")))
+    axes = (Axis("time"), Axis("y", 6), Axis("x", 9))
+    fields = (Field("height", "m"), Field("depth", "m", is_static=True, role="target"))
+    splits = (Split("train", ("2020-01-01", "2020-01-02")), Split("test", ("2020-01-0",)))
+    options = (Option("corner", "Upper left corner.", "0", ("0", "2")),)
+    time_unit = "D"
+    step_hours = 24
+    n_steps = 5
+    tiny = ("north",)
+
+
+class Corner(Sea):
+    """A part of each field, and the depth of the first file."""
+
+    def hyperslabs(self, where: Any) -> list[Hyperslab]:
+        """Return a corner."""
+        first = int(self.chosen["corner"])
+        part: dict[str, int | slice] = {"y": slice(first, first + 3), "x": 4}
+        return [
+            Hyperslab("height", {"time": where[1], **part}),
+            Hyperslab("depth", part, file=0, of_all=True),
+        ]
+
+    def spec(self) -> SampleSpec:
+        """Return a row of three."""
+        return SampleSpec(
+            tuple(Variable(each.name, (3,), "<f4", ("y",), "m") for each in self.fields)
+        )
+
+
+def write(path: Path, start: str, stored: dict[str, Any], **change: Any) -> Any:
+    random = np.random.default_rng(len(path.name))
+    data = xarray.Dataset(
+        {
+            "height": (("time", "y", "x"), random.random((5, 6, 9)).astype("f4")),
+            "depth": (("y", "x"), random.random((6, 9)).astype("f4")),
+        },
+        {"time": np.datetime64(start, "ns") + np.arange(5) * np.timedelta64(1, "D")},
+    ).assign(**change)
+    data.to_netcdf(path, encoding={"height": stored})
+    return xarray.open_dataset(path).load()
+
+
+def opened(dataset: Recipe, folder: Path) -> Any:
+    locator = FolderLocator(folder)
+    return dataset.samples(dataset.files(locator), locator)
+
+
+@pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
+@pytest.mark.parametrize("kind", [Sea, Corner])
+def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[str, Any]) -> None:
+    expected = [write(tmp_path / f"{day}.nc", day, stored) for day in ("2020-01-01", "2020-01-06")]
+    dataset = kind(area="north", **({"corner": "2"} if kind is Corner else {}))
+    index = opened(dataset, tmp_path)
+    assert (len(index), index.coordinate[7], index.position_units) == (10, "2020-01-08", "seconds")
+    assert index.splits == {"train": [0, 1], "test": list(range(9))}
+    copy = pickle.loads(pickle.dumps(dataset))
+    for number, (file, day) in enumerate(index.where):
+        height, depth = expected[file].height[day], expected[file].depth
+        if kind is Corner:
+            height, depth = height[2:5, 4], expected[0].depth[2:5, 4]
+        sample = make_sample(copy, index.where[number])
+        np.testing.assert_array_equal(sample["height"], height.values.astype("f4"))
+        np.testing.assert_array_equal(sample["depth"], depth.values)
+
+
+def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:
+    dataset = Sea()
+    files = sorted(ensure_stand_in(dataset, tmp_path / "one", tiny=True, seed=1).rglob("*.nc"))
+    assert [file.parent.name for file in files] == ["north", "north"]
+    index = dataset.samples(files, FolderLocator(tmp_path))
+    sample = make_sample(dataset, index.where[9])
+    index.spec.check(sample, where="the last")
+    assert 0 <= sample["height"].min() < sample["height"].max() <= 1
+    again = sorted(ensure_stand_in(Sea(), tmp_path / "again", tiny=True, seed=1).rglob("*.nc"))
+    assert [file.read_bytes() for file in again] == [file.read_bytes() for file in files]
+
+
+def test_forecasts_of_the_same_lead_times_are_rows_of_their_own(tmp_path: Path) -> None:
+    for day in ("2020-01-01", "2020-01-06"):
+        write(tmp_path / f"{day}.nc", "2020-01-01", {})
+    with pytest.raises(FileFormatError, match=r"06\.nc: holds 2020-01-01, which is in .*01\.nc"):
+        opened(Sea(area="north"), tmp_path)
+
+    class Forecasts(Sea):
+        """Every file begins on the same day."""
+
+        is_distinct = False
+
+    index = opened(Forecasts(area="north"), tmp_path)
+    assert list(index.rows) == [0] * 5 + [1] * 5
+    assert index.positions[5] == index.positions[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"height": (("y", "x"), np.zeros((6, 9), "f4"))}, r"'height' is float32 \(y, x\), expec"),
+        ({"depth": (("y", "x"), np.zeros((6, 9), "i4"))}, r"'depth' is int32 \(y, x\), expected f"),
+        ({"time": ("time", np.arange(5) * 1.5, {"units": "days since 2000-01-01"})}, "whole day"),
+    ],
+)
+def test_another_schema_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    write(tmp_path / "2020-01-01.nc", "2020-01-01", {}, **change)
+    with pytest.raises(FileFormatError, match=message):
+        opened(Sea(area="north", start="2020-01-01"), tmp_path)
+
+
+def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path) -> None:
+    write(tmp_path / "2020-01-06.nc", "2020-01-06", {})
+    assert len(Sea().files(FolderLocator(tmp_path))) == 2  # of both areas, which are one here
+    with pytest.raises(MissingFileError, match=r"sea: https://sea\.example\.org/south/2020-01-01"):
+        Sea(area="south").files(FolderLocator(tmp_path))
+    with pytest.raises(OptionError, match="area 'west': expected one of north, south, several"):
+        Sea(area="west")
