@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import codec_name
 from iobench.datasets.files import file_kind
 from iobench.datasets.grib.samples import GribSamples, describe_messages
 from iobench.datasets.netcdf.file import inspect_netcdf
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["describe_file"]
-
-HDF5_FILTERS: Final = {
-    1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset",
-    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd", 32026: "blosc2",
-}  # fmt: skip
 
 
 def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
@@ -115,24 +110,10 @@ def _(layout: Contiguous) -> tuple[list[int] | None, str]:
 
 @_layout.register
 def _(layout: Chunked) -> tuple[list[int] | None, str]:
-    names = [HDF5_FILTERS.get(number, f"filter {number}") for number in layout.filters]
-    return list(layout.chunk), ", ".join(names) or "not compressed"
+    return list(layout.chunk), ", ".join(map(codec_name, layout.filters)) or "not compressed"
 
 
 @_layout.register
 def _(layout: Chunking) -> tuple[list[int] | None, str]:
-    names = [_codec_name(text) for text in layout.codecs.applied]
-    told = ", ".join(names) or "not compressed"
+    told = ", ".join(map(codec_name, layout.codecs.applied)) or "not compressed"
     return list(layout.codecs.shape), f"{told}, in shards" if layout.sharding else told
-
-
-def _codec_name(text: str) -> str:
-    """Return what a codec is called: its configuration is JSON with an ``id``, or a word."""
-    try:
-        config = json.loads(text)
-    except ValueError:
-        return text
-    if not isinstance(config, dict):
-        return str(config)
-    name = str(config.get("id", "unknown"))
-    return f"{name} ({config['cname']})" if "cname" in config else name

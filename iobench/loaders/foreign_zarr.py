@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.chunk_codecs import CHECKSUM
+from iobench.chunks.codec_chain import CHECKSUM
 from iobench.datasets.zarr_arrays.chunks import check_held, read_shard_index
 from iobench.datasets.zarr_arrays.store import inspect_zarr, is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError

@@ -244,7 +244,7 @@ def test_files_of_another_schema(tmp_path, open_user_files):
 
 
 def test_library_only_storage_is_declared_fused(tmp_path, open_user_files):
-    path = write_times(tmp_path / "a.nc", [0, 1, 2], compression="zstd")
+    path = write_times(tmp_path / "a.nc", [0, 1, 2], compression="szip")
     made = open_user_files(path, sample_dim="time")
     assert made.dataset.fused == ("read", "decode")
     assert first_values(made) == [0, 1, 2]

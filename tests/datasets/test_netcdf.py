@@ -22,7 +22,6 @@ from iobench.datasets.netcdf.file import (
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf.filters import fletcher32
 from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
 from iobench.datasets.packing import packing_of, unpack
 from iobench.errors import FileFormatError, StorageError
@@ -213,7 +212,9 @@ def test_a_chunk_is_inflated_no_further_than_it_may_be_long(tmp_path, shuffle):
         dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 26)))
     tracemalloc.start()
     try:
-        with pytest.raises(FileFormatError, match=r"'v': chunk \(0,\) is damaged: it inflates to"):
+        with pytest.raises(
+            FileFormatError, match=r"'v': chunk \(0,\) is damaged: it decodes to more"
+        ):
             read(path, "v")
         assert tracemalloc.get_traced_memory()[1] < 1 << 23
     finally:
@@ -316,23 +317,12 @@ def test_real_files(real, yr_files):
 
 
 def test_other_filters_go_through_the_library(write):
-    path = write(compression="zstd")
+    path = write(compression="szip", chunksizes=(7, 5, 6))
     file = inspect_netcdf(path)
     variable = file.variables["v"]
     assert variable.storage is None
     found = read_through_library(file, variable, dim="y", index=2)
     np.testing.assert_array_equal(found, VALUES[:, 2].astype("f4"), strict=True)
-
-
-@given(content=st.binary(min_size=2, max_size=300))
-@settings(max_examples=50, deadline=None)
-def test_fletcher32_is_hdf5s(tmp_path_factory, content):
-    path = tmp_path_factory.mktemp("fletcher") / "file.h5"
-    with h5py.File(path, "w") as file:
-        data = np.frombuffer(content, np.uint8)
-        file.create_dataset("v", data=data, chunks=data.shape, fletcher32=True)
-        _, stored = file["v"].id.read_direct_chunk((0,))
-    assert fletcher32(content) == int.from_bytes(stored[-4:], "little")
 
 
 def flip(path, offset):
@@ -373,8 +363,8 @@ def other_inflate(monkeypatch):
     """Put a module in isal's place, whose errors are not zlib's either."""
 
     class Inflating:
-        def __init__(self):
-            self._zlib = zlib.decompressobj()
+        def __init__(self, wbits):
+            self._zlib = zlib.decompressobj(wbits)
 
         def decompress(self, content, max_length):
             used.append(len(content))

@@ -141,7 +141,7 @@ def test_decoded_values_do_not_depend_on_the_storage(files, copied, encoding):
 
 
 def test_storage_only_the_library_knows_is_read_through_it_and_said_to_be_fused(files, copied):
-    rewritten(copied, compression="zstd")
+    rewritten(copied, compression="szip")
     dataset, index = sampled(copied)
     assert (dataset.fused, dataset.thread_safe) == (("read", "decode"), False)
     np.testing.assert_array_equal(

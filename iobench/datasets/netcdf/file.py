@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
 from iobench.datasets.netcdf.classic import read_classic_header
-from iobench.datasets.netcdf.filters import FILTERS
 from iobench.datasets.netcdf.remote_hdf5 import hdf5_source
 from iobench.datasets.netcdf.storage import (
     Chunked,
@@ -290,9 +290,12 @@ def _hdf5_storage(
         _check_end(path, name, offset + dataset.nbytes, size)
         return Contiguous(offset)
     if layout == h5py.h5d.CHUNKED:
-        filters = tuple(plist.get_filter(n)[0] for n in range(plist.get_nfilters()))
-        if all(number in FILTERS for number in filters):
-            return _chunked(path, name, dataset, filters, size)
+        filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
+        try:
+            codecs = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
+        except UnknownFilterError:
+            return None
+        return _chunked(path, name, dataset, codecs, size)
     return None
 
 
@@ -304,7 +307,7 @@ def _check_end(path: Path, name: str, end: int, size: int) -> None:
         )
 
 
-def _chunked(path: Path, name: str, dataset: Any, filters: tuple[int, ...], size: int) -> Chunked:
+def _chunked(path: Path, name: str, dataset: Any, filters: tuple[str, ...], size: int) -> Chunked:
     chunk = tuple(dataset.chunks)
     grid = tuple(-(-n // length) for n, length in zip(dataset.shape, chunk, strict=True))
     offsets = np.full(grid, -1, dtype=np.int64)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect_files", "whole_variable"]
 
-INSPECTION_VERSION = 1
+INSPECTION_VERSION = 3
 SIDECAR = "netcdf-files"
 FILES_PER_JOB = 16
 FEW_FILES = 3 * FILES_PER_JOB

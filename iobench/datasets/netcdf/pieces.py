@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import (
+    INFLATED_NBYTES,
+    decode_chunk,
+    shuffled_chunk,
+    shuffled_slices,
+)
 from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import own_pages
 from iobench.datasets.netcdf.boxes import Box, box_array, box_extents
 from iobench.datasets.netcdf.file import where_slab
-from iobench.datasets.netcdf.filters import DEFLATE, INFLATED_NBYTES, SHUFFLE, unshuffle
 from iobench.datasets.netcdf.slices import put_slices
 from iobench.datasets.netcdf.storage import (
     PICK_NBYTES,
     Chunked,
     Contiguous,
-    shuffled_slices,
-    unfiltered_chunk,
+    codecs_of,
+    naming_chunk,
 )
 from iobench.datasets.packing import is_plain, unpack
 from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
@@ -57,6 +62,7 @@ class ChunkedNetcdf:
     ) -> None:
         self._slab = where_slab(file, variable, dim=None, index=-1)
         self._storage = storage
+        self._codecs = codecs_of(self._slab, storage)
         self._packing = variable.packing
         self._stored = np.dtype(variable.packing.stored)
         self.name, self.shape, self.dtype = variable.name, variable.shape, variable.packing.dtype
@@ -71,11 +77,10 @@ class ChunkedNetcdf:
     def _on_the_way_nbytes(self) -> int:
         """Return the memory for a chunk: as stored, and slices of it, or all of it some times."""
         n_stored = int(self._storage.nbytes.max(initial=0))
-        masked = self._storage.masks.any()
-        if self._as_stored and self._storage.filters[:2] == (SHUFFLE, DEFLATE) and not masked:
+        sliced = self._codecs.is_sliced and not self._storage.masks.any()
+        if self._as_stored and sliced:
             return n_stored + min(self.piece_nbytes, INFLATED_NBYTES)
-        filters = self._storage.filters
-        copies = (DEFLATE in filters) + (SHUFFLE in filters and not self._as_stored)
+        copies = self._codecs.n_copies - (self._as_stored and self._codecs.is_shuffled)
         per_number = 0 if self._as_stored else np.dtype(self.dtype).itemsize + 1
         return n_stored + self.piece_nbytes * copies + math.prod(self._storage.chunk) * per_number
 
@@ -117,26 +122,28 @@ class ChunkedNetcdf:
             for part in parts:
                 part.target[...] = fill[0]
             return
+        with naming_chunk(self._slab, piece.place):
+            self._put_decoded(stored[0], int(self._storage.masks[piece.place]), parts)
+
+    def _put_decoded(self, stored: memoryview, mask: int, parts: Sequence[PiecePart]) -> None:
         if self._as_stored and self.piece_nbytes > SLICED_NBYTES:
-            slices = shuffled_slices(self._slab, self._storage, piece.place, stored[0])
+            slices = shuffled_slices(stored, self._codecs, mask)
             if slices is not None:
                 put_slices(slices, self._storage.chunk, parts)
                 return
-        content, shuffled = unfiltered_chunk(self._slab, self._storage, piece.place, stored[0])
-        if shuffled and self._as_stored:
-            self._put_shuffled(content, parts)
-            return
-        if shuffled:
-            content = unshuffle(content, self._stored.itemsize)
-        values = np.frombuffer(content, dtype=self._stored).reshape(self._storage.chunk)
+        if self._as_stored:
+            shuffled = shuffled_chunk(stored, self._codecs, mask)
+            if shuffled is not None:
+                self._put_shuffled(shuffled, parts)
+                return
+        values = decode_chunk(stored, self._codecs, mask)
         for part in parts:
             part.target[...] = unpack(values[part.source], self._packing)
 
-    def _put_shuffled(self, content: memoryview | bytes, parts: Sequence[PiecePart]) -> None:
+    def _put_shuffled(self, content: NDArray[np.uint8], parts: Sequence[PiecePart]) -> None:
         """Put byte 0 of all numbers, then byte 1 of all: unshuffled on the way, not before."""
         itemsize = self._stored.itemsize
-        planes: NDArray[Any] = np.frombuffer(content, dtype=np.uint8)
-        planes = planes.reshape(itemsize, *self._storage.chunk)
+        planes = content.reshape(itemsize, *self._storage.chunk)
         for part in parts:
             target: NDArray[Any] = part.target[..., None].view(np.uint8)
             for byte in range(itemsize):

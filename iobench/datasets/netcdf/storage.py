@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import ChunkCodecs, DamagedChunkError, decode_chunk
 from iobench.datasets.cached import join_chunks, places_touched
-from iobench.datasets.netcdf.filters import (
-    DEFLATE,
-    SHUFFLE,
-    inflate_in_slices,
-    undo_filter,
-    unshuffle,
-)
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
 
@@ -34,13 +28,13 @@ __all__ = [
     "Storage",
     "chunk_extents",
     "chunks_array",
+    "codecs_of",
     "decoded_chunk",
-    "shuffled_slices",
+    "naming_chunk",
     "slab_array",
     "slab_extents",
     "stretch_array",
     "stretches",
-    "unfiltered_chunk",
 ]
 
 PICK_NBYTES = 4096
@@ -65,15 +59,15 @@ class Chunked:
     ----------
     chunk : tuple of int
         Shape of a chunk.
-    filters : tuple of int
-        HDF5 filter numbers in the order they were applied when writing.
+    filters : tuple of str
+        What was applied to a chunk when writing, in this order: see `iobench.chunks.codec_chain`.
     offsets, nbytes, masks : ndarray, shape of the grid of chunks
         Where each chunk is (-1: never written), its stored size, and as bits the filters that
         were left out for it.
     """
 
     chunk: tuple[int, ...]
-    filters: tuple[int, ...]
+    filters: tuple[str, ...]
     offsets: NDArray[np.int64]
     nbytes: NDArray[np.int64]
     masks: NDArray[np.uint32]
@@ -251,102 +245,27 @@ def stretch_array(
     return np.frombuffer(stored, dtype=slab.stored).reshape(shape)
 
 
+def codecs_of(slab: Slab, storage: Chunked) -> ChunkCodecs:
+    """Return how the chunks of a slab's variable are encoded."""
+    axes = tuple(range(len(storage.chunk)))
+    return ChunkCodecs(slab.stored, storage.chunk, axes, storage.filters)
+
+
 def decoded_chunk(
     slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
 ) -> NDArray[Any]:
     """Return a chunk's numbers as stored, from its bytes; raises as `slab_array` does."""
-    content, shuffled = unfiltered_chunk(slab, storage, where, stored)
-    dtype = np.dtype(slab.stored)
-    if shuffled:
-        content = unshuffle(content, dtype.itemsize)
-    return np.frombuffer(content, dtype=dtype).reshape(storage.chunk)
+    with naming_chunk(slab, where):
+        return decode_chunk(stored, codecs_of(slab, storage), int(storage.masks[where]))
 
 
-def unfiltered_chunk(
-    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
-) -> tuple[memoryview | bytes, bool]:
-    """Return a chunk's bytes with its filters undone, and whether they are shuffled still.
-
-    They are where shuffling was the first filter applied: whoever puts the numbers in their place
-    can undo it on the way.
-
-    Raises
-    ------
-    FileFormatError
-        If the chunk cannot be inflated, has a wrong size or checksum.
-    """
-    applied = _applied(storage, where)
-    shuffled = applied[:1] == [SHUFFLE]
-    content = _undone(slab, storage, where, applied[shuffled:], stored)
-    expected = _chunk_nbytes(slab, storage)
-    if len(content) != expected:
-        raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
-    return content, shuffled
-
-
-def shuffled_slices(
-    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
-) -> Iterator[bytes] | None:
-    """Return a chunk's bytes, inflated but shuffled, slice by slice; None of another storage.
-
-    Raises
-    ------
-    FileFormatError
-        As `unfiltered_chunk`, some of it after the first slices.
-    """
-    applied = _applied(storage, where)
-    if applied[:2] != [SHUFFLE, DEFLATE]:
-        return None
-    return _slices(slab, storage, where, _undone(slab, storage, where, applied[2:], stored))
-
-
-def _slices(
-    slab: Slab, storage: Chunked, where: tuple[int, ...], deflated: memoryview | bytes
-) -> Iterator[bytes]:
-    expected, n_bytes = _chunk_nbytes(slab, storage), 0
+@contextmanager
+def naming_chunk(slab: Slab, where: tuple[int, ...]) -> Iterator[None]:
+    """Name file, variable and chunk where decoding says that a chunk is damaged."""
     try:
-        for part in inflate_in_slices(deflated):
-            n_bytes += len(part)
-            if n_bytes > expected:
-                break
-            yield part
-    except (zlib.error, EOFError) as error:
-        raise _damaged_chunk(slab, where, str(error)) from error
-    if n_bytes != expected:
-        at_least = "at least " if n_bytes > expected else ""
-        reason = f"it holds {at_least}{n_bytes} bytes, expected {expected}"
-        raise _damaged_chunk(slab, where, reason)
-
-
-def _chunk_nbytes(slab: Slab, storage: Chunked) -> int:
-    return math.prod(storage.chunk) * np.dtype(slab.stored).itemsize
-
-
-def _applied(storage: Chunked, where: tuple[int, ...]) -> list[int]:
-    """Return the numbers of the filters that a chunk went through, in this order."""
-    mask = int(storage.masks[where])
-    return [number for bit, number in enumerate(storage.filters) if not mask >> bit & 1]
-
-
-def _undone(
-    slab: Slab,
-    storage: Chunked,
-    where: tuple[int, ...],
-    applied: Sequence[int],
-    stored: memoryview,
-) -> memoryview | bytes:
-    content: memoryview | bytes = stored
-    itemsize, expected = np.dtype(slab.stored).itemsize, _chunk_nbytes(slab, storage)
-    for number in reversed(applied):
-        try:
-            content = undo_filter(number, content, itemsize=itemsize, expected=expected)
-        except (zlib.error, ValueError, EOFError) as error:
-            raise _damaged_chunk(slab, where, str(error)) from error
-    return content
-
-
-def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:
-    return FileFormatError(
-        f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
-        "fetch the file again"
-    )
+        yield
+    except DamagedChunkError as error:
+        raise FileFormatError(
+            f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {error}; "
+            "fetch the file again"
+        ) from error

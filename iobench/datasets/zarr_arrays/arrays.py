@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from iobench.chunks.codec_chain import ChunkCodecs
     from iobench.datasets.packing import Packing
-    from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs
 
 __all__ = [
     "Chunking",

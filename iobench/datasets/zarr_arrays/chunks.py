@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import DamagedChunkError, decode_chunk
 from iobench.datasets.cached import (
     ChunkedPart,
     Place,
@@ -22,7 +23,6 @@ from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import from_heap
 from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
 from iobench.datasets.used_bytes import note_used
-from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import file_below, is_url

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import TEXT_CODECS, ChunkCodecs, refused_codecs
 from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray, fill_number, lengths
-from iobench.datasets.zarr_arrays.chunk_codecs import TEXT_CODECS, ChunkCodecs, refused_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.codec_chain import (
+    CHECKSUM,
+    MAX_CODECS,
+    TEXT_CODECS,
+    ChunkCodecs,
+    refused_codecs,
+)
 from iobench.datasets.zarr_arrays.arrays import (
     Chunking,
     Sharding,
     StoredArray,
     fill_number,
     lengths,
-)
-from iobench.datasets.zarr_arrays.chunk_codecs import (
-    CHECKSUM,
-    MAX_CODECS,
-    TEXT_CODECS,
-    ChunkCodecs,
-    refused_codecs,
 )
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""One model of a chunked variable: how chunks are encoded, where they lie, what they make."""
