@@ -5,6 +5,10 @@ from iobench.datasets.baselines import Stream as Stream
 from iobench.datasets.baselines import StreamStage as StreamStage
 from iobench.datasets.baselines import UpstreamBaseline as UpstreamBaseline
 from iobench.datasets.cached import StoredArrays as StoredArrays
+from iobench.datasets.catalogue import Inspection as Inspection
+from iobench.datasets.catalogue import catalogued as catalogued
+from iobench.datasets.catalogue import index_folders as index_folders
+from iobench.datasets.catalogue_files import make_index_folder as make_index_folder
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import Dataset as Dataset
 from iobench.datasets.contract import GroupedDataset as GroupedDataset
@@ -78,9 +82,7 @@ from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import existing_files as existing_files
-from iobench.datasets.sidecars import index_folders as index_folders
 from iobench.datasets.sidecars import load_sidecar as load_sidecar
-from iobench.datasets.sidecars import make_index_folder as make_index_folder
 from iobench.datasets.sidecars import save_sidecar as save_sidecar
 from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in

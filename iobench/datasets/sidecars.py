@@ -7,44 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.datasets.catalogue import index_folders
+from iobench.datasets.catalogue_files import make_index_folder
 from iobench.files.urls import URL
 from iobench.stores.atomic import write_atomically
-from iobench.stores.places import kept_beside, make_item
 
-if TYPE_CHECKING:
-    from iobench.datasets.source_bytes import SourceBytes
-
-__all__ = ["index_folders", "load_sidecar", "make_index_folder", "save_sidecar", "sidecar_paths"]
+__all__ = ["load_sidecar", "save_sidecar", "sidecar_paths"]
 
 Columns = Mapping[str, NDArray[Any]]
 _DESCRIPTION = "_description"
-
-
-def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, Path]:
-    """Return where what was learnt about files in ``data_dir`` may be; the first is written."""
-    return cache_dir, kept_beside(data_dir) / "indexes"
-
-
-def make_index_folder(folder: Path) -> None:
-    """Make the first of the `index_folders` and mark it, so that ``iobench cache`` lists it.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made or written.
-    """
-    make_item(folder, kind="index", title="indexes of source files")
 
 
 def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, ...]:
@@ -93,8 +74,3 @@ def save_sidecar(
     except OSError:  # a StorageError, or the folder was removed meanwhile
         return None
     return path
-
-
-def describe(opened: SourceBytes, *, reader: str) -> str:
-    """Return what must not have changed for an index to hold: size, mtime or ETag, reader."""
-    return json.dumps([opened.nbytes, opened.version, reader])

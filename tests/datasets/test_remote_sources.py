@@ -203,7 +203,7 @@ def test_grib_is_indexed_by_headers_side_by_side(
     counted.clear()
     index_grib([url], cache_dir=locator.cache_dir)
     assert counted == []  # its index was kept
-    assert list(locator.cache_dir.glob("*.npz"))
+    assert list(locator.cache_dir.glob("*.catalogue-1"))
 
 
 def test_grib_of_irregular_lengths(tmp_path, memory, locator):

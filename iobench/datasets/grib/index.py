@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.extents import read_extents, reopen_files
 from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.memory import for_one_sample
-from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.processes import Advance
     from iobench.datasets.source_bytes import SourceBytes
 
 __all__ = ["GRIB_COLUMNS", "GribIndex", "index_grib", "read_messages"]
@@ -149,30 +149,31 @@ def index_grib(
         If ecCodes is not installed.
     """
     codes = load_eccodes()
-    opened = [open_source_file(file) for file in files]
-    total = sum(each.nbytes for each in opened)
-    reader = f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}"
-    parts: list[dict[str, NDArray[Any]]] = []
-    done = 0
-    for file, each in zip(files, opened, strict=True):
-        description = describe(each, reader=reader)
-        columns = load_sidecar(file, cache_dir, description=description)
-        if columns is None:
-            columns = _index_one(codes, each, file, partial(_shift, progress, done, total))
-            if describe(open_source_file(file), reader=reader) != description:
-                raise FileFormatError(
-                    f"{file}: changed while it was indexed; try again once it is complete"
-                )
-            save_sidecar(file, cache_dir, columns, description=description)
-            reopen_files()
-        done += each.nbytes
-        progress(done, total)
-        parts.append(columns)
-    return _concatenated(files, parts)
+    inspection = Inspection(
+        f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}", _messages, (_Messages,)
+    )
+    found = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
+    return _concatenated(files, [each.columns for each in found])
 
 
-def _shift(progress: Progress, before: int, total: int, done: int) -> None:
-    progress(before + done, total)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Messages:
+    """The messages of one file: the columns of `GRIB_COLUMNS` without ``file``."""
+
+    columns: Mapping[str, NDArray[Any]]
+
+
+def _messages(path: Path, advance: Advance) -> _Messages:
+    opened = open_source_file(path)
+    before = opened.nbytes, opened.version
+    columns = _index_one(load_eccodes(), opened, path, advance)
+    again = open_source_file(path)
+    if (again.nbytes, again.version) != before:
+        raise FileFormatError(
+            f"{path}: changed while it was indexed; try again once it is complete"
+        )
+    reopen_files()
+    return _Messages(columns)
 
 
 def _concatenated(files: Sequence[Path], parts: Sequence[Mapping[str, NDArray[Any]]]) -> GribIndex:
@@ -187,18 +188,20 @@ def _concatenated(files: Sequence[Path], parts: Sequence[Mapping[str, NDArray[An
 
 
 def _index_one(
-    codes: ModuleType, opened: SourceBytes, path: Path, progress: Callable[[int], None]
+    codes: ModuleType, opened: SourceBytes, path: Path, advance: Advance
 ) -> dict[str, NDArray[Any]]:
     """Return the columns of one file, without ``file``."""
     describe_message = _describer(codes)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    done = 0
     for message in grib_messages(opened, path):
         try:
             rows.append(describe_message(message))
         except codes.CodesInternalError as error:
             raise damaged(path, message.offset, f"ecCodes says {error}") from error
         if len(rows) % 64 == 0:
-            progress(message.offset)
+            advance(message.offset - done)
+            done = message.offset
     return {
         name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)
         for name, dtype in GRIB_COLUMNS.items()

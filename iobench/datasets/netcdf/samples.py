@@ -9,6 +9,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.grouped import SampleGroups
 from iobench.datasets.netcdf.boxes import ChunkedFields, read_fields
 from iobench.datasets.netcdf.file import inspect_netcdf, read_through_library, where_slab
+from iobench.datasets.netcdf.inspected import inspect_files
 from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
 from iobench.datasets.packing import unpack
@@ -54,12 +55,10 @@ class NetcdfSamples(ChunkedFields):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; files whose schemas differ are an error."""
-        inspected = []
-        for number, path in enumerate(files):
-            inspected.append(inspect_netcdf(path))
-            locator.progress(number + 1, len(files))
-        first = inspected[0]
+        first = inspect_netcdf(files[0])
         self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
+        inspected = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        first = inspected[0]
         self._names, skipped = choose_variables(first, self.selection, self._dim)
         for file in inspected:
             check_same_schema(first, file, self._names, self._dim)

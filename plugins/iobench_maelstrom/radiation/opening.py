@@ -41,9 +41,9 @@ def open_pairs(
     outputs : sequence of str or None
         Those wanted of the outputs; None: all that have columns.
     cache_dir : Path
-        Where what is found out about the files is kept if their own folder is not writable.
+        Where what is found out about the files is kept.
     progress : Progress
-        Called with (files inspected, files).
+        Called with (bytes done, in all).
 
     Raises
     ------

@@ -1,0 +1,344 @@
+"""What is kept of source files is what inspecting them gives, and holds for no changed file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iobench.datasets import catalogue, catalogue_files
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.netcdf import inspected as netcdf_inspected
+from iobench.datasets.netcdf.file import inspect_netcdf
+from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.errors import FileFormatError, MissingFileError
+from iobench.stores.places import list_items, remove_item
+
+LONG_AGO = 1_600_000_000 * 10**9
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the inspection of these tests finds out."""
+
+    path: Path
+    words: Mapping[str, int]
+    numbers: np.ndarray[Any, Any]
+
+
+def look(path: Path, advance: Any) -> Seen:
+    content = path.read_bytes()
+    return Seen(path, {"size": len(content)}, np.frombuffer(content, np.uint8))
+
+
+def look_noting(path: Path, advance: Any) -> Seen:
+    """Note in a file beside it that the file was inspected: seen from other processes, too."""
+    with path.with_suffix(".inspected").open("a") as stream:
+        stream.write("x")
+    return look(path, advance)
+
+
+LOOK = Inspection("a test's look", look_noting, (Seen,))
+
+
+def put(path: Path, content: bytes, *, at_ns: int = LONG_AGO) -> Path:
+    path.write_bytes(content)
+    os.utime(path, ns=(at_ns, at_ns))
+    return path
+
+
+def times_inspected(path: Path) -> int:
+    noted = path.with_suffix(".inspected")
+    return len(noted.read_text()) if noted.exists() else 0
+
+
+def contents(files: Sequence[Path], folder: Path) -> list[bytes]:
+    found = catalogued(files, LOOK, cache_dir=folder)
+    assert [seen.path for seen in found] == list(files)
+    assert [seen.words["size"] for seen in found] == [len(seen.numbers) for seen in found]
+    return [seen.numbers.tobytes() for seen in found]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [put(tmp_path / f"{n}.bin", bytes(range(n, n + 3))) for n in range(5)]
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return tmp_path / "kept"
+
+
+def test_a_file_is_inspected_once(files, kept):
+    expected = [file.read_bytes() for file in files]
+    assert [contents(files, kept) for _ in range(3)] == [expected] * 3
+    assert list(map(times_inspected, files)) == [1] * 5
+
+
+def test_a_set_of_files_is_one_file(tmp_path, kept):
+    folders = [tmp_path / f"day-{n}" for n in range(40)]
+    for folder in folders:
+        folder.mkdir()
+    contents([put(folder / "a.bin", b"abc") for folder in folders], kept)
+    contents([put(tmp_path / "more.bin", b"more")], kept)
+    assert len([path for path in kept.iterdir() if not path.name.startswith(".")]) == 1
+
+
+def test_a_name_says_nothing(tmp_path, kept):
+    contents([put(tmp_path / "secret-name.bin", b"abc")], kept)
+    assert not any(b"secret" in path.read_bytes() for path in kept.iterdir())
+
+
+def test_another_spelling_of_a_path_is_the_same_file(files, kept, monkeypatch):
+    contents(files[:1], kept)
+    monkeypatch.chdir(files[0].parent)
+    contents([Path(files[0].name)], kept)
+    assert times_inspected(files[0]) == 1
+
+
+@pytest.mark.parametrize("what", ["size", "time", "inode"])
+def test_a_changed_file_is_inspected_anew(tmp_path, kept, what):
+    file = put(tmp_path / "a.bin", b"abc")
+    assert contents([file], kept) == [b"abc"]
+    if what == "inode":
+        put(tmp_path / "b.bin", b"xyz").replace(file)
+    else:
+        changed = b"abcd" if what == "size" else b"xyz"
+        put(file, changed, at_ns=LONG_AGO + (what == "time"))
+    expected = file.read_bytes()
+    assert contents([file], kept) == [expected] != [b"abc"]
+    assert contents([file], kept) == [expected]
+
+
+def test_a_file_that_grows_while_it_is_inspected_is_not_kept(tmp_path, kept):
+    def look_slowly(path: Path, advance: Any) -> Seen:
+        seen = look(path, advance)
+        put(path, b"abcdef")
+        return seen
+
+    file = put(tmp_path / "a.bin", b"abc")
+    slow = Inspection(LOOK.name, look_slowly, (Seen,))
+    assert catalogued([file], slow, cache_dir=kept)[0].words["size"] == 3
+    put(file, b"abc")
+    contents([file], kept)
+    assert times_inspected(file) == 1
+
+
+def test_a_file_just_written_is_not_kept(tmp_path, kept):
+    """It may change again before the clock of its file system moves on."""
+    file = tmp_path / "a.bin"
+    file.write_bytes(b"abc")
+    contents([file], kept)
+    contents([file], kept)
+    assert times_inspected(file) == 2
+
+
+def test_a_missing_file_is_missed_though_it_was_known(files, kept):
+    contents(files, kept)
+    files[2].unlink()
+    with pytest.raises(FileNotFoundError):
+        contents(files, kept)
+
+
+def test_what_was_found_before_an_error_is_kept(files, kept):
+    files[3].unlink()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            contents(files, kept)
+    assert times_inspected(files[0]) == 1
+
+
+def test_other_kinds_or_names_are_other_entries(files, kept):
+    @dataclass(frozen=True)
+    class Less:
+        path: Path
+
+    contents(files, kept)
+    less = Inspection(LOOK.name, lambda path, advance: Less(path), (Less,))
+    assert catalogued(files, less, cache_dir=kept) == [Less(path) for path in files]
+    named = Inspection("another", look_noting, (Seen,))
+    catalogued(files, named, cache_dir=kept)
+    assert times_inspected(files[0]) == 2
+
+
+def test_what_cannot_be_kept_is_found_each_time(files, kept):
+    odd = Inspection("odd", lambda path, advance: {path.name}, ())
+    for _ in range(2):
+        assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
+
+
+def test_a_folder_that_takes_nothing_serves_the_call(files, tmp_path):
+    in_the_way = put(tmp_path / "in-the-way", b"")
+    for _ in range(2):
+        assert contents(files, in_the_way) == [file.read_bytes() for file in files]
+
+
+def test_iobench_cache_lists_and_removes_it(files, kept):
+    contents(files, kept)
+    [item] = list_items([kept])
+    assert item.kind == "index"
+    remove_item(item)
+    assert not kept.exists()
+    contents(files, kept)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("damage")
+    files = [put(folder / f"{n}.bin", bytes([n]) * (n + 300)) for n in range(3)]
+    expected = [file.read_bytes() for file in files]
+    kept = folder / "kept"
+    contents(files, kept)
+    [part] = kept.glob("*.catalogue-*")
+    content = bytearray(part.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    how = data.draw(st.sampled_from(["cut", "flip", "zero", "swap", "more"]))
+    if how == "cut":
+        del content[place:]
+    elif how == "flip":
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+    elif how == "zero":
+        content[place : place + 8] = bytes(8)
+    elif how == "swap":
+        content[place:] = content[place:][::-1]
+    else:
+        content += content[place:]
+    part.write_bytes(content)
+    assert contents(files, kept) == expected
+    before = list(map(times_inspected, files))
+    assert contents(files, kept) == expected
+    assert list(map(times_inspected, files)) == before, "it is made anew"
+
+
+def test_a_folder_or_a_pipe_in_place_of_a_part_is_none(files, kept):
+    kept.mkdir()
+    os.mkfifo(kept / f"pipe{catalogue_files.SUFFIX}")
+    (kept / f"folder{catalogue_files.SUFFIX}").mkdir()
+    assert contents(files, kept) == [file.read_bytes() for file in files]
+
+
+PROCESS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import test_catalogue as here
+kept, *files = map(Path, sys.argv[1:])
+for file in files:
+    here.contents([file], kept)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_processes_at_once_lose_nothing(tmp_path, kept):
+    files = [put(tmp_path / f"{n}.bin", bytes([n]) * 500) for n in range(40)]
+    program = PROCESS.format(folder=str(Path(__file__).parent))
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, kept, *files[start::4], *files[:2]])
+        for start in range(4)
+    ]
+    assert [process.wait(timeout=100) for process in running] == [0] * 4
+    before = list(map(times_inspected, files))
+    assert contents(files, kept) == [file.read_bytes() for file in files]
+    assert list(map(times_inspected, files)) == before
+    assert not list(kept.glob("*.iobench-tmp"))
+
+
+def test_a_catalogue_is_bounded_and_loses_the_oldest(tmp_path, kept, monkeypatch):
+    monkeypatch.setattr(catalogue_files, "MAX_NBYTES", 20_000)
+    rng = np.random.default_rng(0)
+    files = [put(tmp_path / f"{n}.bin", rng.bytes(1000)) for n in range(60)]
+    for file in files:
+        contents([file], kept)
+    assert sum(path.stat().st_size for path in kept.iterdir()) < 40_000
+    contents(files[-4:], kept)
+    assert [times_inspected(file) for file in files[-4:]] == [1] * 4
+
+
+def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
+    monkeypatch.setattr(catalogue, "TRIAL_S", -1)
+    monkeypatch.setattr(catalogue, "WORTH_S", -1)
+    monkeypatch.setattr(catalogue, "available_cpus", lambda: 2)
+    files = [write(tmp_path / f"{n}.nc", n=n + 1) for n in range(6)]
+    told: list[tuple[int, int]] = []
+    found = inspect_files(files, cache_dir=kept, progress=lambda *each: told.append(each))
+    assert [plain(each) for each in found] == [plain(inspect_netcdf(file)) for file in files]
+    total = sum(file.stat().st_size for file in files)
+    assert told == sorted(told)
+    assert told[-1] == (total, total)
+    files[4].write_bytes(files[4].read_bytes()[:5000])
+    with pytest.raises(FileFormatError, match=r"4\.nc"):
+        inspect_files(files, cache_dir=kept)
+
+
+def plain(value: Any) -> Any:
+    """Return everything an inspected file holds, with the types of numbers, to be compared."""
+    if is_dataclass(value):
+        return type(value), {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain(each) for each in value)
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value), value.dtype.str, value.shape, value.tobytes()
+    return type(value), value
+
+
+def write(
+    path: Path, *, n: int = 3, kind: str = "NETCDF4", dtype: str = "f4", **storage: Any
+) -> Path:
+    with netCDF4.Dataset(path, "w", format=kind) as file:
+        file.createDimension("column", n)
+        file.createDimension("level", 5)
+        variable = file.createVariable("q", dtype, ("column", "level"), **storage)
+        variable.units = "kg kg-1"
+        variable[...] = np.arange(5 * n).reshape(n, 5)
+        file.createVariable("never_written", "i2", ("column",), fill_value=-7)
+        file.createVariable("scalar", "f8", ())[...] = 2.5
+        packed = file.createVariable("packed", "i2", ("level",), fill_value=-32768)
+        packed.scale_factor, packed.add_offset = np.float32(0.01), np.float64(273.15)
+        packed[...] = 280.0
+        if kind == "NETCDF4":
+            file.createVariable("words", str, ("level",))
+            file.createGroup("inside")
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    return path
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        {},
+        {"contiguous": True},
+        {"chunksizes": (2, 5)},
+        {"chunksizes": (2, 2), "zlib": True, "shuffle": True, "fletcher32": True},
+        {"compression": "zstd"},
+        {"kind": "NETCDF3_CLASSIC"},
+        {"dtype": ">f4", "endian": "big"},
+    ],
+    ids=["default", "contiguous", "chunked", "deflated", "zstd", "classic", "big-endian"],
+)
+def test_of_netcdf_is_kept_what_was_found(tmp_path, kept, monkeypatch, storage):
+    file = write(tmp_path / "a.nc", **storage)
+    expected = plain(inspect_netcdf(file))
+    assert [plain(each) for each in inspect_files([file], cache_dir=kept)] == [expected]
+
+    def refuse(path: Path) -> None:
+        raise AssertionError(f"{path} was inspected again")
+
+    monkeypatch.setattr(netcdf_inspected, "inspect_netcdf", refuse)
+    assert [plain(each) for each in inspect_files([file], cache_dir=kept)] == [expected]
+    file.unlink()
+    monkeypatch.undo()
+    with pytest.raises(MissingFileError, match=r"a\.nc: no such file"):
+        inspect_files([file], cache_dir=kept)
