@@ -82,8 +82,6 @@ from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import existing_files as existing_files
-from iobench.datasets.sidecars import load_sidecar as load_sidecar
-from iobench.datasets.sidecars import save_sidecar as save_sidecar
 from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import stand_in_identity as stand_in_identity

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from iobench.cpus import available_cpus
 from iobench.datasets.catalogue_files import (
@@ -28,8 +28,8 @@ from iobench.datasets.catalogue_files import (
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unpack_value
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
-from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.files.urls import URL
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.stores.places import kept_beside
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.plain_values import Packed
 
-__all__ = ["Inspection", "catalogued", "index_folders"]
+__all__ = ["Catalogued", "Inspection", "catalogued", "index_folders"]
 
 Found = TypeVar("Found")
 
@@ -76,13 +76,20 @@ class Inspection(Generic[Found]):
     in_processes: bool = True
 
 
+class Catalogued(NamedTuple, Generic[Found]):
+    """What there is to know of each file, and of how many it was found out now."""
+
+    found: list[Found]
+    n_new: int
+
+
 def catalogued(
     files: Sequence[Path],
     inspection: Inspection[Found],
     *,
     cache_dir: Path,
     progress: Progress = no_progress,
-) -> list[Found]:
+) -> Catalogued[Found]:
     """Return what there is to know of each file: as kept, else found out now and kept.
 
     Parameters
@@ -119,7 +126,7 @@ def catalogued(
             catalogue.keep(sources[number], value, packed)
     finally:
         catalogue.write()
-    return [found[number] for number in range(len(sources))]
+    return Catalogued([found[number] for number in range(len(sources))], len(missing))
 
 
 def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, Path]:
@@ -203,19 +210,18 @@ def _digest(content: bytes) -> bytes:
 def _state(path: Path) -> tuple[bytes | None, bool, int]:
     """Return what changes when a file is written anew, whether that was just now, and its size."""
     try:
-        found = path.looked_up() if isinstance(path, URL) else path
-        told = found.stat()
-        if isinstance(found, URL):
-            version: list[int | str] = [found.version()]
-            is_young = False
-        else:
-            version = [told.st_mtime_ns, told.st_ino]
-            is_young = abs(SYSTEM_CLOCK.wall_ns() - told.st_mtime_ns) < YOUNG_NS
+        told = path.stat()
     except OSError:
         return None, False, 0  # who reads it says why
-    if not stat.S_ISREG(told.st_mode) or version[0] in (0, "0"):
-        return None, False, told.st_size  # a folder, or a server that tells nothing
-    return _digest(json.dumps([told.st_size, *version]).encode()), is_young, told.st_size
+    if isinstance(path, URL):
+        version: list[int | str] = [told.etag or told.st_mtime_ns]  # type: ignore[attr-defined]
+        is_young, is_known = False, told.kind == "file" and version != [0]  # type: ignore[attr-defined]
+    else:
+        version = [told.st_mtime_ns, told.st_ino]
+        is_young = abs(SYSTEM_CLOCK.wall_ns() - told.st_mtime_ns) < YOUNG_NS
+        is_known = stat.S_ISREG(told.st_mode)
+    state = _digest(json.dumps([told.st_size, *version]).encode()) if is_known else None
+    return state, is_young, told.st_size
 
 
 _Outcome = tuple[Found, "Packed | None"]

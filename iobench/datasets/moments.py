@@ -5,6 +5,7 @@ A further file costs its own bytes alone: what was learnt of the others is merge
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -13,24 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.netcdf.file import inspect_netcdf
 from iobench.datasets.netcdf.inspected import whole_variable
-from iobench.datasets.processes import Advance, run_jobs
-from iobench.datasets.sidecars import load_sidecar, save_sidecar
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Locator
     from iobench.datasets.netcdf.file import NetcdfFile
+    from iobench.datasets.processes import Advance
 
 __all__ = ["Normalisation", "Scale", "normalisation_of"]
 
 MOMENTS_VERSION = 1
-SMALL_NBYTES = 256 << 20
-"""Less is read sooner by this process than by ones that must start first."""
 
 Columns = Mapping[str, "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileMoments:
+    """Count, mean and sum of squared deviations of each variable of a file."""
+
+    columns: Columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,43 +90,24 @@ def normalisation_of(
     FileFormatError
         If a variable has missing values, naming file and variable.
     """
-    found: dict[int, Columns] = {}
-    for number, file in enumerate(files):
-        kept = load_sidecar(
-            file.path, locator.cache_dir, description=_description(file, per_point, names)
-        )
-        if kept is not None:
-            found[number] = kept
-    missing = [number for number in range(len(files)) if number not in found]
-    jobs = [(files[number], tuple(names), tuple(per_point)) for number in missing]
-    nbytes = sum(file.path.stat().st_size for file, *_ in jobs)
-    for job, columns in run_jobs(
-        _file_moments,
-        jobs,
-        processes=1 if nbytes < SMALL_NBYTES else None,
-        progress=locator.progress,
-        total=len(jobs) * len(names),
-    ):
-        file = files[missing[job]]
-        description = _description(file, per_point, names)
-        save_sidecar(file.path, locator.cache_dir, columns, description=description)
-        found[missing[job]] = columns
-    parts = [found[number] for number in range(len(files))]
-    return Normalisation({name: _scale(parts, name) for name in names}), bool(missing)
-
-
-def _description(file: NetcdfFile, per_point: Sequence[str], names: Sequence[str]) -> str:
-    """Return what must not have changed for kept moments to hold."""
-    state = file.path.stat()
-    what = ["moments", MOMENTS_VERSION, list(per_point), sorted(names)]
-    return json.dumps([state.st_size, state.st_mtime_ns, *what])
+    inspection = Inspection(
+        json.dumps(["moments", MOMENTS_VERSION, sorted(per_point), sorted(names)]),
+        functools.partial(_file_moments, tuple(names), tuple(per_point)),
+        (FileMoments,),
+    )
+    paths = [file.path for file in files]
+    found, n_new = catalogued(
+        paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress
+    )
+    parts = [each.columns for each in found]
+    return Normalisation({name: _scale(parts, name) for name in names}), n_new > 0
 
 
 def _file_moments(
-    job: tuple[NetcdfFile, tuple[str, ...], tuple[str, ...]], advance: Advance
-) -> Columns:
+    names: tuple[str, ...], per_point: tuple[str, ...], path: Path, advance: Advance
+) -> FileMoments:
     """Return count, mean and sum of squared deviations of each variable of a file."""
-    file, names, per_point = job
+    file = inspect_netcdf(path)
     columns: dict[str, NDArray[Any]] = {}
     for name in names:
         values = whole_variable(file, name).astype(np.float64, copy=False)
@@ -125,16 +115,14 @@ def _file_moments(
         mean = values.mean(axis=axis)
         if not np.isfinite(mean).all():
             raise FileFormatError(
-                f"{file.path}: variable {name!r} has missing values, expected none; fetch the file "
-                "again"
+                f"{path}: variable {name!r} has missing values, expected none; fetch the file again"
             )
         values = values - mean
         np.square(values, out=values)
         columns[f"{name}.count"] = np.array(len(values) if axis == 0 else values.size)
         columns[f"{name}.mean"] = np.asarray(mean)
         columns[f"{name}.squares"] = np.asarray(values.sum(axis=axis))
-        advance(1)
-    return columns
+    return FileMoments(columns)
 
 
 def _scale(parts: Sequence[Columns], name: str) -> Scale:

@@ -152,7 +152,7 @@ def index_grib(
     inspection = Inspection(
         f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}", _messages, (_Messages,)
     )
-    found = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
+    found, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
     return _concatenated(files, [each.columns for each in found])
 
 

@@ -52,7 +52,7 @@ def inspect_files(
     FileFormatError, MissingFileError, StorageError, MissingExtraError
         As `inspect_netcdf`.
     """
-    return catalogued(files, _INSPECTION, cache_dir=cache_dir, progress=progress)
+    return catalogued(files, _INSPECTION, cache_dir=cache_dir, progress=progress).found
 
 
 def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
