@@ -82,9 +82,9 @@ def read_extents(
     """
     found: list[memoryview] = [memoryview(b"")] * len(extents)
     buffers: Iterable[memoryview]
-    if any(is_url(str(path)) for path in {path for path, _, _ in extents}):
+    if any(is_url(path) for path in {path for path, _, _ in extents}):
         joined = join_ranges(extents, REMOTE_GAP_NBYTES)
-        wanted = [(str(path), start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
+        wanted = [(path, start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
         fill_remote(wanted)
         note_used(wanted)
         buffers = [buffer for _, _, buffer in wanted]

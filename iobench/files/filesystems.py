@@ -42,7 +42,7 @@ _LIBRARIES = {
     "tarfile": ("TarError",),
 }
 """Whose errors are none of Python's own; only where they are loaded can they be raised."""
-_opened: dict[str, Any] = {}
+_opened: dict[str, tuple[Any, str]] = {}
 _opening = threading.Lock()
 
 
@@ -77,21 +77,20 @@ def open_filesystem(url: URL) -> tuple[Any, str]:
         raise MissingExtraError(_missing(url, error)) from error
     text = url.with_secrets()
     with _opening:
-        base = _base(url.protocol, text)
+        base = _base(url, text)
         try:
-            known = _opened.get(base)
+            known, path = _opened.get(base, (None, ""))
             if known is None:
                 note_secrets([text])
                 _check_hosts(url, text)
-                known, path = core.url_to_fs(
+                known, path = _opened[base] = core.url_to_fs(
                     text,
                     use_listings_cache=False,
                     skip_instance_cache=True,
                     **_connections(url.protocol, text),
                 )
-                _opened[base] = known
-            else:
-                path = known._strip_protocol(text)
+            elif base != text:  # that of a text is its own
+                path = known._strip_protocol(text.removesuffix(url.lies_in))
         except ImportError as error:
             raise MissingExtraError(_missing(url, error)) from None
         except FileNotFoundError:  # what a chain (zip://x::https://...) leads through
@@ -148,12 +147,14 @@ def _connections(protocol: str, text: str) -> dict[str, Any]:
     return {"config_kwargs": {"max_pool_connections": MAX_CONNECTIONS, **own}}
 
 
-def _base(protocol: str, text: str) -> str:
-    """Return what of a URL decides its file system: all, where file systems are chained."""
+def _base(url: URL, text: str) -> str:
+    """Return what of a URL decides its file system: of an archive, where that lies."""
+    if url.lies_in:
+        return url.protocol + url.lies_in
     if "::" in text:
         return text
-    if protocol in _CLOUD:
-        return protocol
+    if url.protocol in _CLOUD:
+        return url.protocol
     scheme, mark, rest = text.partition("://")
     return scheme + mark + rest.partition("/")[0]
 

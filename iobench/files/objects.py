@@ -128,9 +128,12 @@ class Objects:
             return []
         more = {"batch_size": in_flight} if getattr(self.fs, "async_impl", False) else {}
         with self.errors(paths[0]):
-            found = self.fs.cat_ranges(
-                list(paths), list(starts), list(ends), on_error="return", **more
-            )
+            try:
+                found = self.fs.cat_ranges(
+                    list(paths), list(starts), list(ends), on_error="return", **more
+                )
+            except FileNotFoundError as error:  # of an archive that the files are in
+                found = [error] * len(paths)
         self._raise_first(paths, found)
         for path, start, end, one in zip(paths, starts, ends, found, strict=True):
             if len(one) > end - start:

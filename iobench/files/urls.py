@@ -107,6 +107,11 @@ class URL(_Base):
         found = _BEGINNING.match(self._head)
         return "" if found is None else found[1].lower()
 
+    @property
+    def lies_in(self) -> str:
+        """Of what lies in an archive (``zip://x.nc::https://...``), where that is; with secrets."""
+        return self._tail if self._tail.startswith("::") else ""
+
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import traceback
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from iobench.cli import main
 from iobench.cli.app import make_app
+from iobench.files.urls import URL, as_path
+from tests.support.http_files import serve
 from tests.support.page_runs import write_run
+
+GRIB = Path(__file__).parents[1] / "data/era5/era5-levels-members.grib"
 
 SECRET = "Zq7Wv9hidden"
 """Of every URL below; no other text has it."""
@@ -120,21 +127,38 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def told(place: Path, capsys: pytest.CaptureFixture[str], url: str, line: str) -> dict[str, bytes]:
+def told(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    url: str,
+    line: str,
+    *,
+    is_right: bool = False,
+) -> dict[str, bytes]:
     """Return all that a command wrote, by where it wrote it."""
     words = [word.replace("URL", url) if "URL" in word else word for word in line.split()]
     capsys.readouterr()
+    code = 0
     try:
-        main(words)
+        code = main(words)
     finally:
         said = capsys.readouterr()
+    assert not (is_right and code), said.err
     found = {"stdout": said.out.encode(), "stderr": said.err.encode()}
     for path in place.rglob("*"):
         name = str(path.relative_to(place))
         found[f"name of {name}"] = name.encode()
         if path.is_file():
-            found[name] = path.read_bytes()
+            found |= unpacked(name, path.read_bytes())
     return found
+
+
+def unpacked(name: str, data: bytes) -> dict[str, bytes]:
+    """Return what a file holds; of an index or a bundle, what that is packed of."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {f"{name}: {each}": archive.read(each) for each in archive.namelist()}
+    return {name: gzip.decompress(data) if name.endswith(".gz") else data}
 
 
 def leaks(found: dict[str, bytes]) -> list[str]:
@@ -174,6 +198,86 @@ def test_no_command_tells_a_secret_of_any_url(place, capsys, request, url, line)
     if "STORE" in line:
         shutil.copytree(request.getfixturevalue("store"), place / "STORE")
     assert leaks(told(place, capsys, url, line)) == []
+
+
+RIGHT = {
+    "password": f"http://user:{SECRET}@SERVER/x.grib",
+    "signed": f"http://SERVER/x.grib?X-Amz-Signature={SECRET}&token={SECRET}",
+    "sas": f"http://SERVER/x.grib?sv=2024-11-04&sp=r&sig={SECRET}",
+    "zip": f"zip://in/x.grib::http://user:{SECRET}@SERVER/x.zip",
+    "cached": f"simplecache::http://user:{SECRET}@SERVER/x.grib",
+}
+DONE = (
+    "convert URL OUT --to numpy --sample-dim time --dry-run",
+    "convert URL OUT --to numpy --sample-dim time",
+    "verify OUT --against URL",
+    "profile URL --sample-dim time --batches 2 --batch-size 1 --compute none --format numpy",
+)
+DONE_WITH_IT = (
+    "convert URL BUCKET/store --to zarr --sample-dim time",
+    "verify BUCKET/store --against URL",
+    "info MADE",
+    "info OUT --json",
+    "report MADE --html page.html",
+    "report MADE --json",
+    "compare MADE MADE2",
+    "advise MADE",
+    "check MADE --counts counts.json --update",
+    "simulate MADE",
+    "bundle MADE -o bundle.tar.gz",
+    "cache --json",
+    "list --json",
+)
+
+
+@pytest.fixture
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(GRIB, folder / "x.grib")
+    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
+        archive.write(GRIB, "in/x.grib")
+    with serve(folder, SECRET) as server:
+        yield server
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_read_through_a_right_url_is_done_and_tells_no_secret(
+    place, bucket, server, capsys, name
+):
+    url = RIGHT[name].replace("SERVER", f"127.0.0.1:{server.server_port}")
+    store = as_path(f"s3://{bucket}/store")
+    lines = (*DONE, DONE[-1], *DONE_WITH_IT) if name in ("password", "zip") else DONE
+    for line in lines:
+        made = sorted(map(str, Path("iobench-runs").glob("*")))
+        for word, path in zip(("MADE2", "MADE"), reversed(made), strict=False):
+            line = line.replace(word, path)
+        found = told(place, capsys, url, line.replace("BUCKET", f"s3://{bucket}"), is_right=True)
+        found |= {path: (store / path).read_bytes() for path in store.below()}
+        assert leaks(found) == [], line
+
+
+def test_a_conversion_that_is_cut_off_keeps_no_secret_in_its_journal(place, server, capsys):
+    url = RIGHT["signed"].replace("SERVER", f"127.0.0.1:{server.server_port}")
+    line = "convert URL OUT --to tfrecord --sample-dim time --shard-size 1 --workers 1"
+    told(place, capsys, url, f"{line} --dry-run", is_right=True)
+    server.n_left = 2
+    found = told(place, capsys, url, line)
+    assert [where for where in found if "iobench.journal/" in where]
+    assert leaks(found) == []
+    server.n_left = -1
+    assert leaks(told(place, capsys, url, line, is_right=True)) == []
+
+
+def test_a_url_shows_no_secret_and_opens_with_it():
+    for text in (*URLS.values(), *RIGHT.values()):
+        url = URL(text)
+        shown = [str(url), repr(url), f"{url}", url.name, url.stem, f"{url / 'x'}", f"{url.parent}"]
+        assert not [one for one in shown if SECRET in one]
+        assert SECRET in url.with_secrets()
+        assert SECRET in (url / "below").with_secrets()
+        with pytest.raises(TypeError):
+            os.fspath(url)
 
 
 def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
