@@ -24,11 +24,11 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-        def do_HEAD(self) -> None:  # noqa: N802
+        def do_HEAD(self) -> None:
             """Answer with the size."""
             self.answer(is_whole=False)
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             """Answer with bytes."""
             self.answer(is_whole=True)
 
