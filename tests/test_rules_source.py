@@ -35,8 +35,8 @@ RUNS_DATA = re.compile(
 UNPICKLES = {
     "iobench/datasets/processes.py", "iobench/storage/darshan_reader.py",
     "iobench/testing/datasets.py", "iobench/testing/stores.py",
-    "iobench/loaders/ring/process_worker.py", "iobench/loaders/workers.py",
-    "iobench/loaders/worker_process.py", "converters/iobench_converters/on_dask.py",
+    "iobench/loaders/ring/process_worker.py", "iobench/loaders/ring/process_source.py",
+    "converters/iobench_converters/on_dask.py",
 }  # fmt: skip
 """What unpickles: from pipes of processes that were started here, never from a file."""
 

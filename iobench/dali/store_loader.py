@@ -9,7 +9,7 @@ import numpy as np
 from iobench.dali.pipelines import make_pipeline
 from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
-from iobench.loaders.in_threads import InThreads
+from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["DaliLoader"]
 OPAQUE: Final = "dali"
 
 
-class DaliLoader(InThreads):
+class DaliLoader(MeasuredLoader):
     """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside.
 
     Samples come in the store's order, whatever the plan says of them; of it only the numbers of
@@ -44,8 +44,6 @@ class DaliLoader(InThreads):
         If a number is below 1, or DALI has no reader for such files.
     """
 
-    framework = "dali"
-
     def __init__(
         self,
         shards: Sequence[Sequence[Path]],
@@ -57,7 +55,10 @@ class DaliLoader(InThreads):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        super().__init__(batch_size, threads=threads, prefetch=prefetch, recorder=recorder)
+        super().__init__()
+        refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
+        self.threads, self.prefetch = threads, prefetch
+        self._recorder = recorder
         self._names = spec.names
         self._opaque = recorder.string(OPAQUE)
         self._pipeline: Any = make_pipeline(

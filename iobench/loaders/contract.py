@@ -49,15 +49,12 @@ class Loader(Protocol):
 
     Attributes
     ----------
-    framework : str
-        As given to ``--framework``.
     workers : int
         Loading processes; 0 means the consumer loads for itself.
     prefetch : int
         Batches each worker may be ahead; without workers, batches kept ready by threads.
     """
 
-    framework: str
     workers: int
     prefetch: int
 

@@ -17,37 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.pipeline import Pipeline
-
-__all__ = ["BatchPlan", "ToldOrder", "plan_batches"]
-
-
-class ToldOrder:
-    """Tells a pipeline, where its samples are made, in which order they are asked for.
-
-    A process that makes some of the batches is told the order of all: which of them it will be
-    given nobody knows ahead.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-    n_samples, seed : int
-        As of `plan_batches`.
-    batch_size : int
-    """
-
-    def __init__(self, pipeline: Pipeline, n_samples: int, seed: int, batch_size: int) -> None:
-        self._pipeline, self._batch_size = pipeline, batch_size
-        self._order = BatchOrder(n_samples, MOST_PLANNED, shuffle=True, seed=seed)
-        self._part = -1, -1
-
-    def before(self, batch: int) -> None:
-        """Tell the part of an epoch that a batch begins in, once; batches come in their order."""
-        epoch, place = divmod(batch * self._batch_size, self._order.n_samples)
-        part = epoch, place // MOST_PLANNED
-        if self._part != part:
-            self._part = part
-            self._pipeline.expect(self._order.samples(*part).tolist(), follows=False)
+__all__ = ["BatchPlan", "plan_batches"]
 
 
 def plan_batches(

@@ -74,7 +74,7 @@ class StageTimer:
         unit_costs: Mapping[str, int | None],
     ) -> None:
         self._where = pipeline.where
-        self._recorder = recorder
+        self.recorder = self._recorder = recorder
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._detail = detail
         n_spans = len(pipeline.steps) + 1  # collate

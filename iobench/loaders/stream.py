@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import OptionError, WorkerError
+from iobench.errors import OptionError
 from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.measured_loader import MeasuredLoader
 from iobench.loaders.pipeline import STEP_KINDS
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream_ends import Batcher, Numbering, StreamEnded, StreamPart, StreamSource
@@ -20,8 +21,7 @@ from iobench.loaders.stream_relay import Relay
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-    from types import TracebackType
+    from collections.abc import Generator, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -38,7 +38,7 @@ NAME_LIMIT: Final = 24
 """Characters of a stage's name in that of its threads, which span files hold 36 bytes of."""
 
 
-class StreamLoader:
+class StreamLoader(MeasuredLoader):
     """Makes the batches of a stream; its threads start with the first batch asked for.
 
     Which samples make up a batch is the stream's business: of the plan only the numbers of the
@@ -71,9 +71,6 @@ class StreamLoader:
         a stream of whole batches has a shuffle buffer.
     """
 
-    framework = "stream"
-    workers = 0
-
     def __init__(
         self,
         stream: Stream,
@@ -84,6 +81,7 @@ class StreamLoader:
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
     ) -> None:
+        super().__init__()
         _check(stream, batch_size)
         self.prefetch = stream.ahead
         self._stream = stream
@@ -98,27 +96,6 @@ class StreamLoader:
         self._threads: list[threading.Thread] = []
         self._top: StreamPart | None = None
         self._next = -1
-        self._round: Generator[Batch] | None = None
-        self._closed = False
-
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield a batch for each planned one; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        WorkerError
-            If a stage raises something that is not an IobenchError, or the stream is not what it
-            says it is.
-        IobenchError
-            Whatever a stage raised of it.
-        OptionError
-            If the planned batches do not follow each other.
-        """
-        self._check_open()
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan))
-        return self._round
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         for planned in plan:
@@ -144,10 +121,6 @@ class StreamLoader:
         self._log.flush()
         self._next += 1
         return arrays
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise WorkerError("the loader is closed: make a new one")
 
     def _new_log(self, name: str) -> ThreadLog:
         return ThreadLog(self._recorder, name, detail=self._detail, unit_costs=self._unit_costs)
@@ -186,11 +159,8 @@ class StreamLoader:
                 )
             )
 
-    def close(self) -> None:
+    def _let_go(self) -> None:
         """End the threads, each after the item it works on; those that hang are left behind."""
-        if self._closed:
-            return
-        self._closed = True
         for relay in self._relays:
             relay.close()
         for thread in self._threads:
@@ -203,17 +173,6 @@ class StreamLoader:
         if self._source is not None:
             self._source.close()
         self._threads, self._relays, self._top = [], [], None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _run(relay: Relay, log: ThreadLog, since_ns: int) -> None:

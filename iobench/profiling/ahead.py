@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from iobench.loaders.native import HELD_BY_LOOP
+from iobench.loaders.planned_ring import HELD_BY_LOOP
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.telling import told
 from iobench.storage.page_cache import evict

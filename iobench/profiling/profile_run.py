@@ -24,14 +24,12 @@ from iobench.datasets.contract import PlannedDataset
 from iobench.errors import OptionError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.plan import BatchPlan, ToldOrder, plan_batches
+from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
-from iobench.loaders.workers import WorkerLoader
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
@@ -203,7 +201,9 @@ def _make_run(
         stack.callback(digests.close)
     limit, limit_s = _limits(config, one, batch_size)
     plan = BatchPlan(
-        plan_batches(max(1, one.n_samples), batch_size, seed=config.seed, drawn=_expected_by(one)),
+        plan_batches(
+            max(1, one.n_samples), batch_size, seed=config.seed, drawn=_expected_by(one, loader)
+        ),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
     )
@@ -221,8 +221,10 @@ def _make_run(
     )
 
 
-def _expected_by(one: Prepared) -> Callable[[NDArray[np.int64]], None] | None:
-    """Return what tells a dataset of this process the order of an epoch; None where none asks."""
+def _expected_by(one: Prepared, loader: Loader) -> Callable[[NDArray[np.int64]], None] | None:
+    """Return what tells a dataset the order of an epoch; None where none asks."""
+    if isinstance(loader, PlannedRing):
+        return loader.expect
     work = one.work
     if one.workers or not isinstance(work, Pipeline) or work.dataset is None:
         return None
@@ -299,29 +301,14 @@ def _make_loader(
         )
     if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
         return _store_loader(one, batch_size, recorder)
-    if one.threads:
-        return _ring(one.framework)(
-            one.extents or PipelineSource(one.work, detail=detail, unit_costs=costs),
-            batch_size,
-            threads=one.threads,
-            ahead=one.prefetch,
-            recorder=recorder,
-        )
-    if one.workers == 0:
-        return SerialLoader(
-            one.work, batch_size, recorder=recorder, detail=detail, unit_costs=costs
-        )
-    return WorkerLoader(
-        one.work,
+    return _ring(one.framework)(
+        one.extents or PipelineSource(one.work, detail=detail, unit_costs=costs),
         batch_size,
+        threads=one.threads,
         workers=one.workers,
-        prefetch=one.prefetch,
+        prefetch=max(1, one.prefetch),
+        recorder=recorder,
         run_directory=directory.path,
-        detail=detail,
-        unit_costs=costs,
-        order=None
-        if one.work.dataset is None
-        else ToldOrder(one.work, max(1, one.n_samples), config.seed, batch_size),
     )
 
 
@@ -333,12 +320,12 @@ def _stream_loader(stream: Stream) -> type[StreamLoader]:
     return StreamLoader
 
 
-def _ring(framework: str) -> type[NativeLoader]:
+def _ring(framework: str) -> type[PlannedRing]:
     if framework == "tensorflow":
         from iobench.tensorflow.ring_loader import TFRingLoader
 
         return TFRingLoader
-    return NativeLoader
+    return PlannedRing
 
 
 def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Loader:

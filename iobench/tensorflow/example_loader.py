@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
-from iobench.loaders.in_threads import InThreads
+from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.stores.example import FeatureKind
 from iobench.stores.feature_kinds import feature_kinds
 from iobench.tensorflow.tensors import as_array
@@ -29,7 +29,7 @@ BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 
 
-class TFExampleLoader(InThreads):
+class TFExampleLoader(MeasuredLoader):
     """Reads the shards of a store with ``TFRecordDataset``, parses, batches and prefetches.
 
     As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()
@@ -57,8 +57,6 @@ class TFExampleLoader(InThreads):
         If there is no sample, or it is not as the spec says.
     """
 
-    framework = "tensorflow"
-
     def __init__(
         self,
         files: Sequence[Path],
@@ -69,7 +67,9 @@ class TFExampleLoader(InThreads):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        super().__init__(batch_size, threads=threads, prefetch=prefetch, recorder=recorder)
+        super().__init__()
+        refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
+        self.threads, self.prefetch = threads, prefetch
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
         self._iterator: Any = None

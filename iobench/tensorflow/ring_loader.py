@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.loaders.native import NativeLoader
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.tensorflow.tensors import as_tensor
 
 if TYPE_CHECKING:
@@ -15,13 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["TFRingLoader"]
 
 
-class TFRingLoader(NativeLoader):
+class TFRingLoader(PlannedRing):
     """Hands on what `TFStoreLoader` does: tensors that share the ring's memory."""
 
-    framework = "tensorflow"
-
     def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield the planned batches; as `NativeLoader`, each made of tensors once."""
+        """Yield the planned batches; as `PlannedRing`, each made of tensors once."""
         for batch in super().batches(plan):
             tensors = [as_tensor(array) for array in batch.arrays.values()]
             yield batch

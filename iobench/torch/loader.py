@@ -10,11 +10,10 @@ import torch
 from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
-from iobench.loaders.worker_process import ending_parent
 from iobench.recording.measured_loop import MeasuredRecording
 from iobench.torch.data_loader import DataLoader
-from iobench.torch.measured_loader import MeasuredLoader
-from iobench.torch.samples import Stacking, WorkerStart, samples_of
+from iobench.torch.measured_workers import MeasuredWorkers
+from iobench.torch.samples import Stacking, samples_of, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TorchLoader"]
 
 
-class TorchLoader(MeasuredLoader):
+class TorchLoader(MeasuredWorkers):
     """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
 
     What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
@@ -87,16 +86,14 @@ class TorchLoader(MeasuredLoader):
             )
         recording = MeasuredRecording(run, recorder, detail=detail.value, unit_costs=unit_costs)
         super().__init__(recording, workers=workers, prefetch=prefetch if workers else 0)
-        self._start_method = start_method
         self._sampler = _PlanSampler(recording)
-        self._start = WorkerStart()
         self._loader: Any = DataLoader(
             samples_of(pipeline),
             batch_sampler=self._sampler,
             num_workers=workers,
             collate_fn=Stacking(pipeline.spec),
             pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
-            worker_init_fn=self._start if workers else None,
+            worker_init_fn=start_worker if workers else None,
             multiprocessing_context=start_method if workers else None,
             persistent_workers=workers > 0,
             prefetch_factor=prefetch if workers else None,
@@ -105,8 +102,6 @@ class TorchLoader(MeasuredLoader):
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         drawn = self._sampler.start(plan)
         with self._naming_dead_workers(), self._recording.in_force():
-            if self._iterator is None:
-                self._start.parent_pid = ending_parent(self._start_method)
             self._iterator = iter(self._loader)
         while True:
             with self._naming_dead_workers():

@@ -9,7 +9,7 @@ from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import Batch, PlannedBatch
 from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording
-from iobench.torch.measured_loader import MeasuredLoader
+from iobench.torch.measured_workers import MeasuredWorkers
 from iobench.torch.observing import observed_iter
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NOTHING: Final[Arrays] = {}
 REASON_LIMIT: Final = 500
 
 
-class ReadyLoader(MeasuredLoader):
+class ReadyLoader(MeasuredWorkers):
     """Hands on the batches of a loader as they are, pass after pass.
 
     Which samples make up a batch, and when a pass ends, is the loader's business: a plan says how

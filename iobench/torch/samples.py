@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import default_collate, get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.worker_process import end_with_parent, portable_error
+from iobench.loaders.ring.process_worker import end_with_consumer, portable_error
 from iobench.recording.kinds import Kind
 from iobench.recording.stages import stage
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline, Step
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["MadeBatch", "Stacking", "WorkerStart", "samples_of", "tensors_of"]
+__all__ = ["MadeBatch", "Stacking", "samples_of", "start_worker", "tensors_of"]
 
 METHODS: Final = {
     Kind.READ: "read",
@@ -210,16 +210,7 @@ class _Writable:
         self._array = array
 
 
-class WorkerStart:
-    """The ``worker_init_fn``: a worker ends with its consumer, and leaves Ctrl-C to it.
-
-    ``parent_pid`` is what `ending_parent` says when workers are started.
-    """
-
-    def __init__(self) -> None:
-        self.parent_pid = -1
-
-    def __call__(self, worker: int) -> None:
-        """Prepare a worker."""
-        end_with_parent(self.parent_pid)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+def start_worker(worker: int) -> None:
+    """Prepare a worker: it ends with its consumer, and leaves Ctrl-C to it."""
+    end_with_consumer()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -34,12 +34,11 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
@@ -112,14 +111,10 @@ def own_run(path: Path, n: int, stages: Mapping[str, float], n_batches: int, ste
     compute = Compute(forward_ns=int(step * 1e9), backward_ns=0, source="sleep")
     plan = BatchPlan(plan_batches(n_batches, 1), limit=n_batches)
     with directory.recorder(role="consumer") as recorder:
-        loader: Any
-        if n < 0:
-            source = PipelineSource(pipeline, detail=Detail.SAMPLE, unit_costs=COSTS)
-            loader = NativeLoader(source, 1, threads=-n, recorder=recorder)
-        else:
-            loader = WorkerLoader(
-                pipeline, 1, workers=n, run_directory=path, detail=Detail.SAMPLE, unit_costs=COSTS
-            )
+        source = PipelineSource(pipeline, detail=Detail.SAMPLE, unit_costs=COSTS)
+        loader = PlannedRing(
+            source, 1, threads=max(-n, 0), workers=max(n, 0), recorder=recorder, run_directory=path
+        )
         with loader:
             measure([MeasuredPipeline("replayed", loader, plan, recorder, compute)])
 

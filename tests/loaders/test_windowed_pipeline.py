@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from span_rows import rows_by_kind
-from tiny_pipeline import COSTS, SPEC, STEPS, decode, preprocess, tiny_pipeline
+from tiny_pipeline import SPEC, STEPS, decode, preprocess, ring_of, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.pipeline import Pipeline, Step, store_pipeline
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.serial import SerialLoader
-from iobench.loaders.stages import Detail
 from iobench.loaders.windows import windowed_pipeline, windowed_spec
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window, handed_on_nbytes
 from iobench.testing import random_sample, write_store
@@ -201,9 +198,7 @@ def test_a_store_holds_items_once_and_gives_windows(tmp_path):
 
 def test_workers_load_windows_and_record_their_stages(run):
     made = windowed(tiny_pipeline())
-    with WorkerLoader(
-        made, 2, workers=2, run_directory=run.path, detail=Detail.SAMPLE, unit_costs=COSTS
-    ) as loader:
+    with ring_of(made, 2, workers=2, run_directory=run.path, recorder=None) as loader:
         for batch in loader.batches(itertools.islice(plan_batches(len(made), 2, seed=1), 6)):
             centres = np.array(batch.planned.samples) + 1
             assert (batch.arrays["level"] - 1 == centres[:, None] + [-1, 0]).all()
@@ -214,9 +209,9 @@ def test_workers_load_windows_and_record_their_stages(run):
     assert {row.nbytes for row in rows[Kind.TRANSFORM]} == {150}
 
 
-def test_the_serial_loader_takes_windows(consumer):
+def test_the_loop_itself_makes_windows(consumer):
     made = windowed(tiny_pipeline())
-    with SerialLoader(made, 5, recorder=consumer, unit_costs=COSTS) as loader:
+    with ring_of(made, 5, recorder=consumer) as loader:
         plan = itertools.islice(plan_batches(len(made), 5, shuffle=False), 2)
         levels = [batch.arrays["level_target"][:, 0].tolist() for batch in loader.batches(plan)]
     assert levels == [[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]]

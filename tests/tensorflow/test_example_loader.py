@@ -15,8 +15,8 @@ from number_stores import SPEC, expected_batch, write_numbers
 
 from iobench.errors import OptionError, StoreError, WorkerError
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import plan_batches
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
@@ -83,7 +83,7 @@ def test_its_threads_are_seen_and_every_batch_is_explained(shard: Path, recorder
 def test_the_ring_hands_on_the_same_batches(tmp_path: Path, recorder: Recorder) -> None:
     store = write_numbers(tmp_path / "numbers")
     found = []
-    for kind in (NativeLoader, TFRingLoader):
+    for kind in (PlannedRing, TFRingLoader):
         with kind(StoreSource(store), SIZE, threads=2, recorder=recorder) as loader:
             batches = loader.batches(itertools.islice(plan_batches(N, SIZE), 4))
             found.append([{name: a.copy() for name, a in b.arrays.items()} for b in batches])

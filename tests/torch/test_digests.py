@@ -11,18 +11,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 import torch
-from tiny_pipeline import COSTS, tiny_pipeline
+from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 import iobench
 from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.digests import DigestLog
 from iobench.recording.run_directory import RunDirectory
 from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
@@ -180,18 +176,17 @@ def measured(path, make, *, batch_size=4, seed=0, numbers=range(12)):
 
 
 def serial(directory, recorder, batch_size):
-    return SerialLoader(tiny_pipeline(), batch_size, recorder=recorder, unit_costs=COSTS)
+    return ring_of(tiny_pipeline(), batch_size, recorder=recorder)
 
 
 def native(directory, recorder, batch_size):
-    source = PipelineSource(tiny_pipeline(), detail=Detail.BATCH, unit_costs=COSTS)
-    return NativeLoader(source, batch_size, threads=2, recorder=recorder)
+    return ring_of(tiny_pipeline(), batch_size, threads=2, recorder=recorder, detail=Detail.BATCH)
 
 
 def workers(directory, recorder, batch_size):
-    return WorkerLoader(
-        tiny_pipeline(), batch_size, workers=2, prefetch=2, run_directory=directory.path,
-        detail=Detail.BATCH, unit_costs=COSTS,
+    return ring_of(
+        tiny_pipeline(), batch_size, workers=2, run_directory=directory.path, recorder=recorder,
+        detail=Detail.BATCH,
     )  # fmt: skip
 
 

@@ -14,13 +14,19 @@ import psutil
 import pytest
 from doomed_consumer import consume_torch_in_vain
 from span_rows import live_rows, rows_by_kind, rows_of
-from tiny_pipeline import COSTS, SchemaError, breaking_pipeline, killed_pipeline, tiny_pipeline
+from tiny_pipeline import (
+    COSTS,
+    SchemaError,
+    breaking_pipeline,
+    killed_pipeline,
+    ring_of,
+    tiny_pipeline,
+)
 
 from iobench.errors import FileFormatError, OptionError, WorkerError
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.windows import windowed_pipeline
 from iobench.recording.kinds import Kind
@@ -73,7 +79,7 @@ def assert_same(ours, expected):
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_batches_equal_those_of_the_serial_loader(run, consumer, workers):
-    with SerialLoader(tiny_pipeline(), 3, recorder=consumer, unit_costs=COSTS) as serial:
+    with ring_of(tiny_pipeline(), 3, recorder=consumer) as serial:
         expected = taken(serial.batches(planned(9)))
     with torch_loader(run, consumer, workers=workers) as loader:
         ours = taken(loader.batches(planned(9)))

@@ -111,11 +111,14 @@ class Lease:
         The arrays of the batch, or what was made of them.
     error : BaseException, optional
         Why there is none. Its traceback holds the arrays.
+    worker : int
+        The process that filled it; -1 for a thread.
     """
 
     key: int
     value: Any
     error: BaseException | None = None
+    worker: int = -1
 
 
 class BufferPool:

@@ -39,6 +39,10 @@ class BatchLog:
         The clock.
     batch, epoch : int
         Of the batch being made.
+    room_ns : int
+        Since when there was room for it.
+    worker : int
+        The process that made it; -1 for the thread itself.
     """
 
     def __init__(
@@ -50,15 +54,17 @@ class BatchLog:
         self.is_ended = is_ended
         self.now_ns: Callable[[], int] = now_ns if recorder is None else recorder.clock.now_ns
         self.batch = self.epoch = -1
+        self.room_ns = 0
+        self.worker = -1
 
     @property
     def is_on(self) -> bool:
         """Whether anything is recorded: where not, nothing needs to be timed."""
         return self.recorder is not None
 
-    def begin(self, batch: int, epoch: int) -> None:
-        """Say which batch all that follows is for."""
-        self.batch, self.epoch = batch, epoch
+    def begin(self, batch: int, epoch: int, room_ns: int = 0) -> None:
+        """Say which batch all that follows is for, and since when there was room for it."""
+        self.batch, self.epoch, self.room_ns = batch, epoch, room_ns
         if self.recorder is not None:
             self.recorder.position(batch, epoch, -1)
 
@@ -77,6 +83,13 @@ class BatchLog:
                 Kind.SUBMIT_QUEUE, release_ns, self.now_ns(), -1, -1,
                 self.batch, self.epoch, -1, 0, self.recorder.string(CONSUMER),
             )  # fmt: skip
+
+    def submitted(self, room_ns: int) -> None:
+        """Note that the process had been given the batch at ``room_ns``, and begins with it now."""
+        if self.recorder is not None:
+            self.recorder.emit(
+                Kind.SUBMIT_QUEUE, room_ns, self.now_ns(), batch=self.batch, epoch=self.epoch
+            )
 
     def add(
         self,

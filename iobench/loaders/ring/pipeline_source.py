@@ -53,6 +53,9 @@ class PipelineSource:
         self._pipeline = pipeline
         self._detail = detail
         self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})
+        self._timers: list[
+            StageTimer
+        ] = []  # of threads that ended: they know how long samples take
 
     def __len__(self) -> int:
         return len(self._pipeline)
@@ -68,16 +71,21 @@ class PipelineSource:
 
     def filler(self) -> Filler:
         """Return what one thread makes samples with."""
-        return _StepFiller(self._pipeline, self._detail, self._unit_costs)
+        return _StepFiller(self._pipeline, self._detail, self._unit_costs, self._timers)
 
 
 class _StepFiller:
     def __init__(
-        self, pipeline: Pipeline, detail: Detail, unit_costs: Mapping[str, int | None]
+        self,
+        pipeline: Pipeline,
+        detail: Detail,
+        unit_costs: Mapping[str, int | None],
+        timers: list[StageTimer],
     ) -> None:
         self._pipeline = pipeline
         self._detail = detail
         self._unit_costs = unit_costs
+        self._timers = timers
         self._timer: StageTimer | None = None
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
@@ -96,11 +104,18 @@ class _StepFiller:
         if log.recorder is None:
             self._make(numbers, place)
             return
-        if self._timer is None:
+        if self._timer is None and self._timers:
+            self._timer = self._timers.pop()
+        if self._timer is None or self._timer.recorder is not log.recorder:
             self._timer = StageTimer(
                 self._pipeline, log.recorder, detail=self._detail, unit_costs=self._unit_costs
             )
         self._timer.make_batch(log.batch, log.epoch, numbers, place)
+
+    @property
+    def failed_sample(self) -> int:
+        """Which sample of the last batch could not be made; -1 if all could, or nobody knows."""
+        return -1 if self._timer is None else self._timer.failed_sample
 
     def _make(self, numbers: tuple[int, ...], place: Any) -> None:
         for position, number in enumerate(numbers):
@@ -113,4 +128,6 @@ class _StepFiller:
                 raise
 
     def close(self) -> None:
-        """Nothing is held open but what the steps themselves hold."""
+        """Leave what was learnt of samples; nothing is open but what the steps themselves hold."""
+        if self._timer is not None:
+            self._timers.append(self._timer)

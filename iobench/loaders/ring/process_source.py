@@ -6,57 +6,67 @@ samples, go through a pipe.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
+import select
+import signal
 import threading
 import weakref
-from multiprocessing.connection import wait
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.ring.contract import is_planned
-from iobench.loaders.ring.process_worker import DESCRIBE, run_process
+from iobench.loaders.ring.process_worker import DESCRIBE, ProcessJob, run_process
 from iobench.loaders.ring.shared_memory import SharedFile
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.contract import BatchSource, Filler, Present, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.process_worker import Task
     from iobench.samples import SampleSpec
 
 __all__ = ["ProcessSource"]
 
 CHECK_S: Final = 0.2
-"""How often a thread that waits for its process looks whether the batch is still wanted."""
+"""How often a thread that waits for its process looks whether it is there, and still wanted."""
 JOIN_S: Final = 5.0
 START_METHODS: Final = ("forkserver", "spawn")
-"""Not fork: the training process has threads."""
+"""By default. Not fork: the training process has threads."""
 
 
 class ProcessSource:
-    """Samples of another source, made and transformed in processes; one for each reader thread.
+    """Samples of another source, made and transformed in processes that reader threads feed.
+
+    Each batch goes to the process that has fewest to make, which makes them in their order.
 
     Parameters
     ----------
     source : BatchSource
-        What fills batches; picklable.
+        What fills batches; picklable unless processes are forked.
     batch_size : int
         Samples of the largest batch.
+    processes : int, optional
+        How many; by default as many as there are reader threads.
     transform : callable, optional
         From a dict of arrays, the batch as their first axis, to another one. Importable in a
         fresh interpreter; its arrays have the same shapes and dtypes for every batch, but for the
         number of samples.
-    start_method : {"forkserver", "spawn"}, optional
-        By default the first that the system has.
+    start_method : {"forkserver", "spawn", "fork"}, optional
+        By default the first that the system has. Who forks calls `start` before there are threads.
     run_directory : Path, optional
         Where processes write their spans.
 
@@ -78,6 +88,7 @@ class ProcessSource:
         source: BatchSource,
         batch_size: int,
         *,
+        processes: int | None = None,
         transform: Present | None = None,
         start_method: str | None = None,
         run_directory: Path | None = None,
@@ -85,34 +96,31 @@ class ProcessSource:
         if start_method is None:
             there = multiprocessing.get_all_start_methods()
             start_method = next(name for name in START_METHODS if name in there)
-        if start_method not in START_METHODS:
-            raise OptionError(
-                f"start_method={start_method!r}: expected {' or '.join(START_METHODS)}"
-            )
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             # The script is imported by a process that it started: the one that did says so.
             raise SystemExit(1)
         self._n_samples = len(source)
         self._context = multiprocessing.get_context(start_method)
+        self._is_forking = start_method == "fork"
         if start_method == "forkserver":  # imported once, by the server, not by every process
             multiprocessing.set_forkserver_preload(["__main__", run_process.__module__])
         self._memory = SharedFile()
         self._pid = os.getpid()
-        self._parts = (source, transform, batch_size, run_directory)
+        self._job = ProcessJob(source, transform, batch_size, source.spec, run_directory, processes)
         self._told = _ToldOrders()
-        _packed(*self._parts, 0)  # so that what cannot be sent is said here
-        self._processes = _Processes()
+        if not self._is_forking:
+            _packed(self._job)  # so that what cannot be sent is said here
+        self._processes = _Processes(processes)
         self._end = weakref.finalize(self, self._processes.close)
         self.spec: SampleSpec = source.spec
         if transform is not None:
             try:
-                first = self._take()
-                samples = np.arange(min(batch_size, len(source)))
-                self.spec = first.ask((-1, -1, samples, DESCRIBE, None), lambda: False)
+                samples = list(range(min(batch_size, len(source))))
+                task = (-1, -1, samples, DESCRIBE, 0)
+                self.spec = self._processes.ask(self._start, self._told, task, lambda: False)[0]
             except BaseException:
                 self.close()  # the error may be kept, and the source with it
                 raise
-            self._processes.put(first)
 
     def __len__(self) -> int:
         return self._n_samples
@@ -120,7 +128,7 @@ class ProcessSource:
     @property
     def source(self) -> BatchSource:
         """What the processes fill batches from."""
-        return self._parts[0]
+        return self._job.source
 
     @property
     def is_planned(self) -> bool:
@@ -135,8 +143,16 @@ class ProcessSource:
         """Return a buffer that the processes see."""
         return self._memory.new_memory(nbytes)
 
+    def pids(self) -> list[int]:
+        """Return the process ids of the processes there are."""
+        return [process.process.pid or 0 for process in self._processes.there]
+
+    def start(self) -> None:
+        """Start all processes that there are to be, and not yet."""
+        self._processes.fill(self._start)
+
     def filler(self) -> Filler:
-        """Return a filler with a process of its own; processes are used again.
+        """Return a filler whose batches are made in processes.
 
         Raises
         ------
@@ -145,19 +161,22 @@ class ProcessSource:
         """
         if self._pid != os.getpid():
             raise WorkerError("the loader is of the process that was forked: make a new one")
-        return _ProcessFiller(self._take(), self._processes, self._memory, self.spec, self._told)
+        return _ProcessFiller(self)
 
-    def _take(self) -> _Process:
-        return self._processes.take() or self._start()
+    def make(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Let a process fill the buffer that these rows are of."""
+        offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
+        task = (log.batch, log.epoch, samples.tolist(), offset, log.room_ns)
+        _, log.worker = self._processes.ask(self._start, self._told, task, log.is_ended)
 
-    def _start(self) -> _Process:
-        number = self._processes.next_number()
-        packed = _packed(*self._parts, number)
+    def _start(self, number: int) -> _Process:
+        job = replace(self._job, spec=self.spec, worker=number, started_ns=now_ns())
+        packed = job if self._is_forking else _packed(job)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_process,
             args=(theirs, self._memory, packed),
-            name=f"iobench-ring-{number}",
+            name=f"worker-{number}",
             daemon=True,
         )
         try:
@@ -170,15 +189,7 @@ class ProcessSource:
                 "and memory, give TMPDIR a shorter path, or load with processes=False"
             ) from error
         theirs.close()
-        started = _Process(process, ours)
-        self._processes.add(started)
-        try:
-            started.begin()
-        except BaseException:
-            started.is_broken = True
-            self._processes.put(started)
-            raise
-        return started
+        return _Process(process, ours, number)
 
     def close(self) -> None:
         """End the processes."""
@@ -186,15 +197,9 @@ class ProcessSource:
         self._memory.close()
 
 
-def _packed(
-    source: BatchSource,
-    transform: Present | None,
-    batch_size: int,
-    run_directory: Path | None,
-    worker: int,
-) -> bytes:
+def _packed(job: ProcessJob) -> bytes:
     try:
-        return pickle.dumps((source, transform, batch_size, run_directory, worker))
+        return pickle.dumps(job)
     except Exception as error:
         raise OptionError(
             f"the transform or dataset cannot be sent to a process ({type(error).__name__}: "
@@ -204,104 +209,183 @@ def _packed(
 
 
 class _Process:
-    """Our end of one process."""
+    """Our end of one process, which answers tasks in their order; several may be sent ahead."""
 
-    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+    def __init__(self, process: BaseProcess, connection: Connection, number: int) -> None:
         self.pid = os.getpid()
         self.process = process
-        self.connection = connection
-        self.is_broken = self.is_begun = False
-        self.heard = 0  # parts of orders
+        self.number = number
+        self.is_broken = False
+        self.asked: list[int] = []  # batches
+        self._connection = connection
+        self._is_asked = self._is_ready = False
+        self._heard = 0  # parts of orders
+        self._sending = threading.Lock()
+        self._answered = threading.Lock()  # held until the last task that was sent is answered
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+        self._poll.register(process.sentinel, select.POLLIN)
 
-    def begin(self) -> None:
-        """Hear whether everything could be imported."""
-        self._answer(lambda: False)
-        self.is_begun = True
-
-    def ask(self, task: tuple[Any, ...], is_ended: Any) -> Any:
+    def ask(self, told: _ToldOrders, task: Task, is_ended: Callable[[], bool]) -> Any:
         """Return the answer to a task; raise what it raised."""
+        answered = threading.Lock()
+        with answered:
+            with self._sending:
+                before, self._answered = self._answered, answered
+                n_before = self._send(told, task)
+            with before:
+                for _ in range(n_before):
+                    self._hear(is_ended)
+                answer = self._answer(is_ended)
+        if not isinstance(answer, BaseException):
+            return answer
         try:
-            self.connection.send(task)
-        except OSError:
-            raise self._ended() from None
-        return self._answer(is_ended)
+            raise answer
+        finally:
+            del answer  # or its traceback would hold it, and the buffer
 
-    def _answer(self, is_ended: Any) -> Any:
-        while not wait([self.connection, self.process.sentinel], CHECK_S):
+    def _hear(self, is_ended: Callable[[], bool]) -> None:
+        """Hear whether the process could do what it has to before a batch."""
+        refusal = self._answer(is_ended)
+        if isinstance(refusal, BaseException):
+            self.is_broken = True  # it makes nothing any more
+            raise refusal
+        self._is_ready = True
+
+    def _send(self, told: _ToldOrders, task: Task) -> int:
+        """Send a task, and what goes before it; return how many answers come before its own."""
+        n_before = 0 if self._is_asked else 1  # whether everything could be imported
+        self._is_asked = True
+        parts, self._heard = told.after(self._heard)
+        with contextlib.suppress(OSError):  # it has ended: so will find who waits for the answer
+            for message in (*parts, task):
+                self._connection.send_bytes(pickle.dumps(message))
+        return n_before + len(parts)
+
+    def _answer(self, is_ended: Callable[[], bool]) -> Any:
+        while not (ready := [number for number, _ in self._poll.poll(CHECK_S * 1000)]):
+            # A process of its own that it left behind may keep its sentinel quiet.
+            if self.process.exitcode is not None:
+                break
             if is_ended():
                 self.is_broken = True
                 self.process.kill()  # or it would go on writing into a buffer that is free then
                 self.process.join()
                 raise WorkerError("the loader was closed")
         try:
-            answer = self.connection.recv()
+            if self._connection.fileno() in ready:
+                told = self._connection.recv_bytes()
+                return pickle.loads(told) if told else None
         except (EOFError, OSError):
-            raise self._ended() from None
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+            pass
+        raise self._ended()
 
     def _ended(self) -> WorkerError:
         self.is_broken = True
         self.process.join(JOIN_S)
         code = self.process.exitcode
-        how = f"was killed by signal {-code}" if code and code < 0 else f"ended with code {code}"
-        why = "look for the out-of-memory killer if the signal was 9"
-        if not self.is_begun:
+        how = f"exited ({code})"
+        if code is not None and code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        why = (
+            f"with batches {sorted(self.asked)} unfinished; look for the out-of-memory killer if "
+            "this was SIGKILL, or load without processes (--workers 0, processes=False) to see "
+            "the failure itself"
+        )
+        if not self._is_ready:
             why = (
-                "it imports the script that started it, whose own work has to be under "
-                "if __name__ == '__main__':"
+                "as it began; it imports the script that started it, whose own work has to be "
+                "under if __name__ == '__main__':"
             )
-        return WorkerError(f"process {self.process.pid} of the ring {how}; {why}")
+        return WorkerError(f"{self.process.name} (pid {self.process.pid}) {how} {why}")
 
-    def close(self) -> None:
-        self.connection.close()
+    def look(self) -> None:
+        """Raise WorkerError if the process has ended."""
+        if self.process.exitcode is not None:
+            raise self._ended()
+
+    def end(self) -> None:
+        """Tell the process to end."""
+        # Closing alone would not do: processes that are forked later hold this end, too.
+        if self.pid == os.getpid() and not self.is_broken:
+            with contextlib.suppress(OSError):
+                self._connection.send_bytes(pickle.dumps(None))
+        self._connection.close()
+
+    def join(self) -> None:
+        """Wait until the process has ended, or end it."""
         if self.pid != os.getpid():
             return  # a forked child has no processes to end
         self.process.join(0 if self.is_broken else JOIN_S)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+        self.process.close()
 
 
 class _Processes:
-    """All processes of a source, and those that no thread uses now."""
+    """All processes of a source.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most : int or None
+        How many there may be; None: as many as batches are made at once.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
         self._lock = threading.Lock()
-        self._all: list[_Process] = []
-        self._idle: list[_Process] = []
         self._count = 0
+        self.there: list[_Process] = []
 
-    def next_number(self) -> int:
-        with self._lock:
-            self._count += 1
-            return self._count - 1
+    def fill(self, start: Callable[[int], _Process]) -> None:
+        """Start those that are missing; raise WorkerError if one has ended by itself."""
+        for process in self.there:
+            process.look()
+        while self._most is not None and len(self.there) < self._most:
+            self._add(start)
 
-    def add(self, process: _Process) -> None:
-        with self._lock:
-            self._all.append(process)
+    def _add(self, start: Callable[[int], _Process]) -> _Process:
+        free = {process.number for process in self.there}
+        number = next(number for number in itertools.count() if number not in free)
+        self.there.append(start(number))
+        return self.there[-1]
 
-    def take(self) -> _Process | None:
+    def ask(
+        self,
+        start: Callable[[int], _Process],
+        told: _ToldOrders,
+        task: Task,
+        is_ended: Callable[[], bool],
+    ) -> tuple[Any, int]:
+        """Return the answer to a task, and the number of the process that made it."""
         with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def put(self, process: _Process) -> None:
-        with self._lock:
-            if not process.is_broken and process in self._all:
-                self._idle.append(process)
-                return
-            if process in self._all:
-                self._all.remove(process)
-        process.close()
+            whole = [process for process in self.there if not process.is_broken]
+            process = min(whole, key=lambda process: len(process.asked), default=None)
+            may_add = self._most is None or len(whole) < self._most
+            if process is None or (process.asked and may_add):
+                process = self._add(start)
+            process.asked.append(task[0])
+        try:
+            return process.ask(told, task, is_ended), process.number
+        finally:
+            with self._lock:
+                process.asked.remove(task[0])
+                gone = process.is_broken and not process.asked and process in self.there
+                if gone:
+                    self.there.remove(process)
+            if gone:
+                process.end()
+                process.join()
 
     def close(self) -> None:
+        """End all of them."""
         with self._lock:
-            every, self._all, self._idle = self._all, [], []
+            every, self.there = self.there, []
         for process in every:
-            process.connection.close()
+            process.end()
         for process in every:
-            process.close()
+            process.join()
 
 
 class _ToldOrders:
@@ -323,30 +407,12 @@ class _ToldOrders:
 
 
 class _ProcessFiller:
-    def __init__(
-        self,
-        process: _Process,
-        processes: _Processes,
-        memory: SharedFile,
-        spec: SampleSpec,
-        told: _ToldOrders,
-    ) -> None:
-        self._process = process
-        self._processes = processes
-        self._memory = memory
-        self._spec = spec
-        self._told = told
+    def __init__(self, source: ProcessSource) -> None:
+        self._source = source
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Let the process fill the buffer that these rows are of."""
-        first = rows[self._spec.names[0]]
-        offset = self._memory.offset_of(first.ctypes.data)
-        parts, heard = self._told.after(self._process.heard)
-        for part in parts:
-            self._process.ask(part, log.is_ended)
-        self._process.heard = heard
-        self._process.ask((log.batch, log.epoch, samples, offset, self._spec), log.is_ended)
+        """Let a process fill the buffer that these rows are of."""
+        self._source.make(samples, rows, log)
 
     def close(self) -> None:
-        """Leave the process to the next thread."""
-        self._processes.put(self._process)
+        """Leave the processes to other threads."""

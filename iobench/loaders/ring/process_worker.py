@@ -21,7 +21,9 @@ from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
 from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.log import BatchLog, listed_samples
+from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
@@ -34,7 +36,21 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource, Filler, Present
     from iobench.loaders.ring.shared_memory import SharedFile
 
-__all__ = ["DESCRIBE", "ProcessJob", "run_process", "spec_of_batch"]
+__all__ = [
+    "DESCRIBE",
+    "ProcessJob",
+    "Task",
+    "end_with_consumer",
+    "portable_error",
+    "run_process",
+    "spec_of_batch",
+]
+
+Task = tuple[int, int, list[int], int, int]
+"""Batch, epoch, samples, where in the memory, and since when there was room for it.
+
+Of plain numbers: pickling anything else takes longer than all the rest of a hand-over.
+"""
 
 USUAL_PROCESSES: Final = 4
 """As many as a loader has threads by default, at most."""
@@ -54,33 +70,37 @@ class ProcessJob:
         What the user makes of them; importable.
     batch_size : int
         Samples of the largest batch.
-    memory : SharedFile
-        Where batches go.
+    spec : SampleSpec
+        What a sample of a batch is, as far as that is known.
     run_directory : Path or None
         Where spans go.
-    worker : int
-        Its number.
+    n_processes : int or None
+        How many there will be, where that is known.
+    worker, started_ns : int
+        Its number, and when it was started.
     """
 
     source: BatchSource
     transform: Present | None
     batch_size: int
-    memory: SharedFile
+    spec: SampleSpec
     run_directory: Path | None
-    worker: int
+    n_processes: int | None
+    worker: int = -1
+    started_ns: int = 0
 
 
-def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> None:
-    """Make batches until the other end closes the pipe.
+def run_process(connection: Connection, memory: SharedFile, packed: bytes | ProcessJob) -> None:
+    """Make batches until the other end says so or is gone.
 
-    ``packed`` is pickled apart and unpickled here, so that what cannot be imported is answered
-    and not printed.
+    Unless the process is forked its job is pickled apart and unpickled here, so that what cannot
+    be imported is answered and not printed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _end_with_consumer()
+    end_with_consumer()
     try:
-        source, transform, batch_size, run_directory, worker = pickle.loads(packed)
+        job: ProcessJob = packed if isinstance(packed, ProcessJob) else pickle.loads(packed)
     except Exception as error:  # noqa: BLE001 - whatever importing the user's modules raises
         refusal = WorkerError(
             "the transform or dataset cannot be imported in a process of its own "
@@ -90,10 +110,10 @@ def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> No
         _answer(connection, refusal)
         return
     try:
-        # Started one by one, as threads ask for them.
-        share_chunk_cache(max(worker + 1, min(available_cpus(), USUAL_PROCESSES)))
-        job = ProcessJob(source, transform, batch_size, memory, run_directory, worker)
-        serving = _Worker(job)
+        # By default started one by one, as threads ask for them.
+        usual = min(available_cpus(), USUAL_PROCESSES)
+        share_chunk_cache(job.n_processes or max(job.worker + 1, usual))
+        serving = _Worker(job, memory)
     except Exception as error:  # noqa: BLE001 - whatever opening the user's data raises travels
         _answer(connection, _portable(error))
         return
@@ -104,13 +124,13 @@ def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> No
 def _answer(connection: Connection, answer: Any) -> bool:
     """Tell whether the training process was there to be answered."""
     try:
-        connection.send(answer)
+        connection.send_bytes(b"" if answer is None else pickle.dumps(answer))
     except OSError:
         return False
     return True
 
 
-def _end_with_consumer() -> None:
+def end_with_consumer() -> None:
     """End this process when the training process does, whatever it is at then."""
     consumer = multiprocessing.parent_process()
     if consumer is not None:
@@ -125,36 +145,48 @@ def _await_end(sentinel: int) -> None:
 
 
 class _Worker:
-    def __init__(self, job: ProcessJob) -> None:
+    def __init__(self, job: ProcessJob, memory: SharedFile) -> None:
         self._job = job
+        self._memory = memory
         recorder = None
         if job.run_directory is not None:
             recorder = RunDirectory.open(job.run_directory).recorder(
                 role="worker", worker=job.worker
             )
+            activate(recorder)
+            self._io = ProcessIo()
         self._log = BatchLog(recorder)
         self._filler: Filler = job.source.filler()
         self._inside = BatchLayout(job.source.spec, job.batch_size)
         self._scratch: mmap.mmap | None = None
-        self._outside: BatchLayout | None = None
+        self._outside = BatchLayout(job.spec, job.batch_size)
         self._mapped: dict[int, mmap.mmap] = {}
+        self._log.started(job.started_ns)
 
     def serve(self, connection: Connection) -> None:
         while True:
             try:
-                task = connection.recv()
+                task = pickle.loads(connection.recv_bytes())
             except (EOFError, OSError):
+                break
+            if task is None:
                 break
             answer: Any
             try:
                 answer = self._answer_to(*task)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
-                answer = _portable(error)
+                answer = self._failure(error)
             if not _answer(connection, answer):
                 break
         self._filler.close()
         if self._log.recorder is not None:
             self._log.recorder.close()
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return what is answered; of a measured loop one line, that names the sample."""
+        if self._log.recorder is None:
+            return _portable(error)
+        return portable_error(error, getattr(self._filler, "failed_sample", -1), self._job.worker)
 
     def _answer_to(self, first: Any, *others: Any) -> SampleSpec | None:
         """Make a batch, or hear a part of the order of a pass: whether it follows, the samples."""
@@ -163,30 +195,34 @@ class _Worker:
             if isinstance(source, PlannedSource):
                 source.expect(others[0], follows=first)
             return None
-        self._log.begin(first, others[0])
-        return self._make(*others[1:])
+        return self._make(first, *others)
 
     def _make(
-        self, samples: NDArray[np.int64], offset: int, spec: SampleSpec | None
+        self, batch: int, epoch: int, numbers: list[int], offset: int, room_ns: int
     ) -> SampleSpec | None:
-        job = self._job
+        job, log = self._job, self._log
+        samples = np.array(numbers, dtype=np.int64)
+        log.begin(batch, epoch)
         if offset == DESCRIBE:
-            made = self._transformed(samples)
-            return spec_of_batch(made, job.source.spec, len(samples))
-        assert spec is not None
-        if self._outside is None:
+            spec = spec_of_batch(self._transformed(samples), job.source.spec, len(samples))
             self._outside = BatchLayout(spec, job.batch_size)
+            return spec
         pages = self._mapped.get(offset)
         if pages is None:
-            pages = self._mapped[offset] = job.memory.map(offset, self._outside.nbytes)
+            pages = self._mapped[offset] = self._memory.map(offset, self._outside.nbytes)
         rows = self._outside.arrays(pages, len(samples))
-        if job.transform is None:
-            self._filler.fill(samples, rows, self._log)
-            return None
-        made = self._transformed(samples)
-        start_ns = self._log.now_ns()
-        _copy(made, rows)
-        self._log.add(Kind.COLLATE, start_ns, self._log.now_ns())
+        log.submitted(room_ns)
+        try:
+            if job.transform is None:
+                self._filler.fill(samples, rows, log)
+            else:
+                made = self._transformed(samples)
+                start_ns = log.now_ns()
+                _copy(made, rows)
+                log.add(Kind.COLLATE, start_ns, log.now_ns())
+        finally:
+            if log.recorder is not None:
+                self._io.emit(log.recorder, batch, epoch)
         return None
 
     def _transformed(self, samples: NDArray[np.int64]) -> Any:
@@ -258,6 +294,22 @@ def _copy(made: Any, rows: dict[str, NDArray[Any]]) -> None:
                 f"first batch {row.dtype.str} {row.shape}: in processes it has to stay the same"
             )
         row[...] = array
+
+
+def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
+    """Return the error as one the consumer can raise: its own if it is ours, else a WorkerError.
+
+    A plugin's own class may not travel: the class of `iobench.errors` it is derived from does.
+    """
+    for ours in type(error).__mro__:
+        if issubclass(ours, IobenchError) and ours.__module__ == IobenchError.__module__:
+            return ours(str(error))
+    portable = WorkerError(
+        f"worker-{worker}: sample {sample} could not be made: {type(error).__name__}: "
+        f"{_line(error)}"
+    )
+    portable.add_note("".join(traceback.format_exception(error)))
+    return portable
 
 
 def _portable(error: Exception) -> Exception:

@@ -31,8 +31,10 @@ class ReusedBuffers(BufferPool):
     guard : bool
         Overwrite buffers with 0xFF (of floating-point numbers that is NaN) when they come back, so
         that who keeps one too long finds out.
+    ahead : int, optional
+        Buffers that are filled meanwhile; by default ``depth``.
     spec, batch_size, depth, max_bytes, prepare, new_memory
-        As of `BufferPool`. There are ``2 * depth - 1`` buffers: as many are filled ahead as there.
+        As of `BufferPool`.
     """
 
     def __init__(
@@ -41,13 +43,14 @@ class ReusedBuffers(BufferPool):
         batch_size: int,
         *,
         depth: int,
+        ahead: int | None = None,
         guard: bool = False,
         max_bytes: int | None = None,
         prepare: Callable[[BatchMemory], None] | None = None,
         new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
         super().__init__(
-            spec, batch_size, depth=2 * depth - 1,
+            spec, batch_size, depth=depth - 1 + (ahead or depth),
             max_bytes=max_bytes, prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
         self._guard = guard
@@ -75,6 +78,12 @@ class ReusedBuffers(BufferPool):
     def drop(self, key: int) -> None:
         """Take back a buffer that was lent and will not be handed out."""
         self._reclaim(key)
+
+    def discard(self) -> None:
+        """Let go of all buffers, lent ones as well."""
+        super().discard()
+        self._lent.clear()
+        self._valid.clear()
 
     def _reclaim(self, key: int) -> None:
         memory = self._lent.pop(key)

@@ -1,4 +1,7 @@
-"""The threads of one pass of a ring: they fill buffers ahead, the consumer takes them in order."""
+"""One pass of a ring: threads fill buffers ahead, the consumer takes them in order.
+
+Without threads the consumer fills each buffer itself, when it asks for it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class RingRun:
     pool : BufferPool
         Where to.
     threads : int
-        How many fill at once.
+        How many fill at once; 0: the consumer does, in its own thread.
     ahead : int
         Batches made ahead of the consumer, at most.
     present : callable, optional
@@ -54,6 +57,11 @@ class RingRun:
         Where threads note what they do.
     recorder_now : callable, optional
         Instead, for each batch: where they do so now.
+
+    Attributes
+    ----------
+    made_by : int
+        The process that made the batch taken last; -1 where there is none.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class RingRun:
     ) -> None:
         self.pool = pool
         self.pid = os.getpid()
+        self.made_by = -1
         self._source = source
         self._batches = batches
         self._present = present
@@ -85,12 +94,13 @@ class RingRun:
         for _ in range(ahead):
             self._room.put(0)
         self._taking = threading.Lock()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # of an RLock: who takes may make, too
         self._ready: dict[int, tuple[RingBatch, Lease]] = {}
         self._n_drawn = 0
         self._n_all: int | None = None
         self._n_taken = 0
         self._warned = False
+        self._own_fillers: list[Filler] = []  # one, where there are no threads
         self._n_threads = threads
         self._threads: list[threading.Thread] = []
         try:
@@ -166,14 +176,16 @@ class RingRun:
         key, arrays = self.pool.lend(memory, len(batch.samples))
         idle_ns, release_ns = idle_release_ns
         try:
-            log.begin(batch.batch, batch.epoch)
+            log.begin(batch.batch, batch.epoch, release_ns)
             if release_ns >= idle_ns:
                 log.released(release_ns)
             if not fillers:
                 fillers.append(self._source.filler())
             fillers[0].fill(batch.samples, arrays, log)
             value = self._presented(arrays, batch, log)
-            return Lease(key, value if self._device is None else self._device.send(value, log))
+            if self._device is not None:
+                value = self._device.send(value, log)
+            return Lease(key, value, worker=log.worker)
         except BaseException as error:  # noqa: BLE001  the consumer raises it
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
             return Lease(key, None, error)
@@ -239,16 +251,30 @@ class RingRun:
                     return None
                 if self.pool.is_all_held:
                     self._grow()
-                self._changed.wait()
+                if self._n_threads:
+                    self._changed.wait()
+                else:
+                    self._make_here()
             batch, lease = self._ready.pop(number)
             self.pool.hand_out(lease.key)
-        if lease.error is not None:
-            raise lease.error
+        if (error := lease.error) is not None:
+            try:
+                raise error
+            finally:
+                del error, lease  # or its traceback would hold it, and the buffer
+        self.made_by = lease.worker
         self._n_taken += 1
         self._room.put(now_ns())
         if self.pool.is_all_held and self.pool.can_grow:
             self._grow()  # now, so that the next batch is made meanwhile
         return batch, lease.value
+
+    def _make_here(self) -> None:
+        """Make the next batch in the consumer's thread; nobody had to wait until there was room."""
+        if (drawn := self._draw()) is not None:
+            number, batch, memory, _ = drawn
+            log = BatchLog(self._recorder)
+            self._put(number, batch, self._make(self._own_fillers, batch, memory, log, (1, 0)))
 
     def _grow(self) -> None:
         self.pool.grow()
@@ -293,4 +319,6 @@ class RingRun:
         for _, lease in self._ready.values():
             self.pool.drop(lease.key)
         self._ready.clear()
+        while self._own_fillers:
+            self._own_fillers.pop().close()
         return True

@@ -15,13 +15,11 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
@@ -55,9 +53,10 @@ def preprocess(value, where):
     return {"field": value[:64].astype("<f4")}
 
 
-def pipeline():
+def source():
     steps = (Step(Kind.READ, "", read), Step(Kind.PREPROCESS, "", preprocess))
-    return Pipeline(SPEC, list(range(48)), steps)
+    pipeline = Pipeline(SPEC, list(range(48)), steps)
+    return PipelineSource(pipeline, detail=Detail.SAMPLE, unit_costs=COSTS)
 
 
 def measured(path, make, config):
@@ -78,8 +77,7 @@ def told(run):
 
 def test_a_ring_of_threads(tmp_path):
     def make(recorder, path):
-        source = PipelineSource(pipeline(), detail=Detail.SAMPLE, unit_costs=COSTS)
-        return NativeLoader(source, 2, threads=2, recorder=recorder)
+        return PlannedRing(source(), 2, threads=2, recorder=recorder)
 
     config = {"framework": "native", "workers": 0, "threads": 2}
     run = measured(tmp_path / "run", make, config)
@@ -88,11 +86,9 @@ def test_a_ring_of_threads(tmp_path):
     assert {*run.stages} == {"read", "preprocess", "collate"}
 
 
-def test_worker_processes_with_shared_slots(tmp_path):
+def test_worker_processes_with_shared_memory(tmp_path):
     def make(recorder, path):
-        return WorkerLoader(
-            pipeline(), 2, workers=2, run_directory=path, detail=Detail.SAMPLE, unit_costs=COSTS
-        )
+        return PlannedRing(source(), 2, workers=2, recorder=recorder, run_directory=path)
 
     names = ["worker-0", "worker-1"]
     config = {"framework": "workers", "workers": 2, "expected_workers": names}
@@ -103,9 +99,7 @@ def test_worker_processes_with_shared_slots(tmp_path):
 
 def test_a_loop_that_loads_for_itself(tmp_path):
     def make(recorder, path):
-        return SerialLoader(
-            pipeline(), 2, recorder=recorder, detail=Detail.SAMPLE, unit_costs=COSTS
-        )
+        return PlannedRing(source(), 2, recorder=recorder)
 
     run = measured(tmp_path / "run", make, {"framework": "workers", "workers": 0, "prefetch": 0})
     assert (run.rule, run.workers, len(run)) == (LoaderRule.SERIAL, 0, 48)

@@ -9,8 +9,8 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
+from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.costs import unit_costs
 from iobench.recording.run_directory import RunDirectory
 
@@ -129,15 +129,13 @@ def load(tmp_path):
         with warnings.catch_warnings():
             # Python 3.12 warns of forks beside threads, which other libraries' tests leave behind.
             warnings.simplefilter("ignore", DeprecationWarning)
-            with WorkerLoader(
-                dataset_pipeline(dataset, index),
-                2,
-                workers=2,
-                prefetch=1,
-                run_directory=run.path,
-                detail=Detail.AUTO,
-                unit_costs=unit_costs(),
-            ) as loader:
+            source = PipelineSource(dataset_pipeline(dataset, index), unit_costs=unit_costs())
+            with (
+                run.recorder(role="consumer") as recorder,
+                PlannedRing(
+                    source, 2, workers=2, prefetch=1, recorder=recorder, run_directory=run.path
+                ) as loader,
+            ):
                 batches = plan_batches(len(index), 2, shuffle=False)
                 plan = [next(batches) for _ in range(n_batches)]
                 arrays = [

@@ -114,7 +114,7 @@ def test_without_a_transform_the_source_fills_shared_memory_itself() -> None:
         (NumberSource(broken=9), None, SampleError, "sample 9 is broken"),
         (None, failing, ZeroDivisionError, "nine"),
         (None, forgetful, SampleError, r"returned \['field'\], of the first batch"),
-        (NumberSource(deadly=9), None, WorkerError, "was killed by signal 9"),
+        (NumberSource(deadly=9), None, WorkerError, "was killed by SIGKILL"),
     ],
 )
 def test_what_fails_is_raised_in_its_place(
@@ -284,4 +284,5 @@ def test_processes_record_what_they_do(tmp_path: Path) -> None:
     loader.close()
     profile = open_profile(directory.path)
     assert [process.role for process in profile.processes] == ["worker"]
-    assert set(profile.spans["kind"].tolist()) == {Kind.READ, Kind.TRANSFORM, Kind.COLLATE}
+    stages = {Kind.READ, Kind.TRANSFORM, Kind.COLLATE}
+    assert set(profile.spans["kind"].tolist()) == {Kind.STARTUP, Kind.SUBMIT_QUEUE, *stages}

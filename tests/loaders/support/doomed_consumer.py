@@ -6,18 +6,16 @@ import contextlib
 import signal
 from itertools import islice
 
-from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
+from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
 
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.run_directory import RunDirectory
 
 
 def _loader(run_directory, method, pipeline):
-    return WorkerLoader(
-        pipeline, 3, workers=2, run_directory=run_directory, unit_costs=COSTS,
-        start_method=method, check_s=0.2,
-    )  # fmt: skip
+    return ring_of(
+        pipeline, 3, workers=2, run_directory=run_directory, recorder=None, start_method=method
+    )
 
 
 def consume(run_directory, method, writer):
@@ -34,9 +32,12 @@ def consume_in_vain(run_directory, method, writer, gate):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run may have it ignored
     pipeline = breaking_pipeline(-1, gate=gate)
     with contextlib.suppress(KeyboardInterrupt), _loader(run_directory, method, pipeline) as loader:
-        batches = loader.batches(islice(plan_batches(12, 3), 12))
-        writer.send(loader.worker_pids())
-        next(batches)
+
+        def plan():
+            writer.send(loader.worker_pids())
+            yield from islice(plan_batches(12, 3), 12)
+
+        next(loader.batches(plan()))
 
 
 def consume_torch_in_vain(run_directory, gate):

@@ -12,6 +12,9 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.stages import Detail
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
@@ -45,6 +48,12 @@ STEPS = (
     Step(Kind.DECODE, "", decode),
     Step(Kind.PREPROCESS, "tiny", preprocess),
 )
+
+
+def ring_of(pipeline: Pipeline, batch_size: int, *, detail: Any = None, **options: Any) -> Any:
+    """Return the ring of a profile over a pipeline: threads, workers, or neither."""
+    source = PipelineSource(pipeline, detail=detail or Detail.SAMPLE, unit_costs=COSTS)
+    return PlannedRing(source, batch_size, **options)
 
 
 def tiny_pipeline(n_samples: int = 12, first: Step = STEPS[0]) -> Pipeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import select
@@ -16,20 +17,17 @@ import pytest
 from doomed_consumer import consume, consume_in_vain
 from span_rows import live_rows, rows_by_kind, rows_of
 from tiny_pipeline import (
-    COSTS,
     SchemaError,
     breaking_pipeline,
     killed_pipeline,
+    ring_of,
     tiny_pipeline,
 )
 
-from iobench.errors import FileFormatError, IobenchError, OptionError, WorkerError
+from iobench.errors import FileFormatError, OptionError, WorkerError
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.serial import SerialLoader
-from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
@@ -42,9 +40,9 @@ def planned(n_batches, first=0):
 
 
 def workers_of(run, *, workers=2, pipeline=None, **options):
-    return WorkerLoader(
-        pipeline or tiny_pipeline(), 3, workers=workers, run_directory=run.path,
-        detail=Detail.SAMPLE, unit_costs=COSTS, **options,
+    return ring_of(
+        pipeline or tiny_pipeline(), 3, workers=workers, run_directory=run.path, recorder=None,
+        **options,
     )  # fmt: skip
 
 
@@ -78,9 +76,9 @@ def wait_for_the_end_of(pids):
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("prefetch", [1, 3])
-def test_batches_equal_those_of_the_serial_loader(run, consumer, workers, prefetch):
-    with SerialLoader(tiny_pipeline(), 3, recorder=consumer, unit_costs=COSTS) as serial:
-        expected = taken(serial.batches(planned(11)))
+def test_batches_equal_those_of_the_loop_itself(run, consumer, workers, prefetch):
+    with ring_of(tiny_pipeline(), 3, recorder=consumer) as alone:
+        expected = taken(alone.batches(planned(11)))
     with workers_of(run, workers=workers, prefetch=prefetch) as loader:
         ours = taken(loader.batches(planned(11)))
     assert [plan for plan, _ in ours] == planned(11)
@@ -160,22 +158,19 @@ def test_workers_may_be_spawned(run, method):
 
 def test_workers_of_a_fork_server_stay_while_there_is_nothing_to_do(run):
     # Their parent is the server, not the consumer.
-    with workers_of(run, workers=1, start_method="forkserver", check_s=0.02) as loader:
+    with workers_of(run, workers=1, start_method="forkserver") as loader:
         assert numbers(loader.batches(planned(2))) == [0, 1]
         (pid,) = loader.worker_pids()
         descriptor = os.pidfd_open(pid)
-        assert select.select([descriptor], [], [], 0.2)[0] == []  # ten looks for its parent
+        assert select.select([descriptor], [], [], 0.2)[0] == []
         os.close(descriptor)
         assert numbers(loader.batches(planned(2, first=2))) == [2, 3]
 
 
 def test_a_pipeline_that_cannot_be_sent_leaves_no_half_a_pool(run):
     pipeline = Pipeline(tiny_pipeline().spec, [0], (Step(Kind.READ, "", lambda where: where),))
-    with workers_of(run, pipeline=pipeline, start_method="spawn") as loader:
-        with pytest.raises((AttributeError, IobenchError, TypeError)):
-            loader.batches(planned(1))
-        with pytest.raises(WorkerError, match="closed"):
-            loader.batches(planned(1))
+    with pytest.raises(OptionError, match="cannot be sent to a process"):
+        workers_of(run, pipeline=pipeline, start_method="spawn")
     assert multiprocessing.active_children() == []
 
 
@@ -201,7 +196,7 @@ def test_a_worker_killed_between_rounds_is_named(run):
             numbers(loader.batches(planned(4)))
 
 
-@pytest.mark.parametrize("n_taken", range(6))
+@pytest.mark.parametrize("n_taken", range(1, 6))
 def test_a_worker_killed_after_any_batch_ends_the_round(run, n_taken):
     with workers_of(run) as loader:
         batches = loader.batches(planned(40))
@@ -248,9 +243,10 @@ def test_an_error_of_ours_keeps_its_type(run):
     pipeline = breaking_pipeline(4, error=FileFormatError("a.grib: cut short"))
     with (
         workers_of(run, pipeline=pipeline) as loader,
-        pytest.raises(FileFormatError, match=r"^a\.grib: cut short$"),
+        pytest.raises(FileFormatError) as caught,
     ):
         numbers(loader.batches(planned(4)))
+    assert str(caught.value) == "a.grib: cut short"
 
 
 def test_a_plugins_own_error_arrives_as_the_one_it_derives_from(run):
@@ -346,6 +342,7 @@ def test_a_loader_never_used_can_be_closed(run):
 
 @pytest.mark.parametrize("pipeline", [tiny_pipeline(), breaking_pipeline(4, error=ValueError())])
 def test_no_process_and_no_descriptor_is_left(run, pipeline):
+    gc.collect()  # or what other tests left is closed meanwhile
     before = descriptors()
     with workers_of(run, pipeline=pipeline) as loader, contextlib.suppress(WorkerError):
         numbers(loader.batches(planned(6)))
@@ -397,6 +394,6 @@ def test_an_interrupt_while_waiting_ends_consumer_and_workers(run, tmp_path):
 
 
 def test_options_are_checked(run):
-    for options in ({"workers": 0}, {"prefetch": 0}):
-        with pytest.raises(OptionError, match="1 or more"):
+    for options in ({"workers": -1}, {"prefetch": 0}):
+        with pytest.raises(OptionError, match="expected"):
             workers_of(run, **options)

@@ -5,27 +5,27 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.errors import WorkerError
+from iobench.loaders.measured_loader import MeasuredLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from multiprocessing.process import BaseProcess
     from types import TracebackType
 
-    from iobench.loaders.contract import Batch, PlannedBatch
     from iobench.recording.measured_loop import MeasuredRecording
 
-__all__ = ["MeasuredLoader"]
+__all__ = ["MeasuredWorkers"]
 
 JOIN_S: Final = 5.0
 DYING_S: Final = 1.0
 
 
-class MeasuredLoader(ABC):
+class MeasuredWorkers(MeasuredLoader):
     """Rounds of a torch iterator whose workers stay alive between them, and their end.
 
     Parameters
@@ -36,38 +36,15 @@ class MeasuredLoader(ABC):
         As of `iobench.loaders.contract.Loader`.
     """
 
-    framework = "torch"
     without_workers: ClassVar[str]
     """How a user has the consumer load, where a failure shows itself."""
 
     def __init__(self, recording: MeasuredRecording, *, workers: int, prefetch: int) -> None:
+        super().__init__()
         self.workers = workers
         self.prefetch = prefetch
         self._recording = recording
         self._iterator: Any = None
-        self._round: Generator[Batch] | None = None
-        self._closed = False
-
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield the planned batches in order; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        WorkerError
-            If a worker dies, or what makes samples raises something that is not an IobenchError.
-        IobenchError
-            Whatever it raised of it.
-        """
-        if self._closed:
-            raise WorkerError("the loader is closed: make a new one")
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan))
-        return self._round
-
-    @abstractmethod
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        """Yield the batches of a round."""
 
     @abstractmethod
     def _forget(self) -> None:
@@ -127,11 +104,8 @@ class MeasuredLoader(ABC):
                 dead.append(f"worker-{number} (pid {process.pid}) {how}")
         return dead
 
-    def close(self) -> None:
+    def _let_go(self) -> None:
         """End the workers, killing those that do not end in time."""
-        if self._closed:
-            return
-        self._closed = True
         processes, iterator = self._processes(), self._iterator
         # What the iterator does when it is collected; a traceback may keep it alive for long.
         shutdown = getattr(iterator, "_shutdown_workers", None)
@@ -152,9 +126,6 @@ class MeasuredLoader(ABC):
             if process.exitcode is None:
                 process.kill()
                 process.join()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

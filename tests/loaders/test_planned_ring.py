@@ -1,4 +1,4 @@
-"""The ring under a profile: its batches, its spans, and whom waits are charged to."""
+"""The ring under a profile, in threads and in the loop itself: batches, spans, waits."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from span_rows import rows_by_kind
-from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
+from span_rows import rows_by_kind, rows_of
+from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
 
 from iobench.analysis.run import exposure
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stages import Detail
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 
 
-def native(recorder, pipeline=None, *, threads=2):
-    source = PipelineSource(pipeline or tiny_pipeline(), detail=Detail.SAMPLE, unit_costs=COSTS)
-    return NativeLoader(source, 3, threads=threads, recorder=recorder)
+def native(recorder, pipeline=None, *, threads=2, **options):
+    return ring_of(pipeline or tiny_pipeline(), 3, threads=threads, recorder=recorder, **options)
+
+
+def alone(recorder, pipeline=None):
+    return native(recorder, pipeline, threads=0)
 
 
 def planned(n_batches):
@@ -96,5 +96,34 @@ def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):
     loader.close()
     with pytest.raises(WorkerError, match="closed"):
         loader.batches(planned(1))
-    with pytest.raises(OptionError, match="threads 0"):
-        native(consumer, threads=0)
+    for options in ({"threads": -1}, {"prefetch": 0}, {"workers": 2}):
+        with pytest.raises(OptionError, match=next(iter(options))):
+            native(consumer, **options)
+
+
+def test_without_threads_the_loop_makes_its_batches_in_order(consumer):
+    with alone(consumer) as loader:
+        for plan, batch in zip(planned(6), loader.batches(planned(6)), strict=True):
+            assert (batch.planned, batch.worker) == (plan, -1)
+            assert batch.arrays["level"].tolist() == [sample + 1 for sample in plan.samples]
+            assert batch.arrays["field"][:, 0, 0].tolist() == list(plan.samples)
+
+
+def test_without_threads_every_stage_is_of_the_consumer_and_nothing_is_made_ahead(run, consumer):
+    with alone(consumer) as loader:
+        batches = loader.batches(planned(2))
+        assert rows_of(run) == []
+        next(batches)
+        assert {row.batch for row in rows_of(run)} == {0}
+        assert len(list(batches)) == 1
+    rows = rows_by_kind(run, role="consumer")
+    assert set(rows) == {Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.COLLATE}
+    assert [row.batch for row in rows[Kind.COLLATE]] == [0, 0, 0, 1, 1, 1]
+
+
+def test_without_threads_what_a_step_raises_passes_as_it_is(consumer):
+    with (
+        alone(consumer, breaking_pipeline(4, error=ZeroDivisionError("x"))) as loader,
+        pytest.raises(ZeroDivisionError),
+    ):
+        list(loader.batches(planned(4)))

@@ -1,0 +1,91 @@
+"""What all loaders of a measured loop have in common: rounds of batches, and an end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+
+from iobench.errors import OptionError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+    from types import TracebackType
+
+    from iobench.loaders.contract import Batch, PlannedBatch
+
+__all__ = ["MeasuredLoader", "refuse_below_one"]
+
+
+def refuse_below_one(**numbers: int) -> None:
+    """Raise OptionError where a number, by its name, is not 1 or more."""
+    if min(numbers.values()) < 1:
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+        raise OptionError(f"{told}: expected 1 or more of each")
+
+
+class MeasuredLoader(ABC):
+    """A loader whose rounds follow each other; a context manager, ``close`` is idempotent.
+
+    Attributes
+    ----------
+    workers, prefetch
+        As of `iobench.loaders.contract.Loader`.
+    """
+
+    workers = 0
+    prefetch = 0
+
+    def __init__(self) -> None:
+        self._round: Generator[Batch] | None = None
+        self._closed = False
+
+    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
+        """Yield a batch for each planned one; ends the round before, if that still goes on.
+
+        Raises
+        ------
+        IobenchError
+            Whatever makes its batches fails with; WorkerError if a process dies or the loader is
+            closed.
+        """
+        self._check_open()
+        if self._round is not None:
+            self._round.close()  # its buffers are needed; it may have been left early
+        self._round = self._deliver(iter(plan))
+        return self._handed_on(self._round)
+
+    def _handed_on(self, batches: Generator[Batch]) -> Iterator[Batch]:
+        yield from batches
+        self._check_open()  # else a round that was closed would look like one that has ended
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerError("the loader is closed: make a new one")
+
+    @abstractmethod
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        """Yield the batches of a round."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Free what outlives a round; called once, after the last one."""
+
+    def close(self) -> None:
+        """End the round that goes on, threads and processes, and what they shared."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._round is not None and not getattr(self._round, "gi_running", False):
+            self._round.close()  # else it is what closes, or will find out
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

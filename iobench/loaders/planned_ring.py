@@ -1,0 +1,174 @@
+"""The ring under ``iobench profile``: batches of the plan, and every stage of who makes them."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
+from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
+from iobench.loaders.ring.buffers import BufferPool
+from iobench.loaders.ring.contract import PlannedSource, RingBatch
+from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.reused import ReusedBuffers
+from iobench.loaders.ring.run import RingRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["HELD_BY_LOOP", "PlannedRing"]
+
+HELD_BY_LOOP = 2
+"""Buffers a training loop holds: this batch's, and the last one's until this one is there."""
+
+
+class PlannedRing(MeasuredLoader):
+    """Fills batches ahead of the training loop, in threads of its process or in others, or in it.
+
+    With ``threads``, as ``--framework native`` has them, batches stay valid as long as they are
+    held. With ``workers``, and with neither of both, a batch is valid until the next one is asked
+    for. Processes start with the first round and stay until the end.
+
+    Parameters
+    ----------
+    source : BatchSource
+        What fills batches; picklable unless processes are forked.
+    batch_size : int
+        Samples of a batch, at most.
+    threads : int
+        Reader threads; they start anew each round.
+    workers : int
+        Processes that fill batches instead. The one that has fewest to make gets the next batch.
+    prefetch : int
+        Batches kept ready by threads, or that each process may be ahead; at least 1.
+    recorder : Recorder
+        The consumer's; threads have lanes of their own in it.
+    run_directory : Path, optional
+        Where processes write their span files.
+    start_method : {"fork", "forkserver", "spawn"}, optional
+        Of processes; by default fork where there is one, since a profile's process has nothing
+        loaded that could break on it, and no thread at work when the first round begins.
+
+    Raises
+    ------
+    OptionError
+        If a number is below 1, or the buffers do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        batch_size: int,
+        *,
+        threads: int = 0,
+        workers: int = 0,
+        prefetch: int = 2,
+        recorder: Recorder,
+        run_directory: Path | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        super().__init__()
+        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
+        if min(threads, workers) < 0 or (threads and workers):
+            raise OptionError(
+                f"threads {threads}, workers {workers}: expected one of both, or none"
+            )
+        self.threads, self.workers = threads, workers
+        self.prefetch = prefetch if threads or workers else 0
+        self._recorder = recorder
+        self._source = source
+        self._processes: ProcessSource | None = None
+        if threads:
+            self._n_feeding, self._ahead = threads, max(prefetch, threads)
+            depth = self._ahead + HELD_BY_LOOP
+            self._pool = BufferPool(source.spec, batch_size, depth=depth)
+            return
+        self._n_feeding = self._ahead = workers * prefetch
+        if workers:
+            self._source = self._processes = ProcessSource(
+                source,
+                batch_size,
+                processes=workers,
+                start_method=start_method or _usual_start_method(),
+                run_directory=run_directory,
+            )
+        new_memory = None if self._processes is None else self._processes.new_memory
+        # One that the loop has, unless it makes the next one itself and nobody writes meanwhile.
+        self._pool = ReusedBuffers(
+            source.spec, batch_size, depth=2 if workers else 1, ahead=max(1, self._ahead),
+            new_memory=new_memory,
+        )  # fmt: skip
+
+    @property
+    def expect(self) -> Callable[[NDArray[np.int64]], None] | None:
+        """What is told of which samples batches will be next; None where nobody wants to know."""
+        source = self._source
+        if not (isinstance(source, PlannedSource) and source.is_planned):
+            return None
+        return functools.partial(source.expect, follows=True)
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the workers that were started."""
+        return [] if self._processes is None else self._processes.pids()
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        planned: dict[int, PlannedBatch] = {}
+
+        def drawn() -> Iterator[RingBatch]:
+            for one in plan:
+                planned[one.batch] = one
+                yield RingBatch(one.batch, one.epoch, np.array(one.samples, dtype=np.int64))
+
+        processes = self._processes
+        if processes is not None:
+            try:
+                processes.start()  # before there are threads, which a fork would not have
+            except BaseException:
+                self.close()
+                raise
+        run = RingRun(
+            self._source,
+            drawn(),
+            self._pool,
+            threads=self._n_feeding,
+            ahead=max(1, self._ahead),
+            recorder=self._recorder if processes is None else None,
+        )
+        try:
+            while (found := self._taken(run)) is not None:
+                batch, arrays = found
+                made_by = IN_THREADS if self.threads else run.made_by
+                # As in a plain loop only the consumer holds it, so that letting go is not waiting.
+                ready = [Batch(planned.pop(batch.batch), arrays, made_by)]
+                del found, arrays
+                yield ready.pop()
+        finally:
+            run.stop()
+
+    def _taken(self, run: RingRun) -> tuple[RingBatch, Any] | None:
+        try:
+            return run.take()
+        except BaseException:
+            if self.workers:  # one of them may be gone, and nobody starts it again
+                run.stop()
+                self.close()
+            raise
+
+    def _let_go(self) -> None:
+        self._pool.discard()  # batches that are held stay valid
+        if self._processes is not None:
+            self._processes.close()
+
+
+def _usual_start_method() -> str | None:
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
