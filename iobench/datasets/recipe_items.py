@@ -65,7 +65,7 @@ def items_along(
 def file_times(
     files: Sequence[NetcdfFile], name: str, unit: str = "s"
 ) -> list[NDArray[np.datetime64]]:
-    """Return a time coordinate of each file, decoded by its CF units.
+    """Return a time coordinate of each file, decoded by its CF units; one time of a scalar.
 
     Raises
     ------
@@ -76,14 +76,14 @@ def file_times(
     by_units: dict[tuple[str, str], list[int]] = {}
     for number, file in enumerate(files):
         variable = file.variables.get(name)
-        if variable is None or variable.dims != (name,):
+        if variable is None or variable.dims not in ((name,), ()):
             found = "no variable" if variable is None else f"({', '.join(variable.dims)})"
             raise FileFormatError(
                 f"{file.path}: has {found} {name!r}, expected a coordinate along {name!r}"
             )
         both = (variable.attributes.get("units", ""), variable.attributes.get("calendar", ""))
         by_units.setdefault(both, []).append(number)
-    stored = [whole_variable(file, name) for file in files]
+    stored = [np.atleast_1d(whole_variable(file, name)) for file in files]
     times: dict[int, NDArray[np.datetime64]] = {}
     for (units, calendar), numbers in by_units.items():
         # All files of one unit at once: asking xarray takes as long for a time as for many.

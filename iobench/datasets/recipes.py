@@ -267,19 +267,17 @@ class Recipe(ChunkedFields):
 
     def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
         """Raise FileFormatError where a file is of another schema than the recipe or ``first``."""
-        for each in self.sample_fields:
-            self._check_field(file, each)
-        used = {dim for each in self.sample_fields for dim in self.dims_of(each)}
         for axis in self.axes:
-            any_length = axis.name == self.sample_dim and not axis.length
-            if axis.name not in used or any_length:
-                continue
-            expected = axis.length or first.dims[axis.name]
-            if (length := file.dims.get(axis.name)) != expected:
+            is_any = axis.name == self.sample_dim and not axis.length
+            length = file.dims.get(axis.name)
+            expected = axis.length or first.dims.get(axis.name)
+            if not is_any and length is not None and length != expected:
                 like = "" if axis.length else f" as in {first.path}"
                 raise FileFormatError(
                     f"{file.path}: dimension {axis.name!r} has {length}, expected {expected}{like}"
                 )
+        for each in self.sample_fields:
+            self._check_field(file, each)
 
     def _check_field(self, file: NetcdfFile, each: Field) -> None:
         dims = self.dims_of(each)

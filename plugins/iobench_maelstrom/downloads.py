@@ -14,7 +14,6 @@ from iobench_maelstrom.ens10.ens5mini_schema import month_url
 from iobench_maelstrom.power import schema as power_schema
 from iobench_maelstrom.radiation import schema as radiation_schema
 from iobench_maelstrom.radiation.norms import norm_urls
-from iobench_maelstrom.yr import schema as yr_schema
 
 if TYPE_CHECKING:
     import datetime
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.power.weather import WeatherFields
     from iobench_maelstrom.radiation.dataset import Radiation
     from iobench_maelstrom.radiation.tf_dataset import RadiationTf
-    from iobench_maelstrom.yr.dataset import Yr
 
 __all__ = [
     "constants_downloads",
@@ -38,7 +36,6 @@ __all__ = [
     "radiation_downloads",
     "radiation_tf_downloads",
     "weather_downloads",
-    "yr_downloads",
 ]
 
 T = TypeVar("T")
@@ -46,26 +43,6 @@ NO_DEPS = "pip install --no-deps"
 INSTALL_RADIATION = f"{NO_DEPS} climetlab-maelstrom-radiation==0.7.5"
 INSTALL_RADIATION_TF = f"{INSTALL_RADIATION} && pip install 'iobench[tensorflow]'"
 INSTALL_POWER = f"{NO_DEPS} climetlab-maelstrom-power-production==0.2.2"
-
-
-def yr_downloads(dataset: Yr) -> Downloads:
-    """Return what ``maelstrom-yr`` fetches: one file for each of the dates asked for."""
-    options = dataset.options
-    dates = _chosen(dataset.name, "dates", "2020-03-01,2020-03-02", options.dates)
-    arguments = {
-        "size": options.size,
-        "parameter": options.parameter,
-        "dates": [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates],
-    }
-    urls = tuple(yr_schema.file_url(options.parameter, options.size, date) for date in dates)
-    call = PluginDownload(
-        dataset.name,
-        arguments,
-        urls,
-        terms_of_use=yr_schema.TERMS_OF_USE,
-        citation=yr_schema.CITATION,
-    )
-    return Downloads((call,))
 
 
 def radiation_downloads(dataset: Radiation) -> Downloads:

@@ -21,8 +21,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.plugin_process import download_through_plugin
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
-from iobench_maelstrom.downloads import yr_downloads
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 
 pytest.importorskip(
     "climetlab_maelstrom_yr.yr", reason="the real plugin climetlab-maelstrom-yr is not installed"
@@ -93,7 +92,7 @@ def serve(send_requests_to):
 
 @pytest.fixture(scope="module")
 def yr_root(tmp_path_factory):
-    return ensure_stand_in(yr(size="5GB"), tmp_path_factory.mktemp("yr") / "stand-in", tiny=True)
+    return ensure_stand_in(Yr(size="5GB"), tmp_path_factory.mktemp("yr") / "stand-in", tiny=True)
 
 
 def dates_of(root):
@@ -106,8 +105,8 @@ def new_locator(tmp_path):
 
 def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_path, capfd):
     asked = serve(yr_root)
-    dataset = yr(size="5GB", dates=",".join(dates_of(yr_root)[:2]))
-    downloads = yr_downloads(dataset)
+    dataset = Yr(size="5GB", dates=",".join(dates_of(yr_root)[:2]))
+    downloads = dataset.downloads()
     told = []
     count = download_missing(
         downloads,
@@ -132,7 +131,7 @@ def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_pat
 
 def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
     serve(yr_root)
-    url = yr_downloads(yr(size="5GB", dates="2022-02-28")).calls[0].urls[0]
+    url = Yr(size="5GB", dates="2022-02-28").downloads().calls[0].urls[0]
     with pytest.raises(MissingFileError, match=r"404.*no such file: choose others") as caught:
         download_through_plugin(
             "maelstrom-yr",
@@ -198,7 +197,7 @@ def test_an_interrupt_ends_the_plugin(silent, cache):
             "maelstrom-yr",
             ONE_FILE,
             timeout_s=100,
-            urls=yr_downloads(yr(size="5GB", dates="2020-03-01")).calls[0].urls,
+            urls=Yr(size="5GB", dates="2020-03-01").downloads().calls[0].urls,
             progress=progress,
         )
     assert lost.wait(20), "the plugin's process is still there"

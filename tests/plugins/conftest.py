@@ -13,7 +13,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.ens10.dataset import Ens10, ens10
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +77,7 @@ class TinyYr:
 
 
 def _tiny_yr(folder: Path, size: str) -> TinyYr:
-    dataset = yr(size=size)
+    dataset = Yr(size=size)
     root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
     locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
     return TinyYr(root, dataset.files(locator), locator)

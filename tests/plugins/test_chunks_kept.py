@@ -26,7 +26,7 @@ from iobench_maelstrom.power.dataset import (
     weather_surface_level,
 )
 from iobench_maelstrom.radiation.dataset import radiation
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "downscaling": DownscalingTier1,
     "ens5mini": ens5mini,
     "radiation": lambda: radiation(date="20200101", timestep="0", patch="0"),
-    "yr": lambda: yr(size="5GB", patch="24"),
+    "yr": lambda: Yr(size="5GB", patch="24"),
     "power": power,
     "surface": weather_surface_level,
     "clustering": lambda: weather_pressure_level(sample="clustering"),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
+from iobench.registry import find_dataset
 from iobench.subjects.quarterly.figures import KEYS
 
 
 @pytest.mark.parametrize("application", ["ens10", "yr", "radiation", "downscaling"])
 def test_tables_of_five_figures_in_order(application: str) -> None:
-    module = importlib.import_module(f"iobench_maelstrom.{application}.dataset")
-    assert module.PUBLISHED.tables
-    for source, table in module.PUBLISHED.tables.items():
+    published = find_dataset(f"maelstrom-{application}").published
+    assert published is not None
+    assert published.tables
+    for source, table in published.tables.items():
         assert source.startswith("D2.3")
         assert set(table) <= set(KEYS)
         assert {"epoch", "batch"} <= set(table)

@@ -28,7 +28,7 @@ from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.stream import StreamLoader
 from iobench.recording.recorder import Recorder
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 from iobench_maelstrom.yr.upstream import shuffled_fields
 
 pytest.importorskip("xarray", reason="the application reads with xarray")
@@ -50,7 +50,7 @@ def files_closed():
 
 
 def prepared(files, locator, **options):
-    dataset = yr(**options)
+    dataset = Yr(**options)
     return dataset, dataset.samples(files, locator)
 
 
@@ -88,7 +88,7 @@ def test_training_makes_the_samples_of_our_reader(yr_5tb, options):
 
 def test_training_on_whole_grids_and_on_real_files(yr_5gb, tmp_path):
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
-    real = yr(size="5GB").files(locator)
+    real = Yr(size="5GB").files(locator)
     for files, each in ((real, locator), (yr_5gb.files[:2], yr_5gb.locator)):
         dataset, index = prepared(files, each, size="5GB", predict_diff="true")
         assert_same_samples(
@@ -235,7 +235,7 @@ def test_the_plugin_gives_patches_of_crops(yr_5tb):
 @needs_plugin
 def test_the_plugin_reads_real_files(tmp_path):
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
-    files = yr(size="5GB").files(locator)
+    files = Yr(size="5GB").files(locator)
     dataset, index = prepared(files, locator, size="5GB", probabilistic_target="true")
     assert_equal_samples(dataset, index, dataset.through_plugin(files, index, locator))
 

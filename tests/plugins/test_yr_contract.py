@@ -9,7 +9,7 @@ import pytest
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.testing import DatasetTests
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 
 REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 
@@ -17,7 +17,7 @@ REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 class TestPatchesOfTraining(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return yr(size="5TB")
+        return Yr(size="5TB")
 
     @pytest.fixture
     def files(self, yr_5tb):
@@ -27,7 +27,7 @@ class TestPatchesOfTraining(DatasetTests):
 class TestCrops(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return yr(size="5GB", probabilistic_target="true", predict_diff="true")
+        return Yr(size="5GB", probabilistic_target="true", predict_diff="true")
 
     @pytest.fixture
     def files(self, yr_5gb):
@@ -37,7 +37,7 @@ class TestCrops(DatasetTests):
 class TestRealFiles(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return yr(size="5GB")
+        return Yr(size="5GB")
 
     @pytest.fixture
     def files(self, dataset, tmp_path):
@@ -45,4 +45,4 @@ class TestRealFiles(DatasetTests):
 
 
 def test_it_can_make_its_own_stand_in():
-    assert isinstance(yr(), Synthesizer)
+    assert isinstance(Yr(), Synthesizer)

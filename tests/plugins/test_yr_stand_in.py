@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 from iobench_maelstrom.yr.schema import PREDICTORS, STATIC_PREDICTORS
-from iobench_maelstrom.yr.stand_in import YrPlan, planned_files
+from iobench_maelstrom.yr.stand_in import YrPlan
 
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 
 
 def plan_of(size, *, scale=None, tiny=False, seed=0):
-    return YrPlan.of_size("air_temperature", size, scale=scale, tiny=tiny, seed=seed)
+    return YrPlan.of_size(size, scale=scale, tiny=tiny, seed=seed)
 
 
 def described(path):
@@ -65,33 +65,33 @@ def test_coordinates_are_those_of_the_real_crop(yr_5gb):
 
 def test_sizes_of_the_real_set():
     whole = {size: plan_of(size, scale=1.0) for size in ("5GB", "5TB")}
-    assert {len(plan.dates) for plan in whole.values()} == {724}
+    assert {len(plan.keys) for plan in whole.values()} == {724}
     # Sizes as published, and four fields of coordinates and terrain that they leave out.
     published = {"5GB": (6.95e6, 128 * 128), "5TB": (9.94e9, 2321 * 1796)}
     for size, (nbytes, points) in published.items():
         expected = nbytes + 4 * 4 * points
         assert whole[size].file_nbytes == pytest.approx(expected, rel=0.01)
-    assert (whole["5TB"].n_leadtimes, whole["5TB"].n_y, whole["5TB"].n_x) == (59, 2321, 1796)
+    assert (whole["5TB"].n_steps, whole["5TB"].n_y, whole["5TB"].n_x) == (59, 2321, 1796)
 
 
 def test_default_is_at_most_a_gigabyte_on_the_real_grid():
     plan = plan_of("5TB")
-    assert (plan.n_y, plan.n_x, plan.n_leadtimes, len(plan.dates)) == (2321, 1796, 2, 2)
-    assert plan.nbytes < 1.01e9
-    assert 200e6 < plan_of("5GB").nbytes < 300e6
+    assert (plan.n_y, plan.n_x, plan.n_steps, len(plan.keys)) == (2321, 1796, 2, 2)
+    assert len(plan.keys) * plan.file_nbytes < 1.01e9
+    assert 200e6 < Yr(size="5GB").synthesis_nbytes(scale=None, tiny=False) < 300e6
 
 
 @pytest.mark.parametrize("scale", [1e-5, 0.001, 0.01, 0.5])
 @pytest.mark.parametrize(("size", "n_leadtimes"), [("5GB", 10), ("5TB", 59)])
 def test_scale_is_the_share_of_samples(size, n_leadtimes, scale):
     plan = plan_of(size, scale=scale)
-    fields = len(plan.dates) * plan.n_leadtimes
+    fields = len(plan.keys) * plan.n_steps
     assert abs(fields - max(1, scale * 724 * n_leadtimes)) <= n_leadtimes / 2
 
 
 def test_sizes_are_told_before_writing(yr_5gb, yr_5tb):
     for size, made in (("5GB", yr_5gb), ("5TB", yr_5tb)):
-        told = yr(size=size).synthesis_nbytes(scale=None, tiny=True)
+        told = Yr(size=size).synthesis_nbytes(scale=None, tiny=True)
         written = sum(file.stat().st_size for file in made.files)
         assert written <= told < 1.01 * written
 
@@ -104,13 +104,13 @@ def test_tiny_sizes_are_those_of_the_specification(yr_5gb, yr_5tb):
 
 
 def test_names_in_the_mirror():
-    first = planned_files(plan_of("5TB"))[0]
+    first = Yr().planned_files(plan_of("5TB"))[0]
     bucket = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap1"
     assert first.name == f"{bucket}/air_temperature/5TB/20200301T03Z.nc"
 
 
 def written(path, seed):
-    planned = planned_files(YrPlan(seed, "air_temperature", "5GB", ("20200301",), 2, 40, 30))
+    planned = Yr(size="5GB").planned_files(YrPlan(seed, ({"dates": "20200301"},), 2, "5GB", 40, 30))
     planned[0].write(path, lambda nbytes: None)
     return path.read_bytes()
 
@@ -122,12 +122,12 @@ def test_same_seed_same_bytes(tmp_path):
 
 
 def test_the_two_sizes_have_stand_ins_of_their_own():
-    assert yr(size="5GB").stand_in_name != yr(size="5TB").stand_in_name
+    assert Yr(size="5GB").stand_in_name != Yr(size="5TB").stand_in_name
 
 
 def test_dates_that_a_stand_in_does_not_hold(tmp_path):
-    with pytest.raises(OptionError, match="the stand-in holds only 20200301"):
-        yr(size="5GB", dates="2020-03-02").synthesize(tmp_path, scale=None, tiny=True, seed=0)
+    with pytest.raises(OptionError, match="the stand-in holds only the dates 20200301"):
+        Yr(size="5GB", dates="2020-03-02").synthesize(tmp_path, scale=None, tiny=True, seed=0)
 
 
 def test_values_have_about_the_published_moments(yr_5gb):

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.dataset import Yr
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     BUCKET_URL,
@@ -72,13 +72,13 @@ def assert_decoded_equal(theirs, dataset, index):
         seconds = real.leadtime.values
         if seconds.dtype.kind == "m":
             seconds = seconds / np.timedelta64(1, "s")
-        assert ours["leadtime"] == seconds
+        assert dataset.leadtimes[where.lead] == seconds
 
 
 def test_real_files_in_a_folder(load, tmp_path):
     theirs = load(tmp_path, "5GB", location=f"{REAL}/", probabilistic_target=True)
     assert dict(theirs.sizes) | {"time": 2, "y": 6, "x": 4, "leadtime": 5} == dict(theirs.sizes)
-    dataset = yr(size="5GB", probabilistic_target="true")
+    dataset = Yr(size="5GB", probabilistic_target="true")
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
     index = dataset.samples(dataset.files(locator), locator)
     assert len(index) == 10
@@ -90,7 +90,7 @@ def test_stand_in_in_a_mirror(load, request, size):
     made = request.getfixturevalue(f"yr_{size.lower()}")
     starts = [file.stem[:8] for file in made.files[:2]]
     theirs = load(made.root, size, dates=starts, probabilistic_target=True)
-    dataset = yr(size=size, dates=",".join(starts), probabilistic_target="true")
+    dataset = Yr(size=size, dates=",".join(starts), probabilistic_target="true")
     index = dataset.samples(dataset.files(made.locator), made.locator)
     assert_decoded_equal(theirs, dataset, index)
 
@@ -99,7 +99,7 @@ def test_stand_in_in_a_mirror(load, request, size):
 def test_normalised_differences(load, yr_5gb):
     starts = [file.stem[:8] for file in yr_5gb.files[:2]]
     theirs = load(yr_5gb.root, "5GB", dates=starts, normalize=True, predict_diff=True)
-    dataset = yr(size="5GB", dates=",".join(starts), predict_diff="true")
+    dataset = Yr(size="5GB", dates=",".join(starts), predict_diff="true")
     index = dataset.samples(dataset.files(yr_5gb.locator), yr_5gb.locator)
     for where in index.where:
         ours = make_sample(dataset, where)
@@ -112,7 +112,7 @@ def test_one_date_is_silently_raw_in_the_real_plugin_and_right_in_ours(load, yr_
     start = yr_5gb.files[0].stem[:8]
     theirs = load(yr_5gb.root, "5GB", dates=[start], normalize=True)
     assert theirs.sizes["predictor"] == 8
-    dataset = yr(size="5GB", dates=start)
+    dataset = Yr(size="5GB", dates=start)
     index = dataset.samples(dataset.files(yr_5gb.locator), yr_5gb.locator)
     ours = make_sample(dataset, index.where[3])["predictors"][0]
     known = (*PREDICTORS, *STATIC_PREDICTORS)

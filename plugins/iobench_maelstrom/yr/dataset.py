@@ -6,7 +6,7 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,254 +14,345 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Axis,
     Baseline,
-    ChunkedFields,
-    Computed,
+    Downloads,
+    Field,
+    FileKey,
+    Hyperslab,
+    Items,
+    Key,
     Locator,
-    NetcdfFile,
-    Progress,
+    Option,
+    PluginDownload,
     PublishedStep,
-    Raw,
+    Recipe,
     SampleIndex,
-    box_through_library,
-    inspect_netcdf,
-    no_progress,
-    read_fields,
-    stand_in_identity,
-    unpack,
-    write_planned_files,
+    file_times,
+    whole_variable,
 )
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import yr_downloads
-from iobench_maelstrom.yr.files import FIELDS, open_files
-from iobench_maelstrom.yr.options import YrOptions, parse_options
-from iobench_maelstrom.yr.patches import Patch, PatchGrid, split_samples
-from iobench_maelstrom.yr.prepared import (
-    SampleNames,
-    YrPrepared,
-    patch_ranges,
-    prepared_of,
-)
+from iobench_maelstrom.yr.patches import Patch, PatchGrid, SampleNames, split_samples
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     CHANNELS,
     CITATION,
     PREDICTORS,
     RAW_FORECAST,
+    SIZES,
     STATIC_PREDICTORS,
     TERMS_OF_USE,
     file_url,
+    parse_dates,
 )
-from iobench_maelstrom.yr.stand_in import STAND_IN_VERSION, YrPlan, planned_files
+from iobench_maelstrom.yr.stand_in import YrPlan, write_file
 from iobench_maelstrom.yr.through_plugin import plugin_baseline
 from iobench_maelstrom.yr.upstream import upstream_baseline
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from iobench.datasets import Advance, NetcdfFile, StandIn
 
-    from iobench.datasets import Downloads
-
-__all__ = ["Yr", "yr"]
+__all__ = ["Yr"]
 
 ROWS_AT_ONCE = 16
-PUBLISHED = PublishedStep(
-    forward_ns=117_010_000,
-    backward_ns=0,
-    batch_size=32,
-    source="MAELSTROM D2.3, table 1: U-Net, TensorFlow 2.6, one A100 40 GB, median batch (forward "
-    "and backward in one, with I/O that was not separated: at most)",
-    sample_nbytes=256 * 256 * (len(CHANNELS) + 1) * 4,
-    tables={
-        "D2.3 table 1, TensorFlow": {
-            "epoch": (226.96571, 228.82088, 227.65208, 234.10900, 2.97469),
-            "batch": (0.09784, 0.40341, 0.11701, 41.52411, 2.31171),
-        },
-    },
-)
+FIELD = ("leadtime", "y", "x")
+ANOTHER_VERSION = "another version of the data set; fetch the files of climetlab-maelstrom-yr 0.6"
 
 
-def yr(**options: str) -> Yr:
-    """Return the dataset ``maelstrom-yr``.
-
-    Parameters
-    ----------
-    size : {"5TB", "5GB"}, optional
-        Which of the two data sets.
-    parameter : {"air_temperature"}, optional
-        The only one there is.
-    dates : str, optional
-        As upstream: ``2020-03-01``, a list or ``A/to/B``. By default all whose files are at hand.
-    patch : int or "whole", optional
-        Points along a side; by default 256 for 5TB, the whole grid for 5GB.
-    x_range, y_range : str, optional
-        ``start,stop``, both or none; in training ``215,1751`` and ``50,2098``.
-    normalize : {"true", "false"}, optional
-        Whether channels are normalised.
-    predict_diff : {"false", "true"}, optional
-        Whether ``air_temperature_2m`` is subtracted from the target.
-    probabilistic_target : {"false", "true"}, optional
-        Whether the target has its deviation, too.
-
-    Raises
-    ------
-    OptionError
-        For an unknown option or value.
-    """
-    return Yr(parse_options(options))
+def as_range(text: str) -> tuple[int, int]:
+    """Return what ``start,stop`` says."""
+    parts = [part.strip() for part in text.strip("[]").split(",")]
+    if len(parts) != 2 or not all(map(_is_number, parts)):
+        raise OptionError(f"range {text!r}: expected start,stop, e.g. 215,1751")
+    return int(parts[0]), int(parts[1])
 
 
-class Yr(ChunkedFields):
-    """MAELSTROM A1 as its training reads it; a `Dataset` and a `Synthesizer`.
+def as_patch(text: str) -> int | str:
+    """Return the points along a side, or ``whole``."""
+    if text == "whole":
+        return text
+    if not _is_number(text) or int(text) < 1:
+        raise OptionError(f"patch {text!r}: expected a whole number from 1, or whole")
+    return int(text)
 
-    Patches are read by extent: of each variable only the stretches of the patch's rows. A row of
-    256 predictors is 8 KiB of 56: whole rows would be five times the bytes of a sample, a whole
-    lead time fifty times. Measured on a local disk, stretches took 12 ms a sample from it and
-    3 ms from memory, whole rows 28 and 5; all 63 patches of a lead time one by one 0.46 s, the
-    lead time at once 0.67 s. Targets, 1 KiB of 7 a row, are read with what lies between: fewer
-    system calls cost less than the bytes they save.
 
-    Parameters
-    ----------
-    options : YrOptions
-        From `parse_options`.
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 9
+
+
+class Yr(Recipe):
+    """MAELSTROM A1 as its training reads it; see `Recipe`.
+
+    Patches are read by extent: of each variable only the ranges of the patch's rows. A row of 256
+    predictors is 8 KiB of 56: whole rows would be five times the bytes of a sample, a whole lead
+    time fifty times. Measured on a local disk, ranges took 12 ms a sample from it and 3 ms from
+    memory, whole rows 28 and 5; all 63 patches of a lead time one by one 0.46 s, the lead time at
+    once 0.67 s. Targets, 1 KiB of 7 a row, are read with what lies between: fewer system calls
+    cost less than the bytes they save.
     """
 
     name = "maelstrom-yr"
     title = "Nordic temperature forecasts, patches of one lead time (MAELSTROM A1)"
-    published: PublishedStep | None = PUBLISHED
-    synthesis_version = STAND_IN_VERSION
+    keys = (Key("dates", ALL_DATES),)
+    axes = (
+        Axis("leadtime"),
+        Axis("y"),
+        Axis("x"),
+        Axis("predictor", len(PREDICTORS)),
+        Axis("static_predictor", len(STATIC_PREDICTORS)),
+    )
+    fields = (
+        Field("predictors", dims=(*FIELD, "predictor")),
+        Field("static_predictors", dims=(*FIELD[1:], "static_predictor")),
+        Field("target_mean", "celsius", dims=FIELD),
+        Field("target_std", "celsius", dims=FIELD),
+    )
+    options = (
+        Option("size", "Which of the two data sets.", "5TB", tuple(SIZES)),
+        Option("parameter", "The only one.", "air_temperature", ("air_temperature",)),
+        Option(
+            "dates",
+            "As upstream: 2020-03-01, a list or A/to/B. By default all whose files are at hand.",
+            (),
+            parse=parse_dates,
+        ),
+        Option(
+            "patch",
+            "Points along a side, or whole. By default 256 of 5TB, the whole grid of 5GB.",
+            parse=as_patch,
+        ),
+        Option("x_range", "start,stop; in training 215,1751.", parse=as_range),
+        Option("y_range", "start,stop; in training 50,2098. Both ranges or none.", parse=as_range),
+        Option("normalize", "Whether channels are normalised.", True),
+        Option("predict_diff", "Whether air_temperature_2m is off the target.", False),
+        Option("probabilistic_target", "Whether the target has its deviation, too.", False),
+    )
+    published: PublishedStep | None = PublishedStep(
+        forward_ns=117_010_000,
+        backward_ns=0,
+        batch_size=32,
+        source="MAELSTROM D2.3, table 1: U-Net, TensorFlow 2.6, one A100 40 GB, median batch "
+        "(forward and backward in one, with I/O that was not separated: at most)",
+        sample_nbytes=256 * 256 * (len(CHANNELS) + 1) * 4,
+        tables={
+            "D2.3 table 1, TensorFlow": {
+                "epoch": (226.96571, 228.82088, 227.65208, 234.10900, 2.97469),
+                "batch": (0.09784, 0.40341, 0.11701, 41.52411, 2.31171),
+            },
+        },
+    )
+    terms_of_use = TERMS_OF_USE
+    citation = CITATION
+    grid: PatchGrid
+    """The patches; known, as what follows, once the files are open."""
+    leadtimes: tuple[float, ...]
+    """Seconds after the start, the same in all files."""
+    starts: tuple[str, ...]
+    """Of each file, as in ``20200301T03Z``."""
 
-    def __init__(self, options: YrOptions) -> None:
-        self.options = options
-        self.fused: tuple[str, ...] = ()
-        self._prepared: YrPrepared | None = None
-        self._opened: tuple[NetcdfFile, ...] = ()
+    def __init__(self, **options: str) -> None:
+        if "location" in options:
+            raise OptionError("option 'location': give the folder with --data-dir")
+        if ("x_range" in options) != ("y_range" in options):
+            raise OptionError("x_range and y_range: give both or none")
+        super().__init__(**options)
+        self.size: str = self.chosen["size"]
+        patch: int | str = self.chosen["patch"] or (256 if self.size == "5TB" else "whole")
+        self.patch = None if patch == "whole" else int(patch)
 
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may read at once: the NetCDF library, where it is needed, is not safe."""
-        return not self.fused
+    # ---- files and samples
 
     @property
     def stand_in_name(self) -> str:
         """The two sizes have stand-ins of their own."""
-        return f"{self.name}-{self.options.size}"
+        return f"{self.name}-{self.size}"
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return one file per date: of the dates asked for, else of those at hand.
-
-        Raises
-        ------
-        MissingFileError
-            Naming what is missing, where it was looked for and how to get it.
-        """
-        options = self.options
-        dates = options.dates or ALL_DATES
-        urls = [file_url(options.parameter, options.size, date) for date in dates]
-        found = locator.find(urls)
-        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-        if missing and (options.dates or len(missing) == len(urls)):
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            raise MissingFileError(
-                f"{self.name}: {', '.join(missing[:5])}{more} not found in {locator.searched()}; "
-                "fetch the files and name their folder with --data-dir"
-            )
-        return [path for path in found if path is not None]
+    def file_url(self, key: FileKey) -> str:
+        """Return where the file of a date is published."""
+        return file_url(self.chosen["parameter"], self.size, key["dates"])
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return yr_downloads(self)
+        dates = self.chosen["dates"]
+        if not dates:
+            raise OptionError(
+                f"--download of {self.name}: say what to fetch, e.g. --option "
+                "dates=2020-03-01,2020-03-02"
+            )
+        arguments = {
+            "size": self.size,
+            "parameter": self.chosen["parameter"],
+            "dates": [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates],
+        }
+        urls = tuple(self.urls())
+        call = PluginDownload(
+            self.name, arguments, urls, terms_of_use=TERMS_OF_USE, citation=CITATION
+        )
+        return Downloads((call,))
 
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per date, lead time and patch, in that order.
+    @property
+    def n_targets(self) -> int:
+        """Channels of the target."""
+        return 2 if self.chosen["probabilistic_target"] else 1
 
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short, of another schema, or unlike the others.
-        OptionError
-            If the patches or ranges asked for do not fit the grid.
-        """
-        opened = open_files(files, progress=locator.progress)
-        self._prepared = prepared_of(opened, self.options)
-        grid = self._prepared.grid
-        if opened.through_library:
-            self.fused = ("read", "decode")
-            self._opened = tuple(inspect_netcdf(Path(path)) for path in files)
-        starts = [file.start for file in opened.files]
-        self._find_chunks("leadtime", opened.stored(self._fields))
-        return SampleIndex(
-            spec=self._spec(grid),
-            where=Computed(len(grid), grid.patch),
-            splits=split_samples(starts, grid.patches_per_file),
-            coordinate=Computed(len(grid), SampleNames(grid, tuple(starts), opened.leadtimes)),
-            provenance={**self._provenance(files, starts, grid), "stand_in": locator.stand_in},
+    @property
+    def sample_fields(self) -> tuple[Field, ...]:
+        """The variables a sample is made of: the target's deviation if it was asked for."""
+        return self.fields if self.n_targets == 2 else self.fields[:-1]
+
+    def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
+        """Raise FileFormatError where a file is of another schema, or has other channels."""
+        super().check(file, first)
+        for each in self.sample_fields:
+            dtype = file.variables[each.name].packing.dtype
+            if dtype != "<f4":
+                raise FileFormatError(
+                    f"{file.path}: variable {each.name!r} is {dtype}, expected <f4: "
+                    f"{ANOTHER_VERSION}"
+                )
+        if "leadtime" not in file.variables or file.dims["leadtime"] != first.dims["leadtime"]:
+            raise FileFormatError(
+                f"{file.path}: has no 'leadtime' of {first.dims['leadtime']}, expected the lead "
+                f"times of {first.path}"
+            )
+        _check_channels(file.path)
+
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return one sample per date, lead time and patch, in that order."""
+        leadtimes = [whole_variable(file, "leadtime") for file in files]
+        for file, own in zip(files, leadtimes, strict=True):
+            if not np.array_equal(own, leadtimes[0]):
+                raise FileFormatError(
+                    f"{file.path}: other values of 'leadtime' than {files[0].path}; fetch files "
+                    "of one size"
+                )
+        self.leadtimes = tuple(leadtimes[0].tolist())
+        times = [each.item() for (each,) in file_times(files, "time", "h")]
+        self.starts = tuple(f"{time:%Y%m%dT%HZ}" for time in times)
+        dims = files[0].dims
+        self.grid = PatchGrid.of(
+            len(files),
+            (dims["leadtime"], dims["y"], dims["x"]),
+            patch=self.patch,
+            y_range=self.chosen["y_range"] or None,
+            x_range=self.chosen["x_range"] or None,
+        )
+        self.mean, self.std = self._moments()
+        return Items(
+            self.grid.all(self.grid.patch),
+            self.grid.all(SampleNames(self.grid, self.starts, self.leadtimes)),
+            splits=split_samples(self.starts, self.grid.patches_per_file),
         )
 
-    def read(self, where: Patch) -> Any:
-        """Return the bytes of the patch's rows; the arrays where only the library can read."""
-        prepared = self._ready()
-        ranges = patch_ranges(where, prepared.grid.shape)
-        if self.fused:
-            file = self._opened[where.file]
-            read = {name: box_through_library(file, name, *ranges[name]) for name in self._fields}
-            return self._with_coordinates(where, read)
-        boxes = [prepared.files.box(where.file, name, *ranges[name]) for name in self._fields]
-        return read_fields(self._chunks, boxes, (where.file, where.lead))
+    def _moments(self) -> tuple[Any, Any]:
+        """Return each channel's mean and deviation.
 
-    def decode(self, raw: Raw, where: Patch) -> Arrays:
-        """Return the variables of the patch as the file has them, and where it is.
-
-        ``predictors`` (y, x, predictor), ``static_predictors`` (y, x, static_predictor),
-        ``target_mean`` (y, x), ``target_std`` if asked for; ``leadtime`` in seconds, ``y`` and
-        ``x`` as places in the grid; all float32.
+        By the plugin's table; lead time, x and y by their own.
         """
-        fields = dict(zip(FIELDS, self._ready().files.fields, strict=True))
-        arrays = {
-            name: unpack(stored, fields[name].packing)
-            for name, stored in zip(self._fields, raw.arrays(), strict=True)
-        }
-        return self._with_coordinates(where, arrays)
+        features = (self.leadtimes, range(self.grid.n_columns), range(self.grid.n_rows))
+        known = (*PREDICTORS, *STATIC_PREDICTORS)
+        mean = [each.mean for each in known] + [float(np.mean(values)) for values in features]
+        std = [each.std for each in known] + [float(np.std(values)) or 1.0 for values in features]
+        return np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 
-    def expect(self, where: Sequence[Patch], *, follows: bool) -> None:
-        """Say which samples will be asked for, in order."""
-        super().expect([(patch.file, patch.lead) for patch in where], follows=follows)
+    # ---- a sample
+
+    def hyperslabs(self, where: Patch) -> list[Hyperslab]:
+        """Return the patch's part of each variable."""
+        n_y, n_x = self.grid.shape
+        part: dict[str, int | slice] = {
+            "leadtime": where.lead,
+            "y": slice(where.y, where.y + n_y),
+            "x": slice(where.x, where.x + n_x),
+        }
+        return [Hyperslab(each.name, part) for each in self.sample_fields]
+
+    def coordinates(self, patch: Patch) -> tuple[Any, Any, Any]:
+        """Return lead time in seconds, and x and y as places in the grid that is used."""
+        y, x = patch.y - self.grid.y_range[0], patch.x - self.grid.x_range[0]
+        n_y, n_x = self.grid.shape
+        across = np.arange(y, y + n_y, dtype=np.float32)[:, None]
+        return self.leadtimes[patch.lead], np.arange(x, x + n_x, dtype=np.float32), across
 
     def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
-        prepared = self._ready()
-        shape = prepared.grid.shape
+        shape = self.grid.shape
         inputs = np.empty((1, *shape, len(CHANNELS)), dtype=np.float32)
         n_dynamic, n_static = len(PREDICTORS), len(STATIC_PREDICTORS)
-        grid_rows = inputs[0]
-        mean, std = (np.tile(each, shape[1]) for each in (prepared.mean, prepared.std))
+        mean, std = (np.tile(each, shape[1]) for each in (self.mean, self.std))
+        lead, x, y = self.coordinates(where)
         # Some rows at a time, filled and normalised while they are in the processor's cache.
         for first in range(0, shape[0], ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
-            view = grid_rows[rows]
+            view = inputs[0, rows]
             view[..., :n_dynamic] = arrays["predictors"][rows]
             view[..., n_dynamic : n_dynamic + n_static] = arrays["static_predictors"][rows]
-            view[..., -3] = arrays["leadtime"]
-            view[..., -2] = arrays["x"]
-            view[..., -1] = arrays["y"][rows, None]
-            if self.options.normalize:
+            view[..., -3] = lead
+            view[..., -2] = x
+            view[..., -1] = y[rows]
+            if self.chosen["normalize"]:
                 flat = view.reshape(len(view), -1)
                 flat -= mean
                 flat /= std
-        targets = np.empty((1, *shape, self.options.n_targets), dtype=np.float32)
+        targets = np.empty((1, *shape, self.n_targets), dtype=np.float32)
         targets[0, ..., 0] = arrays["target_mean"]
-        if self.options.probabilistic_target:
+        if self.n_targets == 2:
             targets[0, ..., 1] = arrays["target_std"]
-        if self.options.predict_diff:
+        if self.chosen["predict_diff"]:
             targets[0, ..., 0] -= arrays["predictors"][..., RAW_FORECAST]
         return {"predictors": inputs, "targets": targets}
+
+    def spec(self) -> SampleSpec:
+        """Return what a sample is."""
+        shape, dims = (1, *self.grid.shape), ("leadtime", "y", "x", "channel")
+        return SampleSpec(
+            (
+                Variable(
+                    "predictors",
+                    (*shape, len(CHANNELS)),
+                    "<f4",
+                    dims,
+                    "1" if self.chosen["normalize"] else "",
+                    channels=CHANNELS,
+                ),
+                Variable(
+                    "targets",
+                    (*shape, self.n_targets),
+                    "<f4",
+                    dims,
+                    "celsius",
+                    role="target",
+                    channels=("mean", "std")[: self.n_targets],
+                ),
+            )
+        )
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples' values follow from."""
+        told = super().provenance(files, fitted)
+        ranges = {name: list(self.chosen[name]) or None for name in ("x_range", "y_range")}
+        options = {**told["options"], **ranges, "patch": self.patch}
+        del options["dates"]
+        return {
+            **{name: told[name] for name in ("dataset", "files", "terms_of_use", "citation")},
+            "schema": "climetlab-maelstrom-yr 0.6.3",
+            "options": options,
+            "starts": list(self.starts),
+            "patch": list(self.grid.shape),
+            "normalisation": {
+                "formula": "(x - mean) / std" if self.chosen["normalize"] else "none",
+                "source": "climetlab-maelstrom-yr 0.6.3; lead time, x and y by their own moments",
+            },
+        }
+
+    # ---- other ways to load it
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the training code of metno/maelstrom-train loads these files."""
-        return upstream_baseline(self._ready(), self.options, index.spec, batch_size)
+        return upstream_baseline(self, index.spec, batch_size)
 
     def through_plugin(
         self,
@@ -271,105 +362,49 @@ class Yr(ChunkedFields):
         *,
         batch_size: int | None = None,
     ) -> Baseline:
-        """Return how these samples are made from what the real plugin gives.
+        """Return how these samples are made from what the real plugin gives."""
+        return plugin_baseline(self, files, index)
 
-        Raises
-        ------
-        MissingExtraError
-            If the plugin is not installed.
-        """
-        return plugin_baseline(self, self._ready(), files, index)
+    # ---- the stand-in
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files, one per date."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root, planned_files(plan), identity=identity, processes=processes, progress=progress
-        )
-
-    @property
-    def _fields(self) -> tuple[str, ...]:
-        """Variables a sample is made of."""
-        names = tuple(FIELDS)
-        return names if self.options.probabilistic_target else names[:-1]
-
-    def _with_coordinates(self, patch: Patch, fields: Mapping[str, NDArray[Any]]) -> Arrays:
-        prepared = self._ready()
-        without_lead = {
-            name: values[0] if FIELDS[name][0] == "leadtime" else values
-            for name, values in fields.items()
-        }
-        return {**without_lead, **prepared.coordinates(patch)}
-
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
-        plan = YrPlan.of_size(
-            self.options.parameter, self.options.size, scale=scale, tiny=tiny, seed=seed
-        )
-        missing = [date for date in self.options.dates if date not in plan.dates]
-        if missing:
-            raise OptionError(
-                f"dates {missing[0]!r}: no file of it is at hand, and the stand-in holds only "
-                f"{' '.join(plan.dates)}; choose among them or give --data-dir"
-            )
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
+        """Return what a stand-in holds; a share of a few samples is of the lead times, too."""
+        plan = YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
+        self.check_held(plan.keys)
         return plan
 
-    def _ready(self) -> YrPrepared:
-        if self._prepared is None:
-            raise OptionError(f"{self.name}: call samples() before read(), decode(), preprocess()")
-        return self._prepared
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a date's file, in the layout of the published ones."""
+        assert isinstance(plan, YrPlan)
+        write_file(plan, key["dates"], path, advance)
 
-    def _spec(self, grid: PatchGrid) -> SampleSpec:
-        dims = ("leadtime", "y", "x", "channel")
-        predictors = Variable(
-            name="predictors",
-            shape=(1, *grid.shape, len(CHANNELS)),
-            dtype="<f4",
-            dims=dims,
-            units="1" if self.options.normalize else "",
-            channels=CHANNELS,
-        )
-        n_targets = self.options.n_targets
-        targets = Variable(
-            name="targets",
-            shape=(1, *grid.shape, n_targets),
-            dtype="<f4",
-            dims=dims,
-            units="celsius",
-            role="target",
-            channels=("mean", "std")[:n_targets],
-        )
-        return SampleSpec((predictors, targets))
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        assert isinstance(plan, YrPlan)
+        return plan.file_nbytes
 
-    def _provenance(
-        self, files: Sequence[Path], starts: Sequence[str], grid: PatchGrid
-    ) -> dict[str, Any]:
-        return {
-            "dataset": self.name,
-            "schema": "climetlab-maelstrom-yr 0.6.3",
-            "options": self.options.to_dict(),
-            "starts": list(starts),
-            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
-            "patch": list(grid.shape),
-            "normalisation": {
-                "formula": "(x - mean) / std" if self.options.normalize else "none",
-                "source": "climetlab-maelstrom-yr 0.6.3; lead time, x and y by their own moments",
-            },
-            "terms_of_use": TERMS_OF_USE,
-            "citation": CITATION,
-        }
+
+def _check_channels(path: Path) -> None:
+    """Check that the channels are the known ones in the known order."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(
+            "maelstrom-yr needs NetCDF: pip install 'iobench[netcdf]'"
+        ) from error
+    known = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
+    try:
+        with h5py.File(path, "r") as file:
+            found = {dim: [str(name) for name in file[dim].asstr()[...]] for dim in known}
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(
+            f"{path}: the names in 'predictor' and 'static_predictor' cannot be read: "
+            f"{' '.join(str(error).split())}; expected NetCDF-4 with strings"
+        ) from error
+    for dim, expected in known.items():
+        for number, (name, wanted) in enumerate(zip(found[dim], expected, strict=True)):
+            if name != wanted.name:
+                raise FileFormatError(
+                    f"{path}: {dim} {number} is {name!r}, expected {wanted.name!r}: "
+                    f"{ANOTHER_VERSION}"
+                )

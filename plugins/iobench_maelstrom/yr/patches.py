@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from iobench.datasets import Computed
 from iobench.errors import OptionError
 from iobench_maelstrom.yr.schema import split_of
 
-__all__ = ["Patch", "PatchGrid", "split_samples"]
+__all__ = ["Patch", "PatchGrid", "SampleNames", "split_samples"]
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """One sample: its file, lead time, and first row and column in the file's grid."""
 
     file: int
@@ -91,17 +93,32 @@ class PatchGrid:
     def __len__(self) -> int:
         return self.n_files * self.patches_per_file
 
+    def all(self, compute: Callable[[int], T]) -> Computed[T]:
+        """Return what follows from the number of each sample."""
+        return Computed(len(self), compute)
+
     def patch(self, number: int) -> Patch:
         """Return sample ``number``: file after file, lead time after lead time, row after row."""
         file, within = divmod(number, self.patches_per_file)
         lead, within = divmod(within, self.patches_per_file // self.n_leads)
         row, column = divmod(within, self.n_columns // self.shape[1])
-        return Patch(
-            file,
-            lead,
-            self.y_range[0] + row * self.shape[0],
-            self.x_range[0] + column * self.shape[1],
-        )
+        y, x = self.y_range[0] + row * self.shape[0], self.x_range[0] + column * self.shape[1]
+        return Patch(file, lead, y, x)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleNames:
+    """Names samples for messages."""
+
+    grid: PatchGrid
+    starts: tuple[str, ...]
+    leadtimes: tuple[float, ...]
+
+    def __call__(self, number: int) -> str:
+        """Return start, lead time and place of sample ``number``."""
+        patch = self.grid.patch(number)
+        hours = self.leadtimes[patch.lead] / 3600
+        return f"{self.starts[patch.file]} +{hours:g}h y={patch.y} x={patch.x}"
 
 
 def split_samples(starts: Sequence[str], patches_per_file: int) -> dict[str, Sequence[int]]:

@@ -1,40 +1,37 @@
 """Writes a stand-in of application A1: NetCDF-4 files of smooth random fields, one per date.
 
 Every value follows from (seed, grid, date, lead time, variable) alone, so that the bytes do not
-depend on how many processes write.
+depend on how many processes write. Values have about the moments of the real ones.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from iobench.datasets import PlannedFile
-from iobench.errors import MissingExtraError
-from iobench_maelstrom.yr.fields import NordicWeather
+from iobench.datasets import StandIn, netcdf4
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     PREDICTORS,
     SIZES,
     STATIC_PREDICTORS,
-    Predictor,
-    file_url,
     start_name,
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from iobench.datasets import Advance
 
-__all__ = ["STAND_IN_VERSION", "YrPlan", "planned_files"]
+__all__ = ["YrPlan", "write_file"]
 
-STAND_IN_VERSION = 1
-"""Counts up when the same seed gives other bytes."""
+Surface = NDArray[np.float32]
+
+VERSION = 1
 HEADERS_NBYTES = 40 << 10
 SPACING_M = 1000.0
 FIRST_X, FIRST_Y = -897442.2, -1104322.0
@@ -55,22 +52,26 @@ N_DEFAULT_LEADTIMES = 2
 TINY_5TB = (6, 512, 384)
 
 
-@dataclass(frozen=True, slots=True)
-class YrPlan:
-    """What a stand-in holds."""
+N_MODES = 5
+DRIFT_POINTS_PER_HOUR = 20
+"""Weather moves by some 5 m/s on a grid of 1 km."""
+RELIEF, MODEL_RELIEF, ANALYSIS, BIAS, WEATHER, LOCAL = range(6)
+"""First part of the random key: which family of patterns."""
+MEAN = {each.name: each.mean for each in (*PREDICTORS, *STATIC_PREDICTORS)}
+STD = {each.name: each.std for each in (*PREDICTORS, *STATIC_PREDICTORS)}
+TARGET_MEAN, TARGET_STD = 5.517, (0.485, 0.378)
 
-    seed: int
-    parameter: str
-    size: str
-    dates: tuple[str, ...]
-    n_leadtimes: int
-    n_y: int
-    n_x: int
+
+@dataclass(frozen=True, slots=True)
+class YrPlan(StandIn):
+    """What a stand-in holds: ``n_steps`` lead times of a grid, of one of the `SIZES`."""
+
+    size: str = ""
+    n_y: int = 0
+    n_x: int = 0
 
     @classmethod
-    def of_size(
-        cls, parameter: str, size: str, *, scale: float | None, tiny: bool, seed: int
-    ) -> YrPlan:
+    def of_size(cls, size: str, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
         """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
         real = SIZES[size]
         n_leadtimes, n_y, n_x = real.n_leadtimes, real.n_y, real.n_x
@@ -86,66 +87,41 @@ class YrPlan:
             fields = max(1, round(scale * len(ALL_DATES) * real.n_leadtimes))
             n_leadtimes = min(fields, real.n_leadtimes)
             n_dates = max(1, round(fields / n_leadtimes))
-        return cls(seed, parameter, size, spread(n_dates), n_leadtimes, n_y, n_x)
+        dates = (ALL_DATES[number * len(ALL_DATES) // n_dates] for number in range(n_dates))
+        keys = tuple({"dates": date} for date in dates)
+        return cls(seed, keys, n_leadtimes, size, n_y, n_x)
 
     @property
     def file_nbytes(self) -> int:
         """Bytes of one file, about."""
         per_lead = len(PREDICTORS) + 2
         once = len(STATIC_PREDICTORS) + 4
-        points = self.n_y * self.n_x
-        return 4 * points * (per_lead * self.n_leadtimes + once) + HEADERS_NBYTES
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, about."""
-        return len(self.dates) * self.file_nbytes
+        return 4 * self.n_y * self.n_x * (per_lead * self.n_steps + once) + HEADERS_NBYTES
 
 
-def spread(count: int) -> tuple[str, ...]:
-    """Return ``count`` dates spread evenly over both years."""
-    return tuple(ALL_DATES[number * len(ALL_DATES) // count] for number in range(count))
-
-
-def planned_files(plan: YrPlan) -> list[PlannedFile]:
-    """Return the files of a stand-in, by date."""
-    return [
-        PlannedFile(
-            "url/" + file_url(plan.parameter, plan.size, date).replace("://", "/"),
-            plan.file_nbytes,
-            functools.partial(_write_file, plan, date),
-        )
-        for date in plan.dates
-    ]
-
-
-def _write_file(plan: YrPlan, date: str, path: Path, advance: Callable[[int], None]) -> None:
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-yr needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
+    """Write the file of a date."""
+    with netcdf4("maelstrom-yr").Dataset(path, "w", format="NETCDF4") as file:
         file.set_fill_off()
         file.history = f"iobench stand-in of maelstrom-yr {plan.size}, seed {plan.seed}"
         lengths = {
             "y": plan.n_y,
             "x": plan.n_x,
-            "leadtime": plan.n_leadtimes,
+            "leadtime": plan.n_steps,
             "predictor": len(PREDICTORS),
             "static_predictor": len(STATIC_PREDICTORS),
         }
         for name, length in lengths.items():
             file.createDimension(name, length)
         _write_coordinates(file, plan, date)
-        _write_names(file, "predictor", PREDICTORS)
-        _write_names(file, "static_predictor", STATIC_PREDICTORS)
+        for dim, each in (("predictor", PREDICTORS), ("static_predictor", STATIC_PREDICTORS)):
+            _write_names(file, dim, [one.name for one in each])
+            _write_names(file, f"{dim}_units", [one.units for one in each], dim)
         _write_fields(file, plan, date, advance)
 
 
-def _write_fields(file: Any, plan: YrPlan, date: str, advance: Callable[[int], None]) -> None:
-    maker = _maker(plan.seed, plan.n_y, plan.n_x)
+def _write_fields(file: Any, plan: YrPlan, date: str, advance: Advance) -> None:
+    maker = _weather_of(plan.seed, plan.n_y, plan.n_x)
     static = maker.static(date)
     names = [each.name for each in STATIC_PREDICTORS]
     for name, units in (("altitude", "m"), ("land_area_fraction", "1")):
@@ -170,11 +146,11 @@ def _write_fields(file: Any, plan: YrPlan, date: str, advance: Callable[[int], N
         for name in ("target_mean", "target_std")
     ]
     step = SIZES[plan.size].lead_hours
-    for lead in range(plan.n_leadtimes):
+    for lead in range(plan.n_steps):
         forecast, mean, std = maker.forecast(date, lead * step, static[..., 0])
         predictors[lead] = forecast
         targets[0][lead], targets[1][lead] = mean, std
-        advance(plan.file_nbytes // plan.n_leadtimes)
+        advance(plan.file_nbytes // plan.n_steps)
 
 
 def _write_coordinates(file: Any, plan: YrPlan, date: str) -> None:
@@ -182,7 +158,7 @@ def _write_coordinates(file: Any, plan: YrPlan, date: str) -> None:
     x = (FIRST_X + SPACING_M * (size.x_offset + np.arange(plan.n_x))).astype(np.float32)
     y = (FIRST_Y + SPACING_M * (size.y_offset + np.arange(plan.n_y))).astype(np.float32)
     start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
-    lead = 3600.0 * size.lead_hours * np.arange(plan.n_leadtimes)
+    lead = 3600.0 * size.lead_hours * np.arange(plan.n_steps)
     described = {"coordinates": "longitude latitude"}
     for name, values, long_name in (
         ("x", x, "projection_x_coordinate"),
@@ -205,15 +181,10 @@ def _write_coordinates(file: Any, plan: YrPlan, date: str) -> None:
     _variable(file, "projection_lcc", "i4", (), {**PROJECTION, **described})[...] = 0
 
 
-def _write_names(file: Any, dim: str, predictors: tuple[Predictor, ...]) -> None:
-    texts = {
-        dim: [each.name for each in predictors],
-        f"{dim}_units": [each.units for each in predictors],
-    }
-    for name, values in texts.items():
-        variable = file.createVariable(name, str, (dim,))
-        variable.coordinates = "longitude latitude"
-        variable[:] = np.array(values, dtype=object)
+def _write_names(file: Any, name: str, texts: list[str], dim: str = "") -> None:
+    variable = file.createVariable(name, str, (dim or name,))
+    variable.coordinates = "longitude latitude"
+    variable[:] = np.array(texts, dtype=object)
 
 
 def _variable(
@@ -246,6 +217,115 @@ def _geographic(
     return latitude, 15.0 + np.degrees(theta / n)
 
 
+class NordicWeather:
+    """Makes fields as sums of a few smooth patterns, each shifted along its rows."""
+
+    def __init__(self, seed: int, n_y: int, n_x: int) -> None:
+        self.key = (seed, VERSION)
+        self.shape = (n_y, n_x)
+        self.modes = [_mode(self._random(99, number), n_y, n_x) for number in range(N_MODES)]
+
+    def static(self, date: str) -> Surface:
+        """Return what does not change with lead time, shape (y, x, static_predictor)."""
+        relief = self._patterns(4, 0, RELIEF)
+        model_relief = relief + 0.1 * self._patterns(2, 0, MODEL_RELIEF)
+        fields = {
+            "altitude": np.where(relief > 0, _skewed(relief, "altitude"), 0),
+            "analysis_std": _skewed(self._patterns(3, 0, ANALYSIS, int(date)), "analysis_std"),
+            "bias_recent": _scaled(self._patterns(3, 0, BIAS, int(date)), "bias_recent"),
+            "land_area_fraction": np.clip(0.45 + 2 * relief, 0, 1),
+            "model_altitude": np.where(
+                model_relief > -0.1, _skewed(model_relief, "model_altitude"), 0
+            ),
+            "model_laf": np.clip(0.43 + 1.5 * model_relief, 0, 1),
+        }
+        return np.stack([fields[each.name] for each in STATIC_PREDICTORS], axis=-1).astype("f4")
+
+    def forecast(
+        self, date: str, hours: int, altitude: Surface
+    ) -> tuple[Surface, Surface, Surface]:
+        """Return predictors, shape (y, x, predictor), and mean and deviation of the target."""
+        drift = hours * DRIFT_POINTS_PER_HOUR
+        weather = {
+            each.name: self._patterns(3, drift, WEATHER, number, int(date))
+            for number, each in enumerate(PREDICTORS)
+        }
+        spread = np.exp(0.3 * weather["bias_yesterday"])
+        raw = _season(date, hours) + 3.5 * weather["air_temperature_2m"] - 0.005 * altitude
+        low = (MEAN["air_temperature_2m"] - MEAN["air_temperature_0.1_2m"]) * spread
+        high = (MEAN["air_temperature_0.9_2m"] - MEAN["air_temperature_2m"]) * spread
+        fields = {
+            "air_temperature_0.1_2m": raw - low,
+            "air_temperature_0.9_2m": raw + high,
+            "air_temperature_2m": raw,
+            "bias_yesterday": _scaled(weather["bias_yesterday"], "bias_yesterday"),
+            "cloud_area_fraction": np.clip(0.75 + weather["cloud_area_fraction"], 0, 1),
+            "precipitation_amount": np.maximum(
+                _skewed(weather["precipitation_amount"], "precipitation_amount") - 0.02, 0
+            ),
+            "x_wind_10m": _scaled(weather["x_wind_10m"], "x_wind_10m"),
+            "y_wind_10m": _scaled(weather["y_wind_10m"], "y_wind_10m"),
+        }
+        predictors = np.empty((*self.shape, len(PREDICTORS)), dtype=np.float32)
+        for number, each in enumerate(PREDICTORS):
+            predictors[..., number] = fields[each.name]
+        local = self._patterns(2, 0, LOCAL, int(date), hours)
+        offset = np.float32(TARGET_MEAN - MEAN["air_temperature_2m"])
+        return predictors, raw + offset + 0.9 * local, _lognormal(local, *TARGET_STD)
+
+    def _patterns(self, count: int, drift: int, *key: int) -> Surface:
+        """Return the sum of ``count`` patterns shifted by ``drift``, of about unit deviation."""
+        random = self._random(*key)
+        numbers = random.choice(N_MODES, size=count, replace=False)
+        shifts = (random.integers(self.shape[1], size=count) + drift) % self.shape[1]
+        weights = random.standard_normal(count)
+        weights /= np.linalg.norm(weights)
+        total = np.zeros(self.shape, dtype=np.float32)
+        for number, shift, weight in zip(numbers, shifts, weights, strict=True):
+            total += self.modes[number][:, shift : shift + self.shape[1]] * np.float32(weight)
+        return total
+
+    def _random(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng([*self.key, *key])
+
+
+def _mode(random: np.random.Generator, n_y: int, n_x: int) -> Surface:
+    """Return a smooth pattern of unit deviation, twice side by side so that a shift is a slice."""
+    spectrum = np.fft.rfft2(random.standard_normal((n_y, n_x)))
+    along = np.arange(spectrum.shape[1])[None, :] / n_x
+    across = np.fft.fftfreq(n_y)[:, None]
+    wave_number = np.hypot(along, across) * max(n_y, n_x)
+    spectrum /= np.maximum(wave_number, 2.0) ** 2
+    spectrum[0, 0] = 0
+    pattern = np.fft.irfft2(spectrum, s=(n_y, n_x))
+    pattern /= pattern.std()
+    return np.concatenate([pattern, pattern], axis=1).astype(np.float32)
+
+
+def _scaled(pattern: Surface, name: str) -> Surface:
+    return np.float32(MEAN[name]) + np.float32(STD[name]) * pattern
+
+
+def _skewed(pattern: Surface, name: str) -> Surface:
+    return _lognormal(pattern, MEAN[name], STD[name])
+
+
+def _lognormal(pattern: Surface, mean: float, std: float) -> Surface:
+    """Return positive values of that mean and deviation, if the pattern is normal."""
+    variance = np.log1p((std / mean) ** 2)
+    shape, centre = np.float32(np.sqrt(variance)), np.float32(np.log(mean) - variance / 2)
+    values: Surface = np.exp(centre + shape * pattern)
+    return values
+
+
+def _season(date: str, hours: int) -> np.float32:
+    """Return the mean temperature of a time of year and day."""
+    day = datetime.datetime.strptime(date, "%Y%m%d").timetuple().tm_yday
+    of_year = np.cos(2 * np.pi * (day - 30) / 365)
+    of_day = np.cos(2 * np.pi * (hours - 9) / 24)
+    return np.float32(MEAN["air_temperature_2m"] + 0.55 - 8 * of_year + 1.5 * of_day)
+
+
 @functools.lru_cache(maxsize=2)
-def _maker(seed: int, n_y: int, n_x: int) -> NordicWeather:
-    return NordicWeather(seed, STAND_IN_VERSION, n_y, n_x)
+def _weather_of(seed: int, n_y: int, n_x: int) -> NordicWeather:
+    return NordicWeather(seed, n_y, n_x)

@@ -11,14 +11,13 @@ import numpy as np
 from iobench.datasets import Baseline, MapStyle, PluginRequest
 from iobench.errors import FileFormatError
 from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
-from iobench_maelstrom.yr.schema import CHANNELS, FEATURES, file_url, start_name
+from iobench_maelstrom.yr.schema import CHANNELS, FEATURES, start_name
 
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, SampleIndex
     from iobench.samples import Sample
     from iobench_maelstrom.yr.dataset import Yr
     from iobench_maelstrom.yr.patches import Patch
-    from iobench_maelstrom.yr.prepared import YrPrepared
 
 __all__ = ["YrThroughPlugin", "plugin_baseline"]
 
@@ -34,9 +33,7 @@ SOURCE_OF_ONE = (
 )
 
 
-def plugin_baseline(
-    dataset: Yr, prepared: YrPrepared, files: Sequence[Path], index: SampleIndex
-) -> Baseline:
+def plugin_baseline(dataset: Yr, files: Sequence[Path], index: SampleIndex) -> Baseline:
     """Return how samples are made from the plugin's dataset.
 
     Raises
@@ -45,26 +42,14 @@ def plugin_baseline(
         If CliMetLab or the plugin is not installed.
     """
     require_plugin(dataset.name, "climetlab_maelstrom_yr")
-    made = YrThroughPlugin(dataset, prepared, _request(dataset, prepared, files))
+    names = ("size", "parameter", "normalize", "predict_diff", "probabilistic_target")
+    arguments: dict[str, Any] = {name: dataset.chosen[name] for name in names}
+    arguments["dates"] = [start[:8] for start in dataset.starts]
+    urls = [dataset.file_url({"dates": date}) for date in arguments["dates"]]
+    request = PluginRequest(dataset.name, arguments, dict(zip(urls, map(Path, files), strict=True)))
     source = SOURCE if len(files) > 1 else SOURCE_OF_ONE
-    return Baseline(MapStyle(made, index, workers=1), BATCH_SIZE, source)
-
-
-def _request(dataset: Yr, prepared: YrPrepared, files: Sequence[Path]) -> PluginRequest:
-    options = dataset.options
-    dates = [file.start[:8] for file in prepared.files.files]
-    urls = [file_url(options.parameter, options.size, date) for date in dates]
-    return PluginRequest(
-        "maelstrom-yr",
-        {
-            "size": options.size,
-            "parameter": options.parameter,
-            "dates": dates,
-            "normalize": options.normalize,
-            "predict_diff": options.predict_diff,
-            "probabilistic_target": options.probabilistic_target,
-        },
-        dict(zip(urls, map(Path, files), strict=True)),
+    return Baseline(
+        MapStyle(YrThroughPlugin(dataset, request), index, workers=1), BATCH_SIZE, source
     )
 
 
@@ -75,20 +60,17 @@ class YrThroughPlugin(PluginSamples):
     ----------
     dataset : Yr
         Whose samples these are.
-    prepared : YrPrepared
-        What it learned of its files.
     request : PluginRequest
         What the plugin is asked for.
     """
 
-    def __init__(self, dataset: Yr, prepared: YrPrepared, request: PluginRequest) -> None:
+    def __init__(self, dataset: Yr, request: PluginRequest) -> None:
         super().__init__(dataset, {request.name: request})
         self._request = request
-        self._options = dataset.options
-        self._prepared = prepared
+        self._dataset = dataset
 
     def cut(self, where: Patch) -> Any:
-        """Return the patch's part of each variable the plugin made, with its coordinates.
+        """Return the patch's part of each variable the plugin made.
 
         Raises
         ------
@@ -96,38 +78,34 @@ class YrThroughPlugin(PluginSamples):
             If the plugin does not have the dates it was asked for.
         """
         opened, places = self.opened(self._request.name)
-        n_y, n_x = self._prepared.grid.shape
+        n_y, n_x = self._dataset.grid.shape
         part = {
             "time": places[where.file],
             "leadtime": where.lead,
             "y": slice(where.y, where.y + n_y),
             "x": slice(where.x, where.x + n_x),
         }
-        names = [name for name in _names(opened) if self._is_wanted(name)]
+        wanted = [each.name for each in self._dataset.sample_fields]
+        names = ["predictors", "targets"] if "targets" in opened else wanted
         # Variables without their coordinates, which would be read anew for each sample; in this
         # thread alone, for netCDF4 fails when several read at once.
         cut = {name: opened[name].variable.isel(part, missing_dims="ignore") for name in names}
-        arrays = {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
-        return {**arrays, **self._prepared.coordinates(where)}
+        return {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
 
     def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         if "targets" not in arrays:
             return super().preprocess(arrays, where)
-        inputs = np.empty((1, *self._prepared.grid.shape, len(CHANNELS)), dtype=np.float32)
+        inputs = np.empty((1, *self._dataset.grid.shape, len(CHANNELS)), dtype=np.float32)
         n_features = len(FEATURES)
         inputs[0, ..., :-n_features] = arrays["predictors"]
         features = inputs[0, ..., -n_features:]
-        features[..., 0] = arrays["leadtime"]
-        features[..., 1] = arrays["x"]
-        features[..., 2] = arrays["y"][:, None]
-        if self._options.normalize:
-            features -= self._prepared.mean[-n_features:]
-            features /= self._prepared.std[-n_features:]
+        for number, values in enumerate(self._dataset.coordinates(where)):
+            features[..., number] = values
+        if self._dataset.chosen["normalize"]:
+            features -= self._dataset.mean[-n_features:]
+            features /= self._dataset.std[-n_features:]
         return {"predictors": inputs, "targets": np.ascontiguousarray(arrays["targets"])[None]}
-
-    def _is_wanted(self, name: str) -> bool:
-        return name != "target_std" or self._options.probabilistic_target
 
     def kept(self, made: Any) -> tuple[Any, tuple[int, ...]]:
         """Return what the plugin made, and where in it each file is."""
@@ -146,10 +124,3 @@ class YrThroughPlugin(PluginSamples):
                 "each file to hold the time its name says"
             )
         return tuple(found.index(start.item()) for start in starts)
-
-
-def _names(opened: Any) -> tuple[str, ...]:
-    """Return the plugin's variables; those of the file where it was handed out as it is."""
-    if "targets" in opened:
-        return ("predictors", "targets")
-    return ("predictors", "static_predictors", "target_mean", "target_std")

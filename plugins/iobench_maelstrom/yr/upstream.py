@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import Sample, SampleSpec
-    from iobench_maelstrom.yr.options import YrOptions
-    from iobench_maelstrom.yr.prepared import YrPrepared
+    from iobench_maelstrom.yr.dataset import Yr
 
 __all__ = ["TrainingSteps", "shuffled_fields", "upstream_baseline"]
 
@@ -57,9 +56,7 @@ class LeadField:
     targets: NDArray[np.float32]
 
 
-def upstream_baseline(
-    prepared: YrPrepared, options: YrOptions, spec: SampleSpec, batch_size: int | None
-) -> Baseline:
+def upstream_baseline(dataset: Yr, spec: SampleSpec, batch_size: int | None) -> Baseline:
     """Return the application's own loading of the files.
 
     Raises
@@ -68,10 +65,10 @@ def upstream_baseline(
         If xarray cannot open a file.
     """
     watch = stopwatch()
-    steps = TrainingSteps(prepared, options)
+    steps = TrainingSteps(dataset)
     steps.open_all()
     opened_s = watch()
-    grid = prepared.grid
+    grid = dataset.grid
     per_field = grid.patches_per_file // grid.n_leads
     wanted, held = _shuffle_buffer(per_field, len(grid), spec.nbytes)
     stages = (
@@ -142,16 +139,15 @@ class TrainingSteps:
     another one opens them again.
     """
 
-    prepared: YrPrepared
-    options: YrOptions
+    dataset: Yr
     _opened: dict[tuple[int, int], Any] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"prepared": self.prepared, "options": self.options, "_opened": {}}
+        return {"dataset": self.dataset, "_opened": {}}
 
     def open_all(self) -> None:
         """Open every file, as upstream does before the first epoch."""
-        for number in range(len(self.prepared.files.files)):
+        for number in range(len(self.dataset.opened)):
             self._file(number)
 
     def read(self, where: Where) -> LeadField:
@@ -160,7 +156,7 @@ class TrainingSteps:
         with LIBRARY:
             file = self._file(number)
             targets = np.expand_dims(file["target_mean"][[lead]].values, -1)
-            if self.options.probabilistic_target:
+            if self.dataset.n_targets == 2:
                 std = np.expand_dims(file["target_std"][[lead]].values, -1)
                 targets = np.concatenate((targets, std), axis=-1)
             predictors = file["predictors"][[lead]].values
@@ -169,7 +165,7 @@ class TrainingSteps:
 
     def expand(self, read: LeadField) -> LeadField:
         """Crop, and repeat the static predictors for the lead time."""
-        grid = self.prepared.grid
+        grid = self.dataset.grid
         inside = (slice(*grid.y_range), slice(*grid.x_range))
         return LeadField(
             read.lead,
@@ -182,7 +178,7 @@ class TrainingSteps:
         """Return all channels in one array: predictors, static ones, lead time, x and y."""
         shape = (*expanded.predictors.shape[:-1], 1)
         _, n_y, n_x, _ = shape
-        seconds = np.float32(self.prepared.files.leadtimes[expanded.lead])
+        seconds = np.float32(self.dataset.leadtimes[expanded.lead])
         features = (
             np.full(shape, seconds),
             np.broadcast_to(np.arange(n_x, dtype=np.float32)[None, None, :, None], shape),
@@ -193,7 +189,7 @@ class TrainingSteps:
 
     def subtract_forecast(self, full: LeadField) -> LeadField:
         """Return the target less the raw forecast, if that is what is predicted."""
-        if not self.options.predict_diff:
+        if not self.dataset.chosen["predict_diff"]:
             return full
         targets = full.targets.copy()
         targets[..., 0] -= full.predictors[..., RAW_FORECAST]
@@ -201,15 +197,15 @@ class TrainingSteps:
 
     def normalise(self, full: LeadField) -> LeadField:
         """Return the channels normalised."""
-        if not self.options.normalize:
+        if not self.dataset.chosen["normalize"]:
             return full
-        predictors = full.predictors - self.prepared.mean
-        predictors = predictors / self.prepared.std
+        predictors = full.predictors - self.dataset.mean
+        predictors = predictors / self.dataset.std
         return LeadField(full.lead, predictors, full.static, full.targets)
 
     def cut(self, full: LeadField) -> Iterator[Sample]:
         """Yield the patches of the grid, row after row, each a copy of its own."""
-        shape = self.prepared.grid.shape
+        shape = self.dataset.grid.shape
         predictors, targets = _patches(full.predictors, shape), _patches(full.targets, shape)
         for patch, target in zip(predictors, targets, strict=True):
             yield {"predictors": patch[None].copy(), "targets": target[None].copy()}
@@ -217,7 +213,7 @@ class TrainingSteps:
     def _file(self, number: int) -> Any:
         key = os.getpid(), number
         if key not in self._opened:
-            self._opened[key] = _open(Path(self.prepared.files.files[number].path))
+            self._opened[key] = _open(self.dataset.opened[number].path)
         return self._opened[key]
 
 
