@@ -215,7 +215,10 @@ class Objects:
                 self.fs.pipe_file(path, data)
 
     def make_folder(self, path: str) -> None:
-        """Make the folder of an object, where the file system has some."""
+        """Make the folder of an object, where the file system has some; never a bucket."""
+        if self.is_s3:
+            self._check_bucket(path)
+            return
         self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
 
     def create(self, path: str, data: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
@@ -167,7 +169,8 @@ def test_extents_are_read_at_once_and_in_order(place):
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):
     place = as_path(f"s3://{bucket}-not/x")
-    for act in (place.with_listing, lambda: time_ns_at(place)):
+    put = partial(place.write_bytes, b"x")
+    for act in (place.with_listing, partial(time_ns_at, place), put, partial(try_claim, place)):
         with pytest.raises(StorageError, match="there is no such bucket; make it"):
             act()
 
