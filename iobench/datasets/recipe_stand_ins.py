@@ -39,11 +39,14 @@ class StandIn:
         Its files.
     n_steps : int
         Indexes along the sample dimension in each, at most; 0 for all of a real one.
+    tiny : bool
+        Whether it is the one of tests.
     """
 
     seed: int
     keys: tuple[Mapping[str, str], ...]
     n_steps: int = 0
+    tiny: bool = False
 
 
 def planned_files(recipe: Recipe, plan: StandIn) -> list[PlannedFile]:

@@ -374,9 +374,10 @@ class Recipe(ChunkedFields):
         found = {}
         for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
             _, variable = self._variable(each, where)
+            values = unpack(stored, variable.packing)
             if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
-                stored = stored[_indexes(each, variable)]
-            found[each.name or each.variable] = unpack(stored, variable.packing)
+                values = np.asarray(values[_indexes(each, variable)])
+            found[each.name or each.variable] = values
         return found
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
@@ -422,11 +423,11 @@ class Recipe(ChunkedFields):
         if isinstance(index, int) and self.sample_dim in variable.dims:
             read = read_through_library(file, variable, dim=self.sample_dim, index=index)
             inner = [dim for dim in variable.dims if dim != self.sample_dim]
-            part: NDArray[Any] = read[tuple(slab.ranges.get(dim, slice(None)) for dim in inner)]
+            part = tuple(slab.ranges.get(dim, slice(None)) for dim in inner)
         else:
             read = box_through_library(file, variable.name, *_ends(slab, variable))
-            part = read[_indexes(slab, variable)]
-        return part
+            part = _indexes(slab, variable)
+        return np.asarray(read[part])
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from, JSON-ready; for manifests of stores.
@@ -476,7 +477,7 @@ class Recipe(ChunkedFields):
         names = [key.name for key in self.keys]
         keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
         self.check_held(keys)
-        return StandIn(seed, keys, n_steps)
+        return StandIn(seed, keys, n_steps, tiny)
 
     def check_held(self, keys: Sequence[FileKey]) -> None:
         """Raise OptionError where a stand-in of these files lacks what was asked for."""

@@ -11,38 +11,28 @@ from iobench.datasets import Downloads, PluginDownload
 from iobench.errors import OptionError
 from iobench_maelstrom.ens10 import schema as ens10_schema
 from iobench_maelstrom.ens10.ens5mini_schema import month_url
-from iobench_maelstrom.power import schema as power_schema
 from iobench_maelstrom.radiation import schema as radiation_schema
 from iobench_maelstrom.radiation.norms import norm_urls
 
 if TYPE_CHECKING:
-    import datetime
     from collections.abc import Iterable, Sequence
 
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.ens5mini import Ens5mini
-    from iobench_maelstrom.power.features import PowerFeatures
-    from iobench_maelstrom.power.production import LevelConstants, Production
-    from iobench_maelstrom.power.weather import WeatherFields
     from iobench_maelstrom.radiation.dataset import Radiation
     from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 __all__ = [
-    "constants_downloads",
     "ens5mini_downloads",
     "ens10_downloads",
-    "power_downloads",
-    "production_downloads",
     "radiation_downloads",
     "radiation_tf_downloads",
-    "weather_downloads",
 ]
 
 T = TypeVar("T")
 NO_DEPS = "pip install --no-deps"
 INSTALL_RADIATION = f"{NO_DEPS} climetlab-maelstrom-radiation==0.7.5"
 INSTALL_RADIATION_TF = f"{INSTALL_RADIATION} && pip install 'iobench[tensorflow]'"
-INSTALL_POWER = f"{NO_DEPS} climetlab-maelstrom-power-production==0.2.2"
 
 
 def radiation_downloads(dataset: Radiation) -> Downloads:
@@ -119,58 +109,6 @@ def ens5mini_downloads(dataset: Ens5mini) -> Downloads:
             )
             for month in _chosen(dataset.name, "date", "01", dataset.months)
         )
-    )
-
-
-def power_downloads(dataset: PowerFeatures) -> Downloads:
-    """Return what ``maelstrom-power`` fetches, through four of the plugin's datasets."""
-    days = _chosen(dataset.name, "date", "2019-01-01,2019-01-02", dataset.days)
-    return Downloads(
-        (
-            _weather("model", days),
-            _weather("surface", days),
-            _power("constants-a-b", {}, [power_schema.CONSTANTS_URL]),
-            _production(dataset.wind_turbine_id),
-        )
-    )
-
-
-def weather_downloads(dataset: WeatherFields) -> Downloads:
-    """Return what one of the weather datasets fetches: two runs of each day."""
-    days = _chosen(dataset.name, "date", "2019-01-01,2019-01-02", dataset.days)
-    kind = dataset.name.removeprefix("maelstrom-weather-").removesuffix("-level")
-    return Downloads((_weather(kind, days),))
-
-
-def production_downloads(dataset: Production) -> Downloads:
-    """Return what ``maelstrom-power-production`` fetches."""
-    return Downloads((_production(dataset.wind_turbine_id),))
-
-
-def constants_downloads(dataset: LevelConstants) -> Downloads:
-    """Return what ``maelstrom-constants-a-b`` fetches."""
-    return Downloads((_power("constants-a-b", {}, [dataset.url]),))
-
-
-def _weather(kind: str, days: Sequence[datetime.date]) -> PluginDownload:
-    prefix = power_schema.LEVEL_TYPES[kind].prefix
-    urls = [power_schema.run_url(prefix, day, hour) for day in days for hour in power_schema.RUNS]
-    return _power(f"weather-{kind}-level", {"date": [f"{day:%Y-%m-%d}" for day in days]}, urls)
-
-
-def _production(number: int) -> PluginDownload:
-    arguments = {"wind_turbine_id": number}
-    return _power("power-production", arguments, [power_schema.production_url(number)])
-
-
-def _power(name: str, arguments: dict[str, Any], urls: Sequence[str]) -> PluginDownload:
-    return PluginDownload(
-        f"maelstrom-{name}",
-        arguments,
-        tuple(urls),
-        install=INSTALL_POWER,
-        terms_of_use=power_schema.TERMS,
-        citation=power_schema.CITATION,
     )
 
 

@@ -19,12 +19,10 @@ from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import ens5mini
-from iobench_maelstrom.power.dataset import (
-    power,
-    power_production,
-    weather_pressure_level,
-    weather_surface_level,
-)
+from iobench_maelstrom.power.clustering import weather_pressure_level
+from iobench_maelstrom.power.features import PowerFeatures
+from iobench_maelstrom.power.production import Production
+from iobench_maelstrom.power.weather import SurfaceLevels
 from iobench_maelstrom.radiation.dataset import radiation
 from iobench_maelstrom.yr.dataset import Yr
 
@@ -39,10 +37,10 @@ CASES: dict[str, Callable[[], Any]] = {
     "ens5mini": ens5mini,
     "radiation": lambda: radiation(date="20200101", timestep="0", patch="0"),
     "yr": lambda: Yr(size="5GB", patch="24"),
-    "power": power,
-    "surface": weather_surface_level,
+    "power": PowerFeatures,
+    "surface": SurfaceLevels,
     "clustering": lambda: weather_pressure_level(sample="clustering"),
-    "production": lambda: power_production(wind_turbine_id="1"),
+    "production": lambda: Production(wind_turbine_id="1"),
 }
 QUICK = ("ens5mini", "radiation", "surface", "production")
 """One of each reader; the other files take seconds to write."""

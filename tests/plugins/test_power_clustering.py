@@ -16,10 +16,9 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
+from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.power.crops import CropSize
-from iobench_maelstrom.power.dataset import weather_pressure_level
+from iobench_maelstrom.power.clustering import CropSize, weather_pressure_level
 
 NAMES = ("z", "r", "t", "u", "v")
 LEVELS = (300, 500, 700, 850, 950)
@@ -217,7 +216,7 @@ def test_missing_levels_and_variables_are_named(tmp_path):
     with pytest.raises(FileFormatError, match=r"needs also 300; take --option sample=fields"):
         sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
     write_era5(tmp_path / ERA5, names=("z", "t", "u", "v"))
-    with pytest.raises(FileFormatError, match=r"variable 'r' is missing"):
+    with pytest.raises(FileFormatError, match=r"has no variable 'r'"):
         sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
 
 
@@ -246,8 +245,8 @@ def test_a_file_cut_short_after_indexing_is_an_error(forecasts, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"crop": "random"}, OptionError, "crop 'random': expected moving, centre or none"),
-        ({"crops": "none"}, UnknownNameError, "knows date, sample, crop"),
+        ({"crop": "random"}, OptionError, "crop 'random': expected one of moving, centre, none"),
+        ({"crops": "none"}, OptionError, "knows date, sample, crop"),
         ({"date": "x"}, OptionError, "expected YYYY-MM-DD"),
     ],
 )

@@ -12,25 +12,20 @@ import pytest
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import OptionError
-from iobench_maelstrom.power.dataset import (
-    constants_a_b,
-    power,
-    power_production,
-    weather_model_level,
-    weather_pressure_level,
-    weather_surface_level,
-)
-from iobench_maelstrom.power.schema import ALL_DAYS, LEVEL_TYPES
-from iobench_maelstrom.power.stand_in import PowerPlan, weather_files
+from iobench_maelstrom.power.clustering import weather_pressure_level
+from iobench_maelstrom.power.features import PowerFeatures
+from iobench_maelstrom.power.production import LevelConstants, Production
+from iobench_maelstrom.power.schema import ALL_DAYS
+from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 PRODUCTION = {"wind_turbine_id": "1"}
 MAKERS = {
-    "ml": weather_model_level,
+    "ml": ModelLevels,
     "pl": weather_pressure_level,
-    "sfc": weather_surface_level,
-    "production": lambda: power_production(**PRODUCTION),
-    "constants": constants_a_b,
+    "sfc": SurfaceLevels,
+    "production": lambda: Production(**PRODUCTION),
+    "constants": LevelConstants,
 }
 
 
@@ -58,7 +53,7 @@ def stored():
 
 
 def test_power_holds_all_that_it_needs_in_the_mirror(root_of):
-    root = root_of(power())
+    root = root_of(PowerFeatures())
     names = {path.relative_to(root / BUCKET).as_posix() for path in root.rglob("*.nc")}
     weather = {
         f"{p}_2019010{d}_{h}.nc" for p in ("ml", "sfc") for d in (1, 2) for h in ("00", "12")
@@ -67,11 +62,11 @@ def test_power_holds_all_that_it_needs_in_the_mirror(root_of):
     assert names == weather | turbines | {"ECMWF_AB137.nc"}
 
 
-@pytest.mark.parametrize("kind", ["model", "pressure", "surface"])
-def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, kind):
-    level_type = LEVEL_TYPES[kind]
-    dataset = MAKERS[level_type.prefix]()
-    with stored(root_of(dataset) / BUCKET / f"{level_type.prefix}_20190102_12.nc") as file:
+@pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
+def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, prefix):
+    dataset = MAKERS[prefix]()
+    level_type = dataset.level_type
+    with stored(root_of(dataset) / BUCKET / f"{prefix}_20190102_12.nc") as file:
         assert (file.data_model, file.Conventions) == ("NETCDF3_64BIT_OFFSET", "CF-1.6")
         since = datetime.datetime(2019, 1, 2, 12) - datetime.datetime(1900, 1, 1)
         first = since // datetime.timedelta(hours=1)
@@ -87,7 +82,7 @@ def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, kind):
 
 
 def test_each_file_is_packed_by_itself(root_of, stored):
-    folder = root_of(weather_model_level()) / BUCKET
+    folder = root_of(ModelLevels()) / BUCKET
     packings = set()
     for path in folder.glob("*.nc"):
         with stored(path) as file:
@@ -95,10 +90,10 @@ def test_each_file_is_packed_by_itself(root_of, stored):
     assert len(packings) == 4
 
 
-@pytest.mark.parametrize("kind", ["model", "pressure", "surface"])
-def test_fields_are_smooth_and_within_range(root_of, kind):
-    level_type = LEVEL_TYPES[kind]
-    dataset = MAKERS[level_type.prefix]()
+@pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
+def test_fields_are_smooth_and_within_range(root_of, prefix):
+    dataset = MAKERS[prefix]()
+    level_type = dataset.level_type
     locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
     index = dataset.samples(dataset.files(locator), locator)
     arrays = dataset.decode(dataset.read(index.where[7]), index.where[7])
@@ -111,7 +106,7 @@ def test_fields_are_smooth_and_within_range(root_of, kind):
 
 
 def test_weather_goes_on_from_run_to_run(root_of):
-    dataset = weather_surface_level()
+    dataset = SurfaceLevels()
     locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
     index = dataset.samples(dataset.files(locator), locator)
     sp = [dataset.decode(dataset.read(where), where)["sp"] for where in index.where]
@@ -120,7 +115,7 @@ def test_weather_goes_on_from_run_to_run(root_of):
 
 
 def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
-    path = root_of(power_production(**PRODUCTION)) / BUCKET / "production_data/wind_turbine_1.nc"
+    path = root_of(Production(**PRODUCTION)) / BUCKET / "production_data/wind_turbine_1.nc"
     with stored(path) as file:
         dims = {name: len(dim) for name, dim in file.dimensions.items()}
         assert dims == {"time": 4320, "level": 1, "latitude": 1, "longitude": 1}
@@ -136,7 +131,7 @@ def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
 
 
 def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
-    with stored(root_of(constants_a_b()) / BUCKET / "ECMWF_AB137.nc") as file:
+    with stored(root_of(LevelConstants()) / BUCKET / "ECMWF_AB137.nc") as file:
         a, b = file["hyai"][0], file["hybi"][0]
     assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
     assert (np.diff(a + b * 1e5) > 0).all()
@@ -148,9 +143,7 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
     for processes in (1, 2):
         root = tmp_path / str(processes)
         root.mkdir()
-        paths = weather_surface_level().synthesize(
-            root, scale=None, tiny=True, seed=5, processes=processes
-        )
+        paths = SurfaceLevels().synthesize(root, scale=None, tiny=True, seed=5, processes=processes)
         contents.append([path.read_bytes() for path in paths])
     assert contents[0] == contents[1]
 
@@ -166,7 +159,7 @@ def test_the_same_seed_gives_the_same_bytes(root_of, tmp_path, name):
 
 
 def test_another_seed_gives_other_values(root_of, tmp_path):
-    dataset = weather_surface_level()
+    dataset = SurfaceLevels()
     [path, *_] = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=1)
     assert path.read_bytes() != (root_of(dataset) / path.relative_to(tmp_path)).read_bytes()
 
@@ -180,9 +173,8 @@ def test_sizes_are_told_before_writing(root_of, name):
 
 
 def test_default_has_one_day_of_the_real_sample():
-    plan = PowerPlan.of_size(scale=None, tiny=False, seed=0)
-    assert plan.days == (datetime.date(2019, 1, 1),)
-    files = weather_files(plan, LEVEL_TYPES["model"])
+    dataset = ModelLevels()
+    files = dataset.planned_files(dataset.stand_in(scale=None, tiny=False, seed=0))
     assert [file.name for file in files] == [
         f"{BUCKET}/ml_20190101_00.nc", f"{BUCKET}/ml_20190101_12.nc",
     ]  # fmt: skip
@@ -190,21 +182,22 @@ def test_default_has_one_day_of_the_real_sample():
 
 
 def test_scale_is_the_share_of_days():
-    assert PowerPlan.of_size(scale=1.0, tiny=False, seed=0).days == ALL_DAYS
-    assert len(PowerPlan.of_size(scale=0.01, tiny=False, seed=0).days) == 15
-    assert weather_model_level().synthesis_nbytes(scale=1.0, tiny=False) > 2e12
+    dataset = ModelLevels()
+    held = [dataset.stand_in(scale=scale, tiny=False, seed=0).keys for scale in (1.0, 0.01)]
+    assert [len(keys) for keys in held] == [2 * len(ALL_DAYS), 2 * 15]
+    assert dataset.synthesis_nbytes(scale=1.0, tiny=False) > 2e12
 
 
 def test_date_the_stand_in_lacks_is_refused_before_writing(tmp_path):
-    with pytest.raises(OptionError, match="the stand-in holds only 2019-01-01 2019-01-02;"):
-        power(date="2018-05-05").synthesize(tmp_path, scale=None, tiny=True, seed=0)
+    with pytest.raises(OptionError, match="holds only the date 2019-01-01 2019-01-02;"):
+        PowerFeatures(date="2018-05-05").synthesize(tmp_path, scale=None, tiny=True, seed=0)
     assert not list(tmp_path.iterdir())
 
 
 def test_xarray_decodes_times_and_packing(root_of):
     import xarray
 
-    path = root_of(weather_model_level()) / BUCKET / "ml_20190101_00.nc"
+    path = root_of(ModelLevels()) / BUCKET / "ml_20190101_00.nc"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # xarray's own on the coordinate time
         with xarray.open_dataset(path, engine="netcdf4") as data:

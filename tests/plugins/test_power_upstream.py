@@ -10,13 +10,9 @@ import pytest
 
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
-from iobench_maelstrom.power.dataset import (
-    constants_a_b,
-    power_production,
-    weather_model_level,
-    weather_pressure_level,
-    weather_surface_level,
-)
+from iobench_maelstrom.power.clustering import weather_pressure_level
+from iobench_maelstrom.power.production import LevelConstants, Production
+from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 pytest.importorskip(
     "climetlab_maelstrom_power_production",
@@ -24,11 +20,11 @@ pytest.importorskip(
 )
 
 CASES = {
-    "maelstrom-weather-model-level": (weather_model_level, {"date": "2019-01-01,2019-01-02"}),
+    "maelstrom-weather-model-level": (ModelLevels, {"date": "2019-01-01,2019-01-02"}),
     "maelstrom-weather-pressure-level": (weather_pressure_level, {"date": "2019-01-02"}),
-    "maelstrom-weather-surface-level": (weather_surface_level, {"date": "2019-01-01"}),
-    "maelstrom-power-production": (power_production, {"wind_turbine_id": "4"}),
-    "maelstrom-constants-a-b": (constants_a_b, {}),
+    "maelstrom-weather-surface-level": (SurfaceLevels, {"date": "2019-01-01"}),
+    "maelstrom-power-production": (Production, {"wind_turbine_id": "4"}),
+    "maelstrom-constants-a-b": (LevelConstants, {}),
 }
 
 
@@ -97,7 +93,7 @@ def test_arrays_are_equal(upstream, store_dir, name):
 
 @pytest.mark.timeout(120)
 def test_a_day_is_24_hours_also_upstream(upstream, store_dir):
-    dataset = weather_surface_level()
+    dataset = SurfaceLevels()
     root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
     theirs = upstream(dataset.name, root, {"date": "2019-01-02"})
     assert theirs.sizes["time"] == 24

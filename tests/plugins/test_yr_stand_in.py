@@ -110,7 +110,9 @@ def test_names_in_the_mirror():
 
 
 def written(path, seed):
-    planned = Yr(size="5GB").planned_files(YrPlan(seed, ({"dates": "20200301"},), 2, "5GB", 40, 30))
+    planned = Yr(size="5GB").planned_files(
+        YrPlan(seed, ({"dates": "20200301"},), 2, False, "5GB", 40, 30)
+    )
     planned[0].write(path, lambda nbytes: None)
     return path.read_bytes()
 

@@ -8,92 +8,112 @@ has one crop of its own, in physical units, so that a store holds what the sourc
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import (
-    Arrays,
-    Locator,
-    Progress,
-    PublishedStep,
-    SampleIndex,
-    no_progress,
-    own_files,
-)
+from iobench.datasets import Hyperslab, Items, own_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import weather_downloads
-from iobench_maelstrom.power.boxes import (
-    BoxedSamples,
-    NamedBox,
-    hours_of,
-    read_whole,
-    stored_of,
-)
+from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power.clustering_upstream import WholeWeather, clustering_baseline
-from iobench_maelstrom.power.crops import CROP_FRACTION, CROPS, CropSize
-from iobench_maelstrom.power.files import find_runs, open_runs
-from iobench_maelstrom.power.schema import (
-    BUCKET_URL,
-    CITATION,
-    HOURS_PER_RUN,
-    LEVEL_TYPES,
-    TERMS,
-)
-from iobench_maelstrom.power.stand_in import STAND_IN_VERSION, PowerPlan, weather_files, write_plan
+from iobench_maelstrom.power.schema import BUCKET_URL, HOURS_PER_RUN, PRESSURE
 from iobench_maelstrom.power.through_plugin import plugin_baseline, take_crop, weather_request
-from iobench_maelstrom.power.weather import WeatherFields
+from iobench_maelstrom.power.weather import PressureLevels
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, Downloads, NetcdfFile
-    from iobench_maelstrom.power.files import WeatherRuns
+    from iobench.datasets import Arrays, Baseline, Locator, NetcdfFile, SampleIndex, Stack
+    from iobench.samples import Sample
 
-__all__ = ["ERA5_NAMES", "ClusteringFields", "channel_order"]
+__all__ = ["ERA5_NAMES", "ClusteringFields", "CropSize", "channel_order", "weather_pressure_level"]
 
 CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
 CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
 """What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
-LEVELS = replace(LEVEL_TYPES["pressure"], required=CLUSTERING_VARIABLES)
+CROP_FRACTION = 0.8
+"""Of the grid, along both of its dimensions."""
+CROP_SEED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CropSize:
+    """How much of a grid is cut out, and from where.
+
+    Parameters
+    ----------
+    kind : str
+        ``moving``: each time has a place of its own, which follows from it; ``centre``; ``none``.
+    grid : tuple of int
+        Latitudes and longitudes.
+    """
+
+    kind: str
+    grid: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Latitudes and longitudes of a crop: 0.8 of the grid's, rounded down as upstream."""
+        if self.kind == "none":
+            return self.grid
+        rows, columns = (max(1, int(CROP_FRACTION * length)) for length in self.grid)
+        return rows, columns
+
+    def corner(self, time: np.datetime64) -> tuple[int, int]:
+        """Return the first row and column of the crop of a time."""
+        spare = [whole - part for whole, part in zip(self.grid, self.shape, strict=True)]
+        if self.kind != "moving":
+            return spare[0] // 2, spare[1] // 2
+        seconds = int(time.astype("datetime64[s]").astype(np.int64))
+        random = np.random.default_rng([CROP_SEED, seconds % (1 << 63)])
+        row, column = random.integers(0, [length + 1 for length in spare]).tolist()
+        return row, column
+
 
 Where = tuple[int, int, int, int]
 """File, step, first row and column of the crop."""
 
 
-class ClusteringFields(BoxedSamples):
-    """The 25 channels of deep clustering; a `Dataset` and a `Synthesizer`.
-
-    They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
-    of each forecast the first 12 hours.
+def weather_pressure_level(**options: str) -> PressureLevels:
+    """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels.
 
     Parameters
     ----------
-    days : tuple of date
-        Days that are required; empty for those at hand.
-    crop : {"moving", "centre", "none"}
-        See `CropSize`.
+    date : str, optional
+        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
+    sample : {"fields", "clustering"}, optional
+        All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's
+        file ``era5_pl_1964_2023_12.nc`` where it is at hand.
+    crop : {"moving", "centre", "none"}, optional
+        What clustering takes of the grid: 0.8 of it, by default from a place that follows from the
+        time; or all.
+
+    Raises
+    ------
+    OptionError
+        For any other value or option.
+    """
+    is_clustering = options.get("sample") == "clustering"
+    return (ClusteringFields if is_clustering else PressureLevels)(**options)
+
+
+class ClusteringFields(PressureLevels):
+    """The 25 channels of deep clustering.
+
+    They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
+    of each forecast the first 12 hours.
     """
 
-    name = "maelstrom-weather-pressure-level"
-    title = "25 channels of weather on pressure levels for deep clustering (MAELSTROM A6)"
-    published: PublishedStep | None = None
-    synthesis_version = STAND_IN_VERSION
+    level_type, kind = replace(PRESSURE, required=CLUSTERING_VARIABLES), "pressure"
 
-    def __init__(self, *, days: tuple[datetime.date, ...] = (), crop: str = "moving") -> None:
-        if crop not in CROPS:
-            raise OptionError(f"crop {crop!r}: expected {', '.join(CROPS[:-1])} or {CROPS[-1]}")
-        self.days = days
-        self.crop = crop
-        self._files: tuple[NetcdfFile, ...] = ()
-        self._parts: tuple[tuple[str, str, int], ...] = ()
-        self._size = CropSize("none", (0, 0))
-        self._n_steps: int | None = None
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.title = "25 channels of weather on pressure levels for deep clustering (MAELSTROM A6)"
+        self.size = CropSize("none", (0, 0))
+        self.parts: tuple[tuple[str, str, int], ...] = ()
 
     def files(self, locator: Locator) -> list[Path]:
         """Return ERA5's files, else two forecasts for each day.
@@ -109,71 +129,74 @@ class ClusteringFields(BoxedSamples):
         if found:
             return found if own else found[:1]
         try:
-            return find_runs(self.name, [LEVELS.prefix], self.days, locator)
+            return super().files(locator)
         except MissingFileError as error:
             raise MissingFileError(f"{error}; or have {ERA5_NAMES[0]} there") from error
 
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per time, in order.
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Take no other fields."""
+        stacks = super().stacks_of(first)
+        self.fields = tuple(each for each in self.fields if each.name in CLUSTERING_VARIABLES)
+        return stacks
 
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short or of another schema, or lacks a level or a day.
-        """
-        in_era5 = is_era5(files[0])
-        self._n_steps = None if in_era5 else HOURS_PER_RUN
-        runs = open_runs(files, LEVELS, locator.progress, n_steps=self._n_steps)
-        first = runs.files[0]
-        self._parts = _channels(first, read_whole(first, "level").astype(int).tolist())
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the times, of the days asked for, each with the corner of its crop."""
+        first = files[0]
+        self.n_taken = None if is_era5(first.path) else HOURS_PER_RUN
+        items = super().items(files)
+        self.parts = _channels(first, self.levels)
         *_, rows, columns = first.variables["z"].shape
-        self._size = CropSize(self.crop, (rows, columns))
-        self._files = runs.without_other_variables(CLUSTERING_VARIABLES)
-        self.fused = runs.fused(CLUSTERING_VARIABLES)
-        self._find_chunks("time", stored_of(self._files))
-        hours = self._hours(runs)
-        times = [runs.time(run, step) for run, step in hours]
-        return SampleIndex(
-            spec=self._spec(first),
-            where=[
-                (*hour, *self._size.corner(time)) for hour, time in zip(hours, times, strict=True)
-            ],
-            coordinate=[str(time)[:16] for time in times],
-            positions=hours_of(times),
-            position_units="hours",
-            provenance={
-                "dataset": self.name,
-                "schema": f"maelstrom-ap6 {'era5_pl' if in_era5 else LEVELS.prefix}",
-                "options": {
-                    "date": [str(day) for day in self.days] or ([] if in_era5 else runs.days),
-                    "sample": "clustering",
-                    "crop": self.crop,
-                },
-                "crop_fraction": 1.0 if self.crop == "none" else CROP_FRACTION,
-                "normalisation": {},
-                "terms_of_use": TERMS,
-                "citation": CITATION,
-                "files": [{"name": f.name, "nbytes": f.stat().st_size} for f in files],
-                "stand_in": locator.stand_in,
-            },
+        self.size = CropSize(self.chosen["crop"] or "moving", (rows, columns))
+        chosen = list(range(len(items.where)))
+        if days := self.chosen["date"]:
+            chosen = [n for n in chosen if items.coordinate[n][:10] in days]
+            missing = sorted(set(days) - {items.coordinate[n][:10] for n in chosen})
+            if missing:
+                raise FileFormatError(
+                    f"{files[-1].path}: has no time of {missing[0]}, which --option date asks "
+                    f"for; it holds {items.coordinate[0][:10]} to {items.coordinate[-1][:10]}"
+                )
+        times = [np.datetime64(round(3600 * hours), "s") for hours in items.positions]
+        return Items(
+            [(*items.where[n], *self.size.corner(times[n])) for n in chosen],
+            [items.coordinate[n] for n in chosen],
+            [items.positions[n] for n in chosen],
+            items.position_units,
         )
 
-    def boxes(self, where: Where) -> list[NamedBox]:
+    def hyperslabs(self, where: Where) -> list[Hyperslab]:
         """Return the crop of each channel."""
-        run, step, row, column = where
-        height, width = self._size.shape
-        place = ((row, row + height), (column, column + width))
+        _, step, row, column = where
+        height, width = self.size.shape
+        place = {"latitude": slice(row, row + height), "longitude": slice(column, column + width)}
         return [
-            (part, self._files[run], name, ((step, step + 1), (level, level + 1), *place))
-            for part, name, level in self._parts
+            Hyperslab(name, {"time": step, "level": level, **place}, name=part)
+            for part, name, level in self.parts
         ]
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the channels stacked, in float32: ``fields``."""
-        fields = np.empty((len(self._parts), *self._size.shape), dtype=np.float32)
-        for channel, (part, _, _) in zip(fields, self._parts, strict=True):
+        fields = np.empty((len(self.parts), *self.size.shape), dtype=np.float32)
+        for channel, (part, _, _) in zip(fields, self.parts, strict=True):
             channel[:] = arrays[part].reshape(channel.shape)
         return {"fields": fields}
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        told = super().provenance(files, fitted)
+        del told["hours_per_run"], told["levels"]
+        in_era5 = is_era5(files[0].path)
+        crop = self.size.kind
+        return {
+            **told,
+            "schema": f"maelstrom-ap6 {'era5_pl' if in_era5 else self.level_type.prefix}",
+            "options": {
+                "date": list(self.chosen["date"]) or ([] if in_era5 else self.days),
+                "sample": "clustering",
+                "crop": crop,
+            },
+            "crop_fraction": 1.0 if crop == "none" else CROP_FRACTION,
+        }
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
@@ -181,11 +204,11 @@ class ClusteringFields(BoxedSamples):
         """Return how deep clustering loads: all of it into memory, before the first batch."""
         whole = WholeWeather(
             files=tuple(files),
-            n_steps=self._n_steps,
+            n_steps=self.n_taken,
             variables=CLUSTERING_VARIABLES,
             levels=CLUSTERING_LEVELS,
             where=[(self._position(*where[:2]), *where[2:]) for where in index.where],
-            shape=self._size.shape,
+            shape=self.size.shape,
         )
         return clustering_baseline(whole, index.spec, batch_size)
 
@@ -210,67 +233,27 @@ class ClusteringFields(BoxedSamples):
                 "the forecasts alone, or another pipeline"
             )
         days = index.provenance["options"]["date"]
-        request = weather_request(self.name, LEVELS.prefix, days, files)
-        take = functools.partial(take_crop, shape=self._size.shape, channels=channel_order())
+        request = weather_request(self.name, PRESSURE.prefix, days, files)
+        take = functools.partial(take_crop, shape=self.size.shape, channels=channel_order())
         return plugin_baseline(self, index, [request], take)
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: two forecasts of each day."""
-        return weather_downloads(WeatherFields(self.name, LEVELS, days=self.days))
-
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=0, days=self.days)
-        return sum(file.nbytes for file in weather_files(plan, LEVEL_TYPES["pressure"]))
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in, weather on pressure levels, under ``root``; return its files."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=seed, days=self.days)
-        files = weather_files(plan, LEVEL_TYPES["pressure"])
-        return write_plan(root, plan, files, self.name, progress=progress, processes=processes)
-
-    def _hours(self, runs: WeatherRuns) -> list[tuple[int, int]]:
-        """Return file and step of the times that are samples."""
-        if not self.days:
-            return runs.hours
-        days = {str(day) for day in self.days}
-        hours = [hour for hour in runs.hours if str(runs.time(*hour))[:10] in days]
-        missing = sorted(days - {str(runs.time(*hour))[:10] for hour in hours})
-        if missing:
-            raise FileFormatError(
-                f"{runs.files[-1].path}: has no time of {missing[0]}, which --option date asks "
-                "for; it holds "
-                f"{str(runs.time(*runs.hours[0]))[:10]} to {str(runs.time(*runs.hours[-1]))[:10]}"
-            )
-        return hours
 
     def _position(self, run: int, step: int) -> int:
         """Return which time of all files, those that are taken of each, a step of a file is."""
-        return sum(self._n_steps or file.dims["time"] for file in self._files[:run]) + step
+        return sum(self.n_taken or file.dims["time"] for file in self.opened[:run]) + step
 
-    def _spec(self, file: NetcdfFile) -> SampleSpec:
-        units = [
-            f"{name} {file.variables[name].attributes.get('units', '')}".strip()
-            for name in CLUSTERING_VARIABLES
-        ]
+    def spec(self) -> SampleSpec:
+        """Return the one array of all channels."""
+        units_of = {each.name: each.units for each in self.fields}
+        units = [f"{name} {units_of[name]}".strip() for name in CLUSTERING_VARIABLES]
         return SampleSpec(
             (
                 Variable(
                     "fields",
-                    (len(self._parts), *self._size.shape),
+                    (len(self.parts), *self.size.shape),
                     "<f4",
                     ("channel", "latitude", "longitude"),
                     ", ".join(units),
-                    channels=tuple(part for part, _, _ in self._parts),
+                    channels=tuple(part for part, _, _ in self.parts),
                 ),
             )
         )

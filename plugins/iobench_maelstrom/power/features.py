@@ -6,62 +6,53 @@ time of day and of year, and the mean production of the hour with negatives set 
 
 from __future__ import annotations
 
-import datetime
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import (
-    Arrays,
-    Locator,
-    Progress,
-    PublishedStep,
-    SampleIndex,
-    inspect_netcdf,
-    no_progress,
+    Downloads,
+    Hyperslab,
+    Items,
+    Option,
+    existing_files,
+    inspect_files,
+    whole_variable,
 )
-from iobench.errors import FileFormatError, OptionError
-from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import power_downloads
-from iobench_maelstrom.power.boxes import (
-    BoxedSamples,
-    NamedBox,
-    Ranges,
-    hours_of,
-    read_whole,
-    stored_of,
-    without_other_variables,
+from iobench.errors import FileFormatError
+from iobench.samples import SampleSpec, Variable
+from iobench_maelstrom.power.files import (
+    DATE,
+    TURBINE,
+    PowerRecipe,
+    hour_items,
+    plugin_call,
+    production_call,
+    run_files,
+    run_times,
+    weather_call,
 )
-from iobench_maelstrom.power.files import find_all, find_runs, open_runs
 from iobench_maelstrom.power.points import (
     Where,
     air_density,
-    check_same_hours,
     hours_with_production,
     nearest_index,
     pressure_coefficients,
     wind_direction,
     year_part,
 )
-from iobench_maelstrom.power.production import check_single_point
+from iobench_maelstrom.power.production import LevelConstants, Production
 from iobench_maelstrom.power.schema import (
-    CITATION,
     CONSTANTS_URL,
-    LEVEL_TYPES,
-    TERMS,
-    production_url,
+    HOURS_PER_RUN,
+    MODEL,
+    PRODUCTION_URL,
+    SURFACE,
 )
-from iobench_maelstrom.power.stand_in import (
-    STAND_IN_VERSION,
-    PowerPlan,
-    constants_files,
-    production_files,
-    weather_files,
-    write_plan,
-)
+from iobench_maelstrom.power.stand_in import FIRST_DAYS
 from iobench_maelstrom.power.through_plugin import (
     plugin_baseline,
     plugin_request,
@@ -69,112 +60,118 @@ from iobench_maelstrom.power.through_plugin import (
     weather_request,
 )
 from iobench_maelstrom.power.upstream import ForecastFiles, forecast_baseline
+from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Baseline, Downloads, NetcdfFile, PlannedFile, Raw
-    from iobench_maelstrom.power.files import WeatherRuns
+    from iobench.datasets import (
+        Arrays,
+        Baseline,
+        Locator,
+        NetcdfFile,
+        PlannedFile,
+        Raw,
+        SampleIndex,
+        StandIn,
+    )
+    from iobench.samples import Sample
 
 __all__ = ["FEATURES", "PowerFeatures"]
 
 FEATURES = ("air_density", "wind_speed", "wind_direction", "time_of_day", "time_of_year")
 FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
-MODEL, SURFACE = LEVEL_TYPES["model"], LEVEL_TYPES["surface"]
 
 
-class PowerFeatures(BoxedSamples):
-    """Features and production of a turbine, hour by hour; a `Dataset` and a `Synthesizer`.
-
-    Parameters
-    ----------
-    wind_turbine_id : int
-        Which of the four turbines.
-    days : tuple of date
-        Days whose weather is required; empty for those at hand.
-    model_level : int
-        Where the wind is taken; 133 is about 100 m above ground.
-    """
+class PowerFeatures(PowerRecipe):
+    """Features and production of a turbine, hour by hour: the dataset ``maelstrom-power``."""
 
     name = "maelstrom-power"
     title = "Wind power forecast: nearest-point features, hourly production (MAELSTROM A6)"
-    published: PublishedStep | None = None
-    synthesis_version = STAND_IN_VERSION
+    schema_name = "ml, sfc, production, constants"
+    keys = ModelLevels.keys
+    axes = ModelLevels.axes
+    fields = ModelLevels.fields
+    options = (
+        TURBINE,
+        DATE,
+        Option(
+            "model_level", "Where the wind is taken: 133 is about 100 m above ground.", "133",
+            [str(level) for level in MODEL.levels],
+        ),
+    )  # fmt: skip
+    tiny = FIRST_DAYS
+    ordinary = FIRST_DAYS[:1]
 
-    def __init__(
-        self, wind_turbine_id: int, *, days: tuple[datetime.date, ...] = (), model_level: int = 133
-    ) -> None:
-        self.wind_turbine_id = wind_turbine_id
-        self.days = days
-        self.model_level = model_level
-        self._model: tuple[NetcdfFile, ...] = ()
-        self._surface: tuple[NetcdfFile, ...] = ()
-        self._point: Ranges = ()
-        self._level: tuple[int, int] = (0, 0)
-        self._pressure = (0.0, 0.0)
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.number: str = self.chosen["wind_turbine_id"]
+        self.model_level = int(self.chosen["model_level"])
+        self.n_runs = 0
+        self.point: dict[str, int] = {}
+        self.level = 0
+        self.pressure = (0.0, 0.0)
+        self.without_production = 0
+        self.days: list[str] = []
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the model-level and as many surface files, the constants, the production.
+        """Return the model-level and as many surface files, the constants, the production."""
+        weather = run_files(self, [MODEL.prefix, SURFACE.prefix], locator)
+        others = [CONSTANTS_URL, PRODUCTION_URL.format(wind_turbine_id=self.number)]
+        return [*weather, *existing_files(self.name, others, locator)]
 
-        Raises
-        ------
-        MissingFileError
-            Listing what is missing by URL.
-        """
-        weather = find_runs(self.name, [MODEL.prefix, SURFACE.prefix], self.days, locator)
-        others = [CONSTANTS_URL, production_url(self.wind_turbine_id)]
-        return [*weather, *find_all(self.name, others, locator)]
+    def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
+        """Return what the files hold, each checked as a data set of its own."""
+        found = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        *weather, constants, turbine = found
+        self.n_runs = len(weather) // 2
+        kept: list[NetcdfFile] = []
+        for recipe, some in (
+            (ModelLevels(), weather[: self.n_runs]),
+            (SurfaceLevels(), weather[self.n_runs :]),
+            (Production(), [turbine]),
+        ):
+            recipe.fields = type(recipe).fields
+            for file in some:
+                recipe.check(file, some[0])
+                kept.append(self._without_others(file, [each.name for each in recipe.fields]))
+        LevelConstants().check(constants, constants)
+        self._keep(kept)
+        self._place(weather[0], weather[self.n_runs], turbine)
+        self.pressure = pressure_coefficients(constants, self.model_level)
+        return tuple(found)
 
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per hour that has weather and production, in order of time.
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the hours that have weather and production, in order of time."""
+        model = run_times(files[: self.n_runs], HOURS_PER_RUN)
+        surface = run_times(files[self.n_runs : 2 * self.n_runs], HOURS_PER_RUN)
+        for run, (times, others) in enumerate(zip(model, surface, strict=True)):
+            if not np.array_equal(times, others):
+                raise FileFormatError(
+                    f"{files[self.n_runs + run].path}: variable 'time' begins at {others[0]}, "
+                    f"expected {times[0]} and the steps of {files[run].path}"
+                )
+        where = hours_with_production(model, files[-1])
+        self.days = sorted({str(each[0])[:10] for each in model})
+        self.without_production = sum(map(len, model)) - len(where)
+        return hour_items(where, [model[run][step] for run, step, *_ in where])
 
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short or of another schema, the surface's times are not those of the
-            model levels, or no hour has both.
-        """
-        found = ForecastFiles.of(files)
-        model = open_runs(found.model, MODEL, locator.progress)
-        surface = open_runs(found.surface, SURFACE, locator.progress)
-        check_same_hours(model, surface)
-        turbine = inspect_netcdf(found.production)
-        check_single_point(turbine)
-        self._place(model.files[0], surface.files[0], turbine)
-        self._pressure = pressure_coefficients(inspect_netcdf(found.constants), self.model_level)
-        self._model = model.without_other_variables(MODEL.required)
-        self._surface = surface.without_other_variables(SURFACE.required)
-        self._of_all = without_other_variables(turbine, ["production"])
-        kept = (*self._model, *self._surface, self._of_all)
-        unknown = any(v.storage is None for file in kept for v in file.variables.values())
-        self.fused = ("read", "decode") if unknown else ()
-        self._find_chunks("time", stored_of(kept))
-        where = hours_with_production(model, turbine)
-        return SampleIndex(
-            spec=_spec(turbine),
-            where=where,
-            coordinate=[str(model.time(run, step))[:16] for run, step, *_ in where],
-            positions=hours_of(model.time(run, step) for run, step, *_ in where),
-            position_units="hours",
-            provenance={
-                **self._provenance(files, model, len(where)),
-                "stand_in": locator.stand_in,
-            },
+    def spec(self) -> SampleSpec:
+        """Return the features and the hour's production."""
+        units = self.opened[-1].variables["production"].attributes.get("units", "")
+        features = Variable(
+            "features", (len(FEATURES),), "<f4", ("feature",), FEATURE_UNITS, channels=FEATURES
         )
+        return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
 
-    def boxes(self, where: Where) -> list[NamedBox]:
+    def hyperslabs(self, where: Where) -> list[Hyperslab]:
         """Return ``t, q, u, v, sp`` at the point and the hour, and its ``production``."""
         run, step, start, stop, _ = where
-        if self._of_all is None:
-            raise OptionError("maelstrom-power: call samples() before read()")
-        time = (step, step + 1)
+        place = {"time": step, "level": self.level, **self.point}
         return [
-            *(
-                (name, self._model[run], name, (time, self._level, *self._point))
-                for name in MODEL.required
-            ),
-            ("sp", self._surface[run], "sp", (time, *self._point)),
-            ("production", self._of_all, "production", ((start, stop),)),
+            *(Hyperslab(name, place) for name in MODEL.required),
+            Hyperslab("sp", place, file=self.n_runs + run),
+            Hyperslab("production", {"time": slice(start, stop)}, file=-1, of_all=True),
         ]
 
     def read(self, where: Where) -> Any:
@@ -183,13 +180,13 @@ class PowerFeatures(BoxedSamples):
         return {"time": np.asarray(where[4]), **raw} if self.fused else raw
 
     def decode(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
-        """Return the numbers of the boxes, and ``time`` in s."""
+        """Return the numbers, and ``time`` in s."""
         return {**super().decode(raw, where), "time": np.asarray(where[4])}
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``features``, in the order of `FEATURES`, and the hour's mean ``production``."""
         t, q, u, v, sp = (float(arrays[name].reshape(())) for name in ("t", "q", "u", "v", "sp"))
-        a, b = self._pressure
+        a, b = self.pressure
         density = air_density(a + b * sp, t, q)
         day, second = divmod(int(arrays["time"]), 86400)
         features = [density, np.hypot(u, v), wind_direction(u, v), second / 86400, year_part(day)]
@@ -198,6 +195,20 @@ class PowerFeatures(BoxedSamples):
         return {
             "features": np.array(features, dtype=np.float32),
             "production": np.asarray(mean, dtype=np.float32),
+        }
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        return {
+            **super().provenance(files, fitted),
+            "options": {
+                "wind_turbine_id": int(self.number),
+                "date": self.days,
+                "model_level": self.model_level,
+            },
+            "grid_point": list(self.point.values()),
+            "hours_without_production": self.without_production,
+            "production": "mean of the hour's ten-minute values, negatives 0",
         }
 
     def upstream(
@@ -223,98 +234,55 @@ class PowerFeatures(BoxedSamples):
             f"maelstrom-{name}"
             for name in ("weather-model-level", "weather-surface-level", "power-production")
         )
-        url = production_url(self.wind_turbine_id)
+        url = PRODUCTION_URL.format(wind_turbine_id=self.number)
         requests = [
             weather_request(model, MODEL.prefix, days, found.model),
             weather_request(surface, SURFACE.prefix, days, found.surface),
-            plugin_request(
-                production, {url: found.production}, wind_turbine_id=self.wind_turbine_id
-            ),
+            plugin_request(production, {url: found.production}, wind_turbine_id=int(self.number)),
         ]
-        (latitude, _), (longitude, _) = self._point
         take = functools.partial(
             take_hour,
             model=model,
             surface=surface,
             production=production,
-            place={"level": self._level[0], "latitude": latitude, "longitude": longitude},
+            place={"level": self.level, **self.point},
         )
         return plugin_baseline(self, index, requests, take)
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches: of each day four forecasts, and two files."""
-        return power_downloads(self)
+        return Downloads(
+            (
+                weather_call(self, "model", MODEL.prefix),
+                weather_call(self, "surface", SURFACE.prefix),
+                plugin_call("constants-a-b", [CONSTANTS_URL]),
+                production_call(self.number),
+            )
+        )
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=0, days=self.days)
-        return sum(file.nbytes for file in _planned(plan))
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root``, with all four turbines, and return its files."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=seed, days=self.days)
-        files = _planned(plan)
-        return write_plan(root, plan, files, self.name, progress=progress, processes=processes)
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of the stand-in: of the weather, the constants and all turbines."""
+        small = [
+            each.planned_files(each.stand_in(scale=None, tiny=plan.tiny, seed=plan.seed))
+            for each in (LevelConstants(), Production())
+        ]
+        weather = [*ModelLevels().planned_files(plan), *SurfaceLevels().planned_files(plan)]
+        return [*weather, *(file for files in small for file in files)]
 
     def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
         """Find the model level and the grid point nearest to the turbine."""
-        levels = read_whole(model, "level").astype(int).tolist()
+        levels = whole_variable(model, "level").astype(int).tolist()
         if self.model_level not in levels:
             raise FileFormatError(
                 f"{model.path}: variable 'level' is {', '.join(map(str, levels))}, expected "
                 f"{self.model_level} among them"
             )
-        place = levels.index(self.model_level)
-        self._level = (place, place + 1)
-        point = []
+        self.level = levels.index(self.model_level)
         for dim in ("latitude", "longitude"):
-            axis = read_whole(model, dim).astype(np.float64)
-            if not np.array_equal(axis, read_whole(surface, dim).astype(np.float64)):
+            axis = whole_variable(model, dim).astype(np.float64)
+            if not np.array_equal(axis, whole_variable(surface, dim).astype(np.float64)):
                 raise FileFormatError(
                     f"{surface.path}: variable {dim!r} differs from that of {model.path}"
                 )
-            nearest = nearest_index(axis, float(read_whole(turbine, dim)[0]), dim, turbine)
-            point.append((nearest, nearest + 1))
-        self._point = tuple(point)
-
-    def _provenance(
-        self, files: Sequence[Path], model: WeatherRuns, n_samples: int
-    ) -> Mapping[str, Any]:
-        return {
-            "dataset": self.name,
-            "schema": "maelstrom-ap6 ml, sfc, production, constants",
-            "options": {
-                "wind_turbine_id": self.wind_turbine_id,
-                "date": model.days,
-                "model_level": self.model_level,
-            },
-            "grid_point": [start for start, _ in self._point],
-            "hours_without_production": len(model.hours) - n_samples,
-            "production": "mean of the hour's ten-minute values, negatives 0",
-            "normalisation": {},
-            "terms_of_use": TERMS,
-            "citation": CITATION,
-            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
-        }
-
-
-def _planned(plan: PowerPlan) -> list[PlannedFile]:
-    weather = [*weather_files(plan, MODEL), *weather_files(plan, SURFACE)]
-    return [*weather, *constants_files(), *production_files(plan)]
-
-
-def _spec(turbine: NetcdfFile) -> SampleSpec:
-    units = turbine.variables["production"].attributes.get("units", "")
-    features = Variable(
-        "features", (len(FEATURES),), "<f4", ("feature",), FEATURE_UNITS, channels=FEATURES
-    )
-    return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
+            turbine_at = float(whole_variable(turbine, dim)[0])
+            self.point[dim] = nearest_index(axis, turbine_at, dim, turbine)

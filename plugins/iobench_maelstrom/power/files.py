@@ -1,200 +1,172 @@
-"""Application A6's files: which are at hand, and what the weather runs among them hold."""
+"""What all data sets of application A6 share as recipes: options, files, times, stand-in."""
 
 from __future__ import annotations
 
-import datetime
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import run_jobs
-from iobench.errors import FileFormatError, MissingFileError
-from iobench_maelstrom.power.boxes import (
-    check_variable,
-    index_file,
-    read_times,
-    without_other_variables,
+from iobench.datasets import (
+    Field,
+    Items,
+    Key,
+    Option,
+    PluginDownload,
+    Recipe,
+    StandIn,
+    existing_files,
+    file_times,
 )
-from iobench_maelstrom.power.schema import ALL_DAYS, HOURS_PER_RUN, RUNS, LevelType, run_url
+from iobench.errors import FileFormatError, OptionError
+from iobench_maelstrom.power.schema import (
+    ALL_DAYS,
+    CITATION,
+    PRODUCTION_URL,
+    RUNS,
+    TERMS,
+    TURBINES,
+    run_url,
+)
+from iobench_maelstrom.power.stand_in import STAND_IN_VERSION
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
-    from iobench.datasets import Locator, NetcdfFile, Progress
+    from iobench.datasets import Locator, NetcdfFile, Stack
 
-__all__ = ["WeatherRuns", "find_all", "find_runs", "open_runs"]
+__all__ = [
+    "DATE",
+    "DAY",
+    "TURBINE",
+    "TURBINE_NUMBERS",
+    "PowerRecipe",
+    "hour_items",
+    "plugin_call",
+    "production_call",
+    "run_files",
+    "run_times",
+    "weather_call",
+]
 
-MANY_FILES = 64
-"""Fewer are indexed sooner by this process than by ones that must start first."""
 
-
-def find_all(dataset: str, urls: Sequence[str], locator: Locator) -> list[Path]:
-    """Return the files of all URLs.
+def parse_days(text: str) -> tuple[str, ...]:
+    """Return the days of a comma list of ``YYYY-MM-DD``, in order.
 
     Raises
     ------
-    MissingFileError
-        Naming the URLs that are missing, where they were looked for and how to get them.
+    OptionError
+        If one of them is not a day of the data set.
     """
-    return _all_found(dataset, urls, locator.find(urls), locator)
+    days = {entry.strip() for entry in text.split(",")}
+    for day in sorted(days - set(ALL_DAYS)):
+        raise OptionError(
+            f"date {day!r}: expected YYYY-MM-DD, several separated by commas, from {ALL_DAYS[0]} "
+            f"to {ALL_DAYS[-1]}"
+        )
+    return tuple(sorted(days))
 
 
-def find_runs(
-    dataset: str, prefixes: Sequence[str], days: Sequence[datetime.date], locator: Locator
-) -> list[Path]:
+DATE = Option(
+    "date",
+    "Days, YYYY-MM-DD, separated by commas. By default all whose files are at hand.",
+    (),
+    parse=parse_days,
+)
+DAY = Key("date", ALL_DAYS)
+TURBINE_NUMBERS = tuple(str(each.number) for each in TURBINES)
+TURBINE = Option("wind_turbine_id", "Which turbine.", "1", TURBINE_NUMBERS)
+INSTALL = "pip install --no-deps climetlab-maelstrom-power-production==0.2.2"
+
+
+class PowerRecipe(Recipe):
+    """A data set of A6; all variables of its files that have the recipe's axes are fields.
+
+    Attributes
+    ----------
+    schema_name : str
+        In provenances.
+    """
+
+    schema_name: str
+    terms_of_use = TERMS
+    citation = CITATION
+    synthesis_version = STAND_IN_VERSION
+
+    @classmethod
+    def all_options(cls) -> list[Option]:
+        """Return the options; of keys only those that are said to be ones."""
+        return list(cls.options)
+
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Take as fields what the file has along the recipe's axes; `check` misses others."""
+        dims = tuple(axis.name for axis in self.axes)
+        found = {
+            name: Field(name, each.attributes.get("units", ""))
+            for name, each in first.variables.items()
+            if each.dims == dims
+        }
+        required = type(self).fields
+        self.fields = (*found.values(), *(each for each in required if each.name not in found))
+        return ()
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        told = super().provenance(files, fitted)
+        del told["source"]
+        return {**told, "schema": f"maelstrom-ap6 {self.schema_name}", "normalisation": {}}
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+        """Return what a stand-in holds: a share of all days, or of small files all."""
+        if DAY in self.keys:
+            return super().stand_in(scale=scale, tiny=tiny, seed=seed)
+        every = itertools.product(*(key.values for key in self.keys))
+        names = [key.name for key in self.keys]
+        return StandIn(
+            seed, tuple(dict(zip(names, each, strict=True)) for each in every), tiny=tiny
+        )
+
+
+def run_files(recipe: Recipe, prefixes: Sequence[str], locator: Locator) -> list[Path]:
     """Return the weather files, those of the first prefix first, each in order of time.
 
-    Without ``days`` it is those at hand; a day at hand only in part is an error, like a day asked
-    for.
+    Without days asked for it is those at hand; a day at hand only in part is an error.
 
     Raises
     ------
     MissingFileError
-        Naming the URLs that are missing, where they were looked for and how to get them.
+        As `existing_files`.
     """
-    groups = {
-        day: [run_url(prefix, day, hour) for prefix in prefixes for hour in RUNS]
-        for day in days or ALL_DAYS
-    }
-    urls = [url for group in groups.values() for url in group]
-    at_hand = dict(zip(urls, locator.find(urls), strict=True))
+    days: Sequence[str] = recipe.chosen["date"]
     if not days:
-        partly = {d: g for d, g in groups.items() if any(at_hand[url] for url in g)}
-        groups = partly or groups
-    wanted = [run_url(prefix, day, hour) for prefix in prefixes for day in groups for hour in RUNS]
-    return _all_found(dataset, wanted, [at_hand[url] for url in wanted], locator)
+        every = [
+            (day, run_url(p, day, hour)) for day in ALL_DAYS for p in prefixes for hour in RUNS
+        ]
+        found = locator.find([url for _, url in every])
+        at_hand = [day for (day, _), path in zip(every, found, strict=True) if path is not None]
+        days = list(dict.fromkeys(at_hand)) or ALL_DAYS
+    urls = [run_url(*each) for each in itertools.product(prefixes, days, RUNS)]
+    return existing_files(recipe.name, urls, locator)
 
 
-def _all_found(
-    dataset: str, urls: Sequence[str], found: Sequence[Path | None], locator: Locator
-) -> list[Path]:
-    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-    if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise MissingFileError(
-            f"{dataset}: {', '.join(missing[:5])}{more} not found in {locator.searched()}; fetch "
-            "them and name their folder with --data-dir"
-        )
-    return [path for path in found if path is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class WeatherRuns:
-    """The weather files of one kind of level, all of one schema, and the times taken of each."""
-
-    level_type: LevelType
-    files: tuple[NetcdfFile, ...]
-    times: tuple[NDArray[np.datetime64], ...]
-    names: tuple[str, ...]
-
-    @property
-    def hours(self) -> list[tuple[int, int]]:
-        """File and step of every hour, in order of time."""
-        return [(run, step) for run, times in enumerate(self.times) for step in range(len(times))]
-
-    def time(self, run: int, step: int) -> np.datetime64:
-        """Return the time of a step."""
-        time: np.datetime64 = self.times[run][step]
-        return time
-
-    @property
-    def days(self) -> list[str]:
-        """The days that have a first step of a file, ``YYYY-MM-DD``, in order."""
-        return sorted({str(times[0])[:10] for times in self.times})
-
-    def fused(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the steps that cannot be told apart: reading and decoding through the library."""
-        unknown = any(file.variables[name].storage is None for file in self.files for name in names)
-        return ("read", "decode") if unknown else ()
-
-    def without_other_variables(self, names: Sequence[str]) -> tuple[NetcdfFile, ...]:
-        """Return the files with these variables only: what travels to the workers."""
-        return tuple(without_other_variables(file, names) for file in self.files)
-
-
-def open_runs(
-    paths: Sequence[Path],
-    level_type: LevelType,
-    progress: Progress,
-    *,
-    n_steps: int | None = HOURS_PER_RUN,
-) -> WeatherRuns:
-    """Return what weather files of one kind hold.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        In order of time.
-    level_type : LevelType
-        What they hold.
-    progress : Progress
-        Shown while they are indexed.
-    n_steps : int or None
-        Steps taken of each, the first ones; None for all.
+def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
+    """Return the times of weather files, the first ``n_steps`` of each; None for all.
 
     Raises
     ------
     FileFormatError
-        If a file is cut short, of another schema than training needs or than the first one, has
-        fewer steps than are taken, or does not follow in time on the one before.
+        If a file has fewer, or does not follow in time on the one before.
     """
-    jobs = list(paths)
-    files: list[NetcdfFile | None] = [None] * len(jobs)
-    processes = 1 if len(jobs) < MANY_FILES else None
-    for number, file in run_jobs(
-        index_file, jobs, processes=processes, progress=progress, total=len(jobs)
-    ):
-        files[number] = file
-    opened = tuple(file for file in files if file is not None)
-    names = _field_names(opened[0], level_type)
-    for file in opened:
-        _check_schema(file, opened[0], names, level_type)
-        _check_n_steps(file, n_steps or 1)
-    times = tuple(read_times(file)[:n_steps] for file in opened)
-    _check_times(opened, times)
-    return WeatherRuns(level_type, opened, times, names)
-
-
-def _field_names(file: NetcdfFile, level_type: LevelType) -> tuple[str, ...]:
-    """Return the fields of a file; all that have the dimensions of fields."""
-    for name in level_type.required:
-        check_variable(file, name, level_type.dims)
-    return tuple(
-        name for name, variable in file.variables.items() if variable.dims == level_type.dims
-    )
-
-
-def _check_schema(
-    file: NetcdfFile, first: NetcdfFile, names: Sequence[str], level_type: LevelType
-) -> None:
-    for name in names:
-        variable, expected = check_variable(file, name, level_type.dims), first.variables[name]
-        if variable.packing.dtype != expected.packing.dtype:
+    for file in files:
+        if file.dims["time"] < (n_steps or 1):
             raise FileFormatError(
-                f"{file.path}: variable {name!r} decodes to {variable.packing.dtype}, expected "
-                f"{expected.packing.dtype} as in {first.path}"
+                f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
+                f"{n_steps or 1}: one step an hour until the next run starts"
             )
-    for dim in level_type.dims:
-        length, expected_length = file.dims[dim], first.dims[dim]
-        if dim != "time" and length != expected_length:
-            raise FileFormatError(
-                f"{file.path}: dimension {dim!r} is {length}, expected {expected_length} as in "
-                f"{first.path}"
-            )
-
-
-def _check_n_steps(file: NetcdfFile, n_steps: int) -> None:
-    if file.dims["time"] < n_steps:
-        raise FileFormatError(
-            f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
-            f"{n_steps}: one step an hour until the next run starts"
-        )
-
-
-def _check_times(files: Sequence[NetcdfFile], times: Sequence[NDArray[np.datetime64]]) -> None:
+    times = [each[:n_steps] for each in file_times(files, "time")]
     last = None
     for file, found in zip(files, times, strict=True):
         follows = last is None or found[0] > last
@@ -204,3 +176,47 @@ def _check_times(files: Sequence[NetcdfFile], times: Sequence[NDArray[np.datetim
                 f"run before, which end at {last}; is it the file its name says?"
             )
         last = found[-1]
+    return times
+
+
+def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
+    """Return samples that lie along the time, in hours."""
+    seconds = np.array([*times], "M8[s]").astype(np.int64)
+    names = [str(time)[:16] for time in times]
+    return Items(where, names, (seconds / 3600).tolist(), "hours")
+
+
+def plugin_call(name: str, urls: Sequence[str], **arguments: object) -> PluginDownload:
+    """Return a call of the plugin that fetches files."""
+    return PluginDownload(
+        f"maelstrom-{name}",
+        arguments,
+        tuple(urls),
+        install=INSTALL,
+        terms_of_use=TERMS,
+        citation=CITATION,
+    )
+
+
+def weather_call(recipe: Recipe, kind: str, prefix: str) -> PluginDownload:
+    """Return the call that fetches two runs of each day asked for.
+
+    Raises
+    ------
+    OptionError
+        If none is: all of it is never fetched by default.
+    """
+    days = recipe.chosen["date"]
+    if not days:
+        raise OptionError(
+            f"--download of {recipe.name}: say what to fetch, e.g. --option "
+            "date=2019-01-01,2019-01-02"
+        )
+    urls = [run_url(prefix, day, hour) for day in days for hour in RUNS]
+    return plugin_call(f"weather-{kind}-level", urls, date=list(days))
+
+
+def production_call(number: str) -> PluginDownload:
+    """Return the call that fetches the production of a turbine."""
+    url = PRODUCTION_URL.format(wind_turbine_id=number)
+    return plugin_call("power-production", [url], wind_turbine_id=int(number))

@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from iobench.datasets import file_times, whole_variable
 from iobench.errors import FileFormatError
-from iobench_maelstrom.power.boxes import read_times, read_whole
-from iobench_maelstrom.power.production import check_coefficients
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from iobench.datasets import NetcdfFile
-    from iobench_maelstrom.power.files import WeatherRuns
 
 __all__ = [
     "DAYS_PER_YEAR",
     "Where",
     "air_density",
-    "check_same_hours",
     "hours_with_production",
     "nearest_index",
     "pressure_coefficients",
@@ -74,38 +73,35 @@ def nearest_index(axis: NDArray[np.float64], place: float, dim: str, turbine: Ne
     return nearest
 
 
-def check_same_hours(model: WeatherRuns, surface: WeatherRuns) -> None:
-    """Raise FileFormatError unless the surface's files have the times of the model levels'."""
-    for run, times in enumerate(model.times):
-        if not np.array_equal(times, surface.times[run]):
-            raise FileFormatError(
-                f"{surface.files[run].path}: variable 'time' begins at {surface.times[run][0]}, "
-                f"expected {times[0]} and the steps of {model.files[run].path}"
-            )
-
-
 def pressure_coefficients(file: NetcdfFile, level: int) -> tuple[float, float]:
     """Return A and B of a full level: means of those of its bounds (IFS Cy47r1 III, eq. 2.11)."""
-    check_coefficients(file)
-    a, b = (read_whole(file, name)[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi"))
+    a, b = (
+        whole_variable(file, name)[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi")
+    )
     return float(a), float(b)
 
 
-def hours_with_production(model: WeatherRuns, turbine: NetcdfFile) -> list[Where]:
-    """Return where the hours are that have weather and at least one value of production."""
-    times = read_times(turbine)
+def hours_with_production(
+    model: Sequence[NDArray[np.datetime64]], turbine: NetcdfFile
+) -> list[Where]:
+    """Return where the hours are that have weather and at least one value of production.
+
+    ``model`` holds the times of each forecast.
+    """
+    [times] = file_times([turbine], "time")
     if not (np.diff(times) > np.timedelta64(0, "s")).all():
         raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")
-    known = np.isfinite(read_whole(turbine, "production").reshape(-1))
+    known = np.isfinite(whole_variable(turbine, "production").reshape(-1))
     where = []
-    for run, step in model.hours:
-        hour = model.time(run, step)
-        start, stop = np.searchsorted(times, [hour, hour + HOUR]).tolist()
-        if known[start:stop].any():
-            where.append((run, step, start, stop, int(hour.astype("datetime64[s]").astype(int))))
+    for run, hours in enumerate(model):
+        for step, hour in enumerate(hours):
+            start, stop = np.searchsorted(times, [hour, hour + HOUR]).tolist()
+            if known[start:stop].any():
+                seconds = int(hour.astype("datetime64[s]").astype(int))
+                where.append((run, step, start, stop, seconds))
     if not where:
         raise FileFormatError(
             f"{turbine.path}: holds production from {times[:1]} to {times[-1:]} but for no hour of "
-            f"the weather, {model.time(*model.hours[0])} to {model.time(*model.hours[-1])}"
+            f"the weather, {model[0][0]} to {model[-1][-1]}"
         )
     return where

@@ -6,54 +6,49 @@ many processes write, and the weather goes on smoothly from run to run.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets import PlannedFile, stand_in_identity, write_planned_files
-from iobench.errors import MissingExtraError, OptionError
+from iobench.datasets import StandIn, netcdf4
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
-    CONSTANTS_URL,
     GRID,
     HALF_LEVELS,
     N_STEPS,
     PRODUCTION_VARIABLES,
-    RUNS,
     TINY_GRID,
     TURBINES,
-    FieldVariable,
     LevelType,
     RegionalGrid,
     Turbine,
-    production_url,
-    run_url,
+    WeatherField,
 )
 
 if TYPE_CHECKING:
-    from iobench.datasets import Advance, Progress
+    from iobench.datasets import Advance
 
 __all__ = [
+    "FIRST_DAYS",
     "STAND_IN_VERSION",
-    "PowerPlan",
-    "constants_files",
-    "production_files",
-    "weather_files",
-    "write_plan",
+    "production_nbytes",
+    "run_nbytes",
+    "write_constants",
+    "write_production",
+    "write_run",
 ]
 
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
-FIRST_STAND_IN_DAY = datetime.date(2019, 1, 1)
-N_TINY_DAYS = 2
+FIRST_DAYS = ("2019-01-01", "2019-01-02")
+"""Of a stand-in: a tiny one has both, the default the first."""
 N_TINY_PRODUCTION_DAYS = 30
+NAME = "maelstrom-power"
 N_MODES = 6
 STEPS_PER_DAY = 144
 """Of production: one every ten minutes."""
@@ -65,124 +60,40 @@ LARGEST = 32766
 Field = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class PowerPlan:
-    """What a stand-in holds, and the options that chose it."""
-
-    seed: int
-    days: tuple[datetime.date, ...]
-    grid: RegionalGrid
-    first_production_day: datetime.date
-    n_production_days: int
-    scale: float | None
-    tiny: bool
-
-    @classmethod
-    def of_size(
-        cls,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        days: tuple[datetime.date, ...] = (),
-    ) -> PowerPlan:
-        """Return the plan of a size: tiny, the profile's default, or a share of all days.
-
-        Raises
-        ------
-        OptionError
-            If it lacks one of ``days``, naming those it has.
-        """
-        n_days = N_TINY_DAYS if tiny else 1
-        held = tuple(FIRST_STAND_IN_DAY + datetime.timedelta(days=n) for n in range(n_days))
-        if scale is not None:
-            count = max(1, round(scale * len(ALL_DAYS)))
-            held = tuple(ALL_DAYS[number * len(ALL_DAYS) // count] for number in range(count))
-        missing = [day for day in days if day not in held]
-        if missing:
-            listed = " ".join(map(str, held[:5])) + (" ..." if len(held) > 5 else "")
-            raise OptionError(
-                f"date {missing[0]}: no file of it is at hand, and the stand-in holds only "
-                f"{listed}; choose among them or give --data-dir"
-            )
-        first, n_production = ALL_DAYS[0], len(ALL_DAYS)
-        if tiny:
-            first, n_production = FIRST_STAND_IN_DAY, N_TINY_PRODUCTION_DAYS
-        return cls(seed, held, TINY_GRID if tiny else GRID, first, n_production, scale, tiny)
-
-    def random(self, *key: str | int) -> np.random.Generator:
-        """Return the random numbers that belong to a name."""
-        words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
-        return np.random.default_rng([self.seed, STAND_IN_VERSION, *words])
+def _random(plan: StandIn, *key: str | int) -> np.random.Generator:
+    """Return the random numbers that belong to a name."""
+    words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
+    return np.random.default_rng([plan.seed, STAND_IN_VERSION, *words])
 
 
-def write_plan(
-    root: Path,
-    plan: PowerPlan,
-    files: Sequence[PlannedFile],
-    name: str,
-    *,
-    progress: Progress,
-    processes: int | None,
-) -> list[Path]:
-    """Write the files of a plan for the dataset ``name`` and return them."""
-    identity = stand_in_identity(
-        name, seed=plan.seed, version=STAND_IN_VERSION, scale=plan.scale, tiny=plan.tiny
-    )
-    return write_planned_files(
-        root, files, identity=identity, processes=processes, progress=progress
-    )
+def _grid(plan: StandIn) -> RegionalGrid:
+    return TINY_GRID if plan.tiny else GRID
 
 
-def weather_files(plan: PowerPlan, level_type: LevelType) -> list[PlannedFile]:
-    """Return the weather files of one kind of level, two for each day."""
+def _n_production_days(plan: StandIn) -> int:
+    return N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)
+
+
+def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
+    """Return about the bytes of a weather file."""
     n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
-    nbytes = n_fields * plan.grid.n_points * 2 + HEADER_NBYTES
-    return [
-        PlannedFile(
-            _in_mirror(run_url(level_type.prefix, day, hour)),
-            nbytes,
-            functools.partial(_write_run, plan, level_type, day, hour),
-        )
-        for day in plan.days
-        for hour in RUNS
-    ]
+    return n_fields * int(np.prod(_grid(plan).shape)) * 2 + HEADER_NBYTES
 
 
-def production_files(plan: PowerPlan) -> list[PlannedFile]:
-    """Return the files of all turbines."""
-    n_numbers = plan.n_production_days * STEPS_PER_DAY * (len(PRODUCTION_VARIABLES) + 1)
-    return [
-        PlannedFile(
-            _in_mirror(production_url(turbine.number)),
-            n_numbers * 8 + HEADER_NBYTES,
-            functools.partial(_write_production, plan, turbine),
-        )
-        for turbine in TURBINES
-    ]
+def production_nbytes(plan: StandIn) -> int:
+    """Return about the bytes of a turbine's file."""
+    return _n_production_days(plan) * STEPS_PER_DAY * (len(PRODUCTION_VARIABLES) + 1) * 8 + (
+        HEADER_NBYTES
+    )
 
 
-def constants_files() -> list[PlannedFile]:
-    """Return the file of the model levels' coefficients, alone in a list."""
-    return [PlannedFile(_in_mirror(CONSTANTS_URL), HEADER_NBYTES, _write_constants)]
-
-
-def _in_mirror(url: str) -> str:
-    return "url/" + url.replace("://", "/")
-
-
-def _write_run(
-    plan: PowerPlan,
-    level_type: LevelType,
-    day: datetime.date,
-    hour: int,
-    path: Path,
-    advance: Advance,
+def write_run(
+    plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path, advance: Advance
 ) -> None:
     """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
-    start = np.datetime64(f"{day}T{hour:02d}", "h")
+    start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
-    grid = plan.grid
+    grid = _grid(plan)
     axes: dict[str, tuple[NDArray[Any], str, str]] = {
         "longitude": (_axis(grid.west, grid.n_longitudes, grid.spacing), "f4", "degrees_east"),
         "latitude": (_axis(grid.north, grid.n_latitudes, -grid.spacing), "f4", "degrees_north"),
@@ -191,7 +102,7 @@ def _write_run(
     }
     if not level_type.levels:
         del axes["level"]
-    with _netcdf4().Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
         file.set_fill_off()
         file.Conventions = "CF-1.6"
         file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
@@ -212,10 +123,10 @@ def _axis(start: float, count: int, spacing: float) -> NDArray[np.float64]:
 
 
 def _create_packed(
-    plan: PowerPlan, file: Any, level_type: LevelType, variable: FieldVariable, n_hours: int
+    plan: StandIn, file: Any, level_type: LevelType, variable: WeatherField, n_hours: int
 ) -> None:
     """Create a packed variable; each file has a range of its own, as with real ones."""
-    margin = plan.random("packing", level_type.prefix, variable.name, n_hours).uniform(0, 1e-2)
+    margin = _random(plan, "packing", level_type.prefix, variable.name, n_hours).uniform(0, 1e-2)
     low = variable.low - margin * (variable.high - variable.low)
     high = variable.high + margin * (variable.high - variable.low)
     created = file.createVariable(variable.name, "i2", level_type.dims, fill_value=FILL)
@@ -231,10 +142,10 @@ def _create_packed(
 
 
 def _write_packed(
-    plan: PowerPlan,
+    plan: StandIn,
     variable: Any,
     level_type: LevelType,
-    field: FieldVariable,
+    field: WeatherField,
     n_hours: int,
     advance: Advance,
 ) -> None:
@@ -242,7 +153,7 @@ def _write_packed(
     variable.set_auto_maskandscale(False)
     n_levels = max(1, len(level_type.levels))
     maker = _maker(plan, level_type.prefix, field.name)
-    packed = np.empty((n_levels, *plan.grid.shape), dtype=np.int16)
+    packed = np.empty((n_levels, *_grid(plan).shape), dtype=np.int16)
     for step in range(N_STEPS):
         for level in range(n_levels):
             mean = field.means[level % len(field.means)]
@@ -259,14 +170,15 @@ def _write_packed(
 
 
 @functools.lru_cache(maxsize=2)
-def _modes(plan: PowerPlan) -> Field:
+def _modes(seed: int, tiny: bool) -> Field:
     """Return smooth patterns of mean 0 and deviation 1, shape (mode, latitude, longitude).
 
     White noise filtered to amplitudes falling with the wave number to the power 2, as of
     temperature and wind at these scales; the last one is the gradient from north to south.
     """
-    n_latitudes, n_longitudes = plan.grid.shape
-    noise = plan.random("modes").standard_normal((N_MODES, 2 * n_latitudes, 2 * n_longitudes))
+    plan = StandIn(seed, (), tiny=tiny)
+    n_latitudes, n_longitudes = _grid(plan).shape
+    noise = _random(plan, "modes").standard_normal((N_MODES, 2 * n_latitudes, 2 * n_longitudes))
     spectrum = np.fft.rfft2(noise)
     along = np.fft.rfftfreq(2 * n_longitudes, 1 / (2 * n_longitudes))[None, :]
     across = np.fft.fftfreq(2 * n_latitudes, 1 / (2 * n_latitudes))[:, None]
@@ -279,10 +191,10 @@ def _modes(plan: PowerPlan) -> Field:
     return patterns.astype(np.float32)
 
 
-def _maker(plan: PowerPlan, *key: str) -> Callable[[int, int], Field]:
+def _maker(plan: StandIn, *key: str) -> Callable[[int, int], Field]:
     """Return what makes a variable's pattern at an hour and level: modes that come and go."""
-    modes = _modes(plan)
-    random = plan.random("weights", *key)
+    modes = _modes(plan.seed, plan.tiny)
+    random = _random(plan, "weights", *key)
     period = random.uniform(18, 200, N_MODES)
     shift = random.uniform(0, 2 * np.pi, N_MODES)
 
@@ -299,11 +211,12 @@ def _maker(plan: PowerPlan, *key: str) -> Callable[[int, int], Field]:
     return make
 
 
-def _write_production(plan: PowerPlan, turbine: Turbine, path: Path, advance: Advance) -> None:
+def write_production(plan: StandIn, number: int, path: Path, advance: Advance) -> None:
     """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
-    n_steps = plan.n_production_days * STEPS_PER_DAY
+    turbine = TURBINES[number - 1]
+    n_steps = _n_production_days(plan) * STEPS_PER_DAY
     origin = ALL_DAYS[0]
-    first = (plan.first_production_day - origin).days * STEPS_PER_DAY
+    first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
     dims = ("time", "level", "latitude", "longitude")
     axes = {
         "time": (10 * (first + np.arange(n_steps)), "i8", f"minutes since {origin} 00:00:00"),
@@ -311,7 +224,7 @@ def _write_production(plan: PowerPlan, turbine: Turbine, path: Path, advance: Ad
         "latitude": (np.array([turbine.latitude]), "f8", "degrees_north"),
         "longitude": (np.array([turbine.longitude]), "f8", "degrees_east"),
     }
-    with _netcdf4().Dataset(path, "w", format="NETCDF4") as file:
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
         file.setncatts(
             {
                 "wind plant": f"stand-in {turbine.number}",
@@ -333,10 +246,10 @@ def _write_production(plan: PowerPlan, turbine: Turbine, path: Path, advance: Ad
 
 
 def _turbine_series(
-    plan: PowerPlan, turbine: Turbine, n_steps: int
+    plan: StandIn, turbine: Turbine, n_steps: int
 ) -> dict[str, NDArray[np.float64]]:
     """Return what a turbine reported: a cubic power curve, losses when calm, a few gaps."""
-    random = plan.random("turbine", turbine.number)
+    random = _random(plan, "turbine", turbine.number)
     hours = np.arange(n_steps) / 6
     periods = random.uniform(8, 400, 12)
     shifts = random.uniform(0, 2 * np.pi, 12)
@@ -359,14 +272,14 @@ def _turbine_series(
     }
 
 
-def _write_constants(path: Path, advance: Advance) -> None:
+def write_constants(path: Path, advance: Advance) -> None:
     """Write coefficients that begin and end as those of the 137 levels, smooth in between."""
     height = np.linspace(0, 1, HALF_LEVELS)
     pressure = 1 - (1 - height) ** 1.2
     b = pressure**3
     a = 101325.0 * (pressure - b)
     dims = ("dim0", "dim0_0")
-    with _netcdf4().Dataset(path, "w", format="NETCDF4") as file:
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
         for name, length in zip(dims, (1, HALF_LEVELS), strict=True):
             file.createDimension(name, length)
             axis = file.createVariable(name, "i8", (name,), contiguous=True)
@@ -376,13 +289,3 @@ def _write_constants(path: Path, advance: Advance) -> None:
             created.units = "Pa" if name.startswith("hya") else "1"
             created[:] = values[None]
             advance(values.nbytes)
-
-
-def _netcdf4() -> Any:
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "stand-ins of maelstrom-power need NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
-    return netCDF4

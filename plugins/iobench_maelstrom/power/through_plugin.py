@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,8 +112,7 @@ def weather_request(
     files : sequence of Path
         In order of time, one for each run.
     """
-    dates = [datetime.date.fromisoformat(day) for day in days]
-    urls = [run_url(prefix, date, hour) for date in dates for hour in RUNS]
+    urls = [run_url(prefix, day, hour) for day in days for hour in RUNS]
     by_url = dict(zip(urls, files, strict=True))
     return plugin_request(name, by_url, date=list(days))
 

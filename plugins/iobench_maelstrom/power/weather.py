@@ -2,121 +2,113 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from iobench.datasets import (
-    Arrays,
-    Locator,
-    Progress,
-    PublishedStep,
-    SampleIndex,
-    no_progress,
+from iobench.datasets import Axis, Downloads, Items, Key, Option, whole_variable
+from iobench.errors import OptionError
+from iobench_maelstrom.power.files import (
+    DATE,
+    DAY,
+    PowerRecipe,
+    hour_items,
+    run_files,
+    run_times,
+    weather_call,
 )
-from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import weather_downloads
-from iobench_maelstrom.power.boxes import (
-    BoxedSamples,
-    NamedBox,
-    hours_of,
-    read_whole,
-    stored_of,
+from iobench_maelstrom.power.schema import (
+    HOURS_PER_RUN,
+    MODEL,
+    PRESSURE,
+    RUNS,
+    SURFACE,
+    LevelType,
+    run_url,
 )
-from iobench_maelstrom.power.files import find_runs, open_runs
-from iobench_maelstrom.power.schema import CITATION, HOURS_PER_RUN, TERMS, LevelType
-from iobench_maelstrom.power.stand_in import STAND_IN_VERSION, PowerPlan, weather_files, write_plan
+from iobench_maelstrom.power.stand_in import FIRST_DAYS, run_nbytes, write_run
 from iobench_maelstrom.power.through_plugin import plugin_baseline, take_fields, weather_request
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from iobench.datasets import (
+        Advance,
+        Baseline,
+        FileKey,
+        Locator,
+        NetcdfFile,
+        SampleIndex,
+        StandIn,
+    )
 
-    from iobench.datasets import Baseline, Downloads, NetcdfFile, Raw
-    from iobench_maelstrom.power.files import WeatherRuns
+__all__ = ["ModelLevels", "PressureLevels", "SurfaceLevels", "WeatherFields"]
 
-__all__ = ["WeatherFields"]
+SAMPLE = Option(
+    "sample",
+    "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's "
+    "file era5_pl_1964_2023_12.nc where it is at hand.",
+    "fields",
+    ("fields", "clustering"),
+)
+CROP = Option(
+    "crop",
+    "What clustering takes of the grid: 0.8 of it, by default from a place that follows from the "
+    "time; its middle; or all.",
+    values=("moving", "centre", "none"),
+)
 
 
-class WeatherFields(BoxedSamples):
-    """Weather files of one kind of level; a `Dataset` and a `Synthesizer`.
+class WeatherFields(PowerRecipe):
+    """Weather files of one kind of level; of each forecast the first 12 hours are samples.
 
-    Of each forecast the first 12 hours are samples, as upstream.
-
-    Parameters
+    Attributes
     ----------
-    name : str
-        As given on the command line.
     level_type : LevelType
-        Model levels, pressure levels or the surface.
-    days : tuple of date
-        Days whose files are all required; empty for those at hand.
+    kind : str
+        The same as the plugin's names have it.
     """
 
-    published: PublishedStep | None = None
-    synthesis_version = STAND_IN_VERSION
+    level_type: LevelType
+    kind: str
+    keys = (DAY, Key("hour", RUNS))
+    options: tuple[Option, ...] = (DATE,)
+    tiny = FIRST_DAYS
+    ordinary = FIRST_DAYS[:1]
+    n_taken: int | None = HOURS_PER_RUN
 
-    def __init__(
-        self,
-        name: str,
-        level_type: LevelType,
-        *,
-        days: tuple[datetime.date, ...] = (),
-    ) -> None:
-        self.name = name
-        self.title = f"IFS HRES weather over Europe, {level_type.title} (MAELSTROM A6)"
-        self.level_type = level_type
-        self.days = days
-        self._files: tuple[NetcdfFile, ...] = ()
-        self._names: tuple[str, ...] = ()
+    def __init_subclass__(cls) -> None:
+        level_type = cls.level_type
+        cls.name = f"maelstrom-weather-{cls.kind}-level"
+        cls.schema_name = level_type.prefix
+        cls.axes = tuple(Axis(dim) for dim in level_type.dims)
+        cls.fields = tuple(v for v in level_type.variables if v.name in level_type.required)
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.title = f"IFS HRES weather over Europe, {self.level_type.title} (MAELSTROM A6)"
+        self.days: list[str] = []
+        self.levels: list[int] = []
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return two files for each day; raise MissingFileError listing what is missing by URL."""
-        return find_runs(self.name, [self.level_type.prefix], self.days, locator)
+        """Return two files for each day; see `run_files`."""
+        return run_files(self, [self.level_type.prefix], locator)
 
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per hour, in order of time.
+    def file_url(self, key: FileKey) -> str:
+        """Return where the forecast of a day and hour is published."""
+        return run_url(self.level_type.prefix, key["date"], key["hour"])
 
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short or of another schema, naming what differs.
-        """
-        runs = open_runs(files, self.level_type, locator.progress)
-        first = runs.files[0]
-        levels = read_whole(first, "level").astype(int).tolist() if self.level_type.levels else []
-        self._names = runs.names
-        self._files = runs.without_other_variables(runs.names)
-        self.fused = runs.fused(runs.names)
-        self._find_chunks("time", stored_of(self._files))
-        return SampleIndex(
-            spec=self._spec(first),
-            where=runs.hours,
-            coordinate=[str(runs.time(run, step))[:16] for run, step in runs.hours],
-            positions=hours_of(runs.time(run, step) for run, step in runs.hours),
-            position_units="hours",
-            provenance=self._provenance(runs, levels, stand_in=locator.stand_in),
-        )
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the first hours of each forecast, in order of time."""
+        times = run_times(files, self.n_taken)
+        if self.level_type.levels:
+            self.levels = whole_variable(files[0], "level").astype(int).tolist()
+        self.days = sorted({str(each[0])[:10] for each in times})
+        where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
+        return hour_items(where, [times[run][step] for run, step in where])
 
-    def boxes(self, where: tuple[int, int]) -> list[NamedBox]:
-        """Return one hour's fields."""
-        run, step = where
-        return [(name, self._files[run], name, ((step, step + 1),)) for name in self._names]
-
-    def read(self, where: tuple[int, int]) -> Any:
-        """Return the bytes of the fields; the fields themselves where fused."""
-        raw = super().read(where)
-        return _without_time(raw) if self.fused else raw
-
-    def decode(self, raw: Raw, where: tuple[int, int]) -> dict[str, NDArray[Any]]:
-        """Return the fields by name, as upstream has them: (level,) latitude, longitude."""
-        return _without_time(super().decode(raw, where))
-
-    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
-        """Return the fields in float32."""
-        return {name: np.asarray(values, "<f4", "C") for name, values in arrays.items()}
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        own = {"hours_per_run": HOURS_PER_RUN, "levels": self.levels}
+        return {**super().provenance(files, fitted), **own, "options": {"date": self.days}}
 
     def through_plugin(
         self,
@@ -133,58 +125,38 @@ class WeatherFields(BoxedSamples):
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches: two runs of each day."""
-        return weather_downloads(self)
+        return Downloads((weather_call(self, self.kind, self.level_type.prefix),))
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=0, days=self.days)
-        return sum(file.nbytes for file in weather_files(plan, self.level_type))
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of the stand-in."""
+        return run_nbytes(plan, self.level_type)
 
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=seed, days=self.days)
-        files = weather_files(plan, self.level_type)
-        return write_plan(root, plan, files, self.name, progress=progress, processes=processes)
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a file of the stand-in."""
+        write_run(plan, self.level_type, key["date"], key["hour"], path, advance)
 
-    def _spec(self, file: NetcdfFile) -> SampleSpec:
-        return SampleSpec(
-            tuple(
-                Variable(
-                    name,
-                    file.variables[name].shape[1:],
-                    "<f4",
-                    self.level_type.dims[1:],
-                    file.variables[name].attributes.get("units", ""),
-                )
-                for name in self._names
+
+class ModelLevels(WeatherFields):
+    """The dataset ``maelstrom-weather-model-level``."""
+
+    level_type, kind = MODEL, "model"
+
+
+class PressureLevels(WeatherFields):
+    """The fields of the dataset ``maelstrom-weather-pressure-level``."""
+
+    level_type, kind = PRESSURE, "pressure"
+    options = (DATE, SAMPLE, CROP)
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        if self.chosen["crop"] and self.chosen["sample"] == "fields":
+            raise OptionError(
+                "crop: fields are not cropped; give --option sample=clustering with it"
             )
-        )
-
-    def _provenance(
-        self, runs: WeatherRuns, levels: Sequence[int], *, stand_in: bool
-    ) -> Mapping[str, Any]:
-        return {
-            "dataset": self.name,
-            "schema": f"maelstrom-ap6 {self.level_type.prefix}",
-            "options": {"date": runs.days},
-            "hours_per_run": HOURS_PER_RUN,
-            "levels": list(levels),
-            "normalisation": {},
-            "terms_of_use": TERMS,
-            "citation": CITATION,
-            "files": [{"name": f.path.name, "nbytes": f.path.stat().st_size} for f in runs.files],
-            "stand_in": stand_in,
-        }
 
 
-def _without_time(arrays: Arrays) -> dict[str, NDArray[Any]]:
-    return {name: values[0] for name, values in arrays.items()}
+class SurfaceLevels(WeatherFields):
+    """The dataset ``maelstrom-weather-surface-level``."""
+
+    level_type, kind = SURFACE, "surface"

@@ -89,7 +89,7 @@ class YrPlan(StandIn):
             n_dates = max(1, round(fields / n_leadtimes))
         dates = (ALL_DATES[number * len(ALL_DATES) // n_dates] for number in range(n_dates))
         keys = tuple({"dates": date} for date in dates)
-        return cls(seed, keys, n_leadtimes, size, n_y, n_x)
+        return cls(seed, keys, n_leadtimes, tiny, size, n_y, n_x)
 
     @property
     def file_nbytes(self) -> int:

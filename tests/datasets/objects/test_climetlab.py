@@ -11,7 +11,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
-from iobench_maelstrom.power.dataset import constants_a_b, power_production
+from iobench_maelstrom.power.production import LevelConstants, Production
 
 climetlab = pytest.importorskip("climetlab", reason="climetlab is not installed")
 
@@ -111,7 +111,7 @@ def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
     pytest.importorskip(
         "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
     )
-    ours = power_production(wind_turbine_id="2")
+    ours = Production(wind_turbine_id="2")
     root = ensure_stand_in(ours, tmp_path / "stand-in", tiny=True)
     mirror(root)
     dataset, index = opened(
@@ -141,7 +141,7 @@ def test_a_forked_process_opens_it_for_itself(mirror, opened, tmp_path):
     pytest.importorskip(
         "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
     )
-    mirror(ensure_stand_in(constants_a_b(), tmp_path / "stand-in", tiny=True))
+    mirror(ensure_stand_in(LevelConstants(), tmp_path / "stand-in", tiny=True))
     dataset, index = opened("climetlab:maelstrom-constants-a-b", sample_dim="dim0_0")
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
@@ -173,7 +173,7 @@ def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
     )
     from iobench.datasets.plugin_process import fail_fast
 
-    root = ensure_stand_in(constants_a_b(), tmp_path / "stand-in", tiny=True)
+    root = ensure_stand_in(LevelConstants(), tmp_path / "stand-in", tiny=True)
     content = next(root.rglob("ECMWF_AB137.nc")).read_bytes()
 
     class Answer:
