@@ -30,7 +30,7 @@ ROOMS = {
     "command_options": set(),
     "cpus": set(),
     "json_files": set(),
-    "files": {"json_files"},
+    "files": {"json_files", "recording"},
     "sizes": set(),
     "samples": set(),
     "windows": {"samples"},
@@ -63,8 +63,8 @@ ROOMS = {
     },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
-        "cpus", "datasets", "loaders", "profiles", "recording", "registry", "samples", "sources",
-        "storage", "stores", "tensorflow", "torch", "dali",
+        "cpus", "datasets", "files", "loaders", "profiles", "recording", "registry", "samples",
+        "sources", "storage", "stores", "tensorflow", "torch", "dali",
     },
     "conversion": {
         "analysis", "cpus", "datasets", "files", "loaders", "recording", "registry", "samples",

@@ -1,36 +1,324 @@
 """The driver that makes a store of a dataset: shard by shard, by one process or many, resumable.
 
 Killed at any moment, the same call goes on and leaves the same bytes. The parts: `making` makes
-samples, `shards` writes one shard of them, `journal` notes it, `running` goes over all shards.
+samples, `shards` writes one shard of them, `journal` notes it, here all shards are gone over.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+import threading
+from array import array
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import Dataset, Progress, SampleIndex, no_progress
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError, StorageError, StoreClaimedError, StoreError
 from iobench.stores import (
+    MANIFEST_NAME,
+    Budget,
+    ConversionPlan,
     Encoding,
     Format,
+    Manifest,
     Notice,
+    ShardInfo,
     Store,
     Tally,
     claim,
     find_writer,
+    finish_store,
+    free_nbytes,
     make_item,
+    merge_errors,
     plan_conversion,
     read_manifest,
     remove_claims_of_the_dead,
 )
-from iobench_converters.running import EXIT_RESUMABLE, ConversionRun, is_finished
-from iobench_converters.shards import Conversion
+from iobench_converters.journal import Journal, PlanMark
+from iobench_converters.shards import Conversion, ShardDrain, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["convert"]
+    from iobench.stores import Claim
+    from iobench_converters.making import Maker
+
+__all__ = ["ConversionRun", "convert", "is_finished"]
+
+
+EXIT_RESUMABLE = 75
+POLL_S = 0.2
+
+
+def is_finished(path: Path, plan: ConversionPlan) -> bool:
+    """Whether the store is there and finished; raise StoreError if it is of another plan."""
+    if not (path / MANIFEST_NAME).exists():
+        return False
+    found = read_manifest(path)
+    if found.plan != plan.digest:
+        raise StoreError(
+            f"{path} holds a store made from something else (source files, samples or options "
+            f"differ): {found.dataset} as {found.format}; remove it or choose another folder"
+        )
+    return True
+
+
+class ConversionRun:
+    """What one process does of a conversion.
+
+    Parameters
+    ----------
+    conversion : Conversion
+        What is to be written. Ranges it does not know are found, or read from the journal.
+    tally, progress, notice
+        As `iobench.stores.Converter` takes them.
+    wait_s : float or None
+        How long to wait for shards that other processes write, once nothing else is left.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        *,
+        tally: Tally,
+        progress: Progress,
+        notice: Notice,
+        wait_s: float | None = None,
+    ) -> None:
+        self.conversion = conversion
+        self.plan = conversion.plan
+        self.journal = Journal(conversion.path, conversion.plan)
+        self._tally = tally
+        self._progress = progress
+        self._notice = notice
+        self._wait_s = wait_s
+        self._budget = Budget(self.plan.limit_s)
+        self._infos: dict[int, ShardInfo] = {}
+        self._n_done = 0
+        self._mark: PlanMark | None = None
+
+    def join(self) -> bool:
+        """Take up what was begun; False if nothing was."""
+        self._mark = self.journal.mark(self.conversion.files)
+        if self._mark is None:
+            return False
+        self.journal.check_bytes(self.conversion.files)
+        encoding = self.conversion.encoding
+        if encoding is not None:
+            pairs = {name: (low, high) for name, (low, high) in self._mark.ranges.items()}
+            self.conversion = replace(self.conversion, encoding=replace(encoding, ranges=pairs))
+        return True
+
+    def begin(self, held: Claim) -> None:
+        """Take up what was begun, or begin; the claim on the store is held."""
+        if not self.join():
+            self.conversion = self.conversion.with_ranges(self._tally, self._notice)
+            encoding = self.conversion.encoding
+            ranges = {} if encoding is None else encoding.ranges
+            self._mark = self.journal.begin(self.conversion.files, str(held.holder), ranges)
+
+    def write(self, *, is_alone: bool) -> None:
+        """Write the shards that nobody else writes, and return when all are there.
+
+        ``is_alone`` says that no other process is writing any, so that the room they would need
+        can be told.
+        """
+        self.journal.tidy()
+        missing = self.collect()
+        if is_alone:
+            self._check_room()
+        if missing:
+            self._write(missing)
+
+    def write_one(self, number: int, tally: Tally) -> None:
+        """Write one shard, unless it is there; wait if another process is at it.
+
+        Threads may call it at once, and what it costs does not depend on how many shards there
+        are.
+        """
+        one = copy.copy(self)
+        one._tally, one._infos, one._n_done = tally, {}, 0
+        if not one._is_elsewhere(number):
+            one._write([number])
+
+    def collect(self) -> list[int]:
+        """Look for shards that are there already; return the numbers of the others."""
+        for number in range(self.plan.n_shards):
+            info = self.journal.find(number)
+            if info is not None:
+                self._infos[number] = info
+        self._n_done = sum(info.shard.n_samples for info in self._infos.values())
+        if self._infos:
+            self._tally.count(resumed=len(self._infos))
+            self._notice(
+                f"resuming {self.conversion.path}: {len(self._infos)} of {self.plan.n_shards} "
+                "shards done"
+            )
+        return [number for number in range(self.plan.n_shards) if number not in self._infos]
+
+    def take(self, number: int, tallied: Mapping[str, Any]) -> None:
+        """Take note of a shard that another machine wrote for us, and of its time."""
+        self._tally.merge(tallied)
+        info = self.journal.find(number)
+        if info is None:
+            raise StoreError(
+                f"{self.conversion.path}: shard {number} was written elsewhere and is not here; "
+                "do the workers see this folder?"
+            )
+        self._infos[number] = info
+        self._advance(info.shard.n_samples)
+
+    def finish(self, held: Claim) -> None:
+        """Write checksums and manifest of a store whose shards are all there."""
+        if self._mark is not None:
+            self.journal.check_sources(self._mark, self.conversion.files)
+        infos = [self._infos[number] for number in sorted(self._infos)]
+        n_samples = sum(info.shard.n_samples for info in infos)
+        plan = self.plan
+        manifest = Manifest(
+            format=plan.format,
+            format_version=plan.format_version,
+            spec=self.conversion.stored_spec,
+            shards=tuple(info.shard for info in infos),
+            samples=plan.samples[:n_samples],
+            dataset=plan.dataset,
+            plan=plan.digest,
+            options=plan.options,
+            provenance=plan.provenance,
+            normalisation=plan.normalisation,
+            lossy=merge_errors(*(info.lossy for info in infos)),
+        )
+        checksums = array("I")
+        for info in infos:
+            checksums.extend(info.checksums)
+        held.check()
+        self.journal.sweep()
+        finish_store(
+            self.conversion.path,
+            self.conversion.fmt,
+            manifest,
+            checksums=checksums,
+            n_samples=plan.full_n_samples,
+        )
+
+    def _write(self, missing: list[int]) -> None:
+        maker = self.conversion.maker(self._tally)
+        try:
+            if len(missing) > 1:  # refuses before the start what does not fit
+                maker.groups(self.plan.samples)
+            with ShardDrain(self.conversion, self.journal, self._tally, self._add) as drain:
+                self._write_missing(missing, maker, drain)
+                self._wait(drain)
+        finally:
+            maker.close()
+
+    def _write_missing(self, missing: list[int], maker: Maker, drain: ShardDrain) -> None:
+        """Pass over the missing shards until none is left: others may drop theirs."""
+        waiting: Budget | None = None
+        while missing:
+            for number in missing:
+                if self._n_done and self._budget.spent:
+                    return
+                self._attempt(number, maker, drain)
+            self._wait(drain)
+            left = [number for number in missing if number not in self._infos]
+            if not left or self._budget.spent or is_finished(self.conversion.path, self.plan):
+                return
+            if len(left) < len(missing):
+                waiting = None
+            elif waiting is None:
+                waiting = Budget(self._wait_s)
+                self._notice(f"waiting for {self._others(left)} in {self.conversion.path}")
+            elif waiting.spent:
+                raise StoreClaimedError(
+                    f"{self.conversion.path}: waited long enough for {self._others(left)}; run "
+                    "the command again"
+                )
+            else:
+                threading.Event().wait(POLL_S)
+            missing = left
+
+    def _attempt(self, number: int, maker: Maker, drain: ShardDrain) -> None:
+        """Write a shard, unless it is there or another process holds it."""
+        if self._is_elsewhere(number):
+            return
+        try:
+            held = self.journal.claim(number)
+        except FileNotFoundError as error:
+            if is_finished(self.conversion.path, self.plan):
+                return
+            raise StoreError(
+                f"{self.conversion.path}: its journal was removed while it was being written; "
+                "convert again"
+            ) from error
+        if held is None:
+            return
+        # Somebody may have written it, and all the rest, between the look and the claim.
+        if self._is_elsewhere(number) or is_finished(self.conversion.path, self.plan):
+            self.journal.leave(held)
+            return
+        try:
+            write_shard(
+                self.conversion,
+                number,
+                held,
+                journal=self.journal,
+                maker=maker,
+                drain=drain,
+                tally=self._tally,
+                advance=self._advance,
+            )
+        except StoreClaimedError as error:
+            self._lost(error)
+
+    def _wait(self, drain: ShardDrain) -> None:
+        try:
+            drain.wait()
+        except StoreClaimedError as error:
+            self._lost(error)
+
+    def _lost(self, error: StoreClaimedError) -> None:
+        """Go on after another process took a shard over: it will be there in the end."""
+        self._notice(str(error))
+        self._n_done = sum(info.shard.n_samples for info in self._infos.values())
+
+    def _advance(self, n_samples: int) -> bool:
+        self._n_done += n_samples
+        self._progress(self._n_done, len(self.plan.samples))
+        return not self._budget.spent
+
+    def _is_elsewhere(self, number: int) -> bool:
+        info = self.journal.find(number)
+        if info is None:
+            return False
+        self._infos[number] = info
+        self._n_done += info.shard.n_samples
+        self._tally.count(elsewhere=1)
+        self._progress(self._n_done, len(self.plan.samples))
+        return True
+
+    def _add(self, number: int, info: ShardInfo) -> None:
+        self._infos[number] = info
+        self._tally.count(written=1)
+
+    def _others(self, numbers: Sequence[int]) -> str:
+        holder = self.journal.holder(numbers[0]) or "another process"
+        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+        return f"{holder}, which writes shard {numbers[0]}{more}"
+
+    def _check_room(self) -> None:
+        path = self.conversion.path
+        needed = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
+        free = free_nbytes(path)
+        if free is not None and free < needed:
+            error = StorageError(
+                f"{path}: {needed} bytes are needed, {free} are free; free some space or "
+                "choose another folder (--store-dir, or OUT)"
+            )
+            error.exit_code = EXIT_RESUMABLE
+            raise error
 
 
 def convert(

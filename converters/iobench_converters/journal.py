@@ -26,14 +26,14 @@ from iobench.stores import (
     Shard,
     ShardInfo,
     canonical_json,
-    clear_room,
+    clear_scratch,
     crc32c_of_file,
     drop_uploads,
     find_holder,
     find_writer,
     list_folders,
     modified_ns,
-    open_room,
+    open_scratch,
     read_json,
     remove_leftovers,
     remove_tree,
@@ -217,19 +217,19 @@ class Journal:
                 return None
             if held is not None:
                 for left in list_folders(folder):
-                    clear_room(left, self._store)
+                    clear_scratch(left, self._store)
         return held
 
-    def room(self, held: Claim) -> Path:
+    def scratch(self, held: Claim) -> Path:
         """Return a new folder for the files of the shard somebody holds."""
         folder = held.file.parent / held.holder.token
-        open_room(folder, self._store)
+        open_scratch(folder, self._store)
         return folder
 
     def leave(self, held: Claim) -> None:
         """Give a shard back, and remove what was not moved into place."""
         folder = held.file.parent
-        clear_room(folder / held.holder.token, self._store)
+        clear_scratch(folder / held.holder.token, self._store)
         held.release()
         with suppress(OSError):  # somebody else claims it already
             folder.rmdir()

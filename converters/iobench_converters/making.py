@@ -9,9 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import GroupedDataset, pages_used_again, sample_steps, stopwatch
+from iobench.samples import handed_on_nbytes
 from iobench.stores import EncodedSample, Tally
-from iobench_converters.ahead import GroupsAhead
-from iobench_converters.holding import HeldBytes, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench.stores import Encoder
 
-__all__ = ["Maker", "errors_of"]
+__all__ = ["GroupsAhead", "HeldBytes", "Maker", "errors_of", "nbytes_of"]
+
 
 TASK_NBYTES = 1 << 20
 """Small samples are made by tasks of this many bytes: a task costs as much as reading 16 KB."""
@@ -278,3 +278,96 @@ class Maker:
 def errors_of(sample: Sample) -> Any:
     """Return the errors of an encoded sample; none of one that is stored without loss."""
     return sample.errors if isinstance(sample, EncodedSample) else {}
+
+
+class GroupsAhead:
+    """What is stored of groups, read before it is needed where there is room for it.
+
+    Parameters
+    ----------
+    reader : ThreadPoolExecutor
+        One thread.
+    read : callable
+        Reads a group.
+    fits : callable
+        Takes the number of a group, and how many groups as stored would be in memory with it.
+    groups : sequence of sequences of int
+        The numbers of their samples.
+    """
+
+    def __init__(
+        self,
+        reader: ThreadPoolExecutor,
+        read: Callable[[Sequence[int]], Any],
+        fits: Callable[[int, int], bool],
+        groups: Sequence[Sequence[int]],
+    ) -> None:
+        self.groups = groups
+        self._reader = reader
+        self._read = read
+        self._fits = fits
+        self._coming: dict[int, Future[Any]] = {}
+
+    def read(self, number: int, *, n_read: int) -> None:
+        """Begin to read a group, unless that was begun, or there is none, or no room for it."""
+        if number < len(self.groups) and number not in self._coming and self._fits(number, n_read):
+            self._coming[number] = self._reader.submit(self._read, self.groups[number])
+
+    def take(self, number: int) -> Any:
+        """Return a group as stored, and let go of it here."""
+        coming = self._coming.pop(number, None)
+        return self._read(self.groups[number]) if coming is None else coming.result()
+
+    def cancel(self) -> None:
+        """Read no more."""
+        for coming in list(self._coming.values()):
+            coming.cancel()
+
+
+COPIES = 3
+"""Of a sample that is being made, as far as nothing else is known: read, decoded, preprocessed."""
+
+
+class HeldBytes:
+    """The most that making one sample has held so far; starts with a guess.
+
+    Mean and deviation of ten members are two arrays, and were ten: only making one tells.
+
+    Parameters
+    ----------
+    sample_nbytes : int
+        Of a finished sample.
+    """
+
+    def __init__(self, sample_nbytes: int) -> None:
+        self.nbytes = COPIES * sample_nbytes
+        self.is_learnt = False
+
+    def expect(self, nbytes: int) -> None:
+        """Take note of what is known before any sample is made."""
+        self.nbytes = max(self.nbytes, nbytes)
+
+    def learn(self, made_nbytes: Sequence[int], count: int) -> None:
+        """Take note of what some samples held that were made together.
+
+        Threads may call it at once: of two that do, the next to learn makes up for one.
+
+        Parameters
+        ----------
+        made_nbytes : sequence of int
+            What each step made of all of them, 0 where it handed on what it was given. A step
+            holds what it is given and what it makes.
+        count : int
+            How many samples.
+        """
+        held = given = 0
+        for nbytes in made_nbytes:
+            held = max(held, given + nbytes)
+            given = nbytes or given
+        self.nbytes = max(self.nbytes, -(-held // max(1, count)))
+        self.is_learnt = True
+
+
+def nbytes_of(value: Any) -> int:
+    """Return the bytes of what a step returned, of buffers or arrays; 0 where it is not told."""
+    return max(0, handed_on_nbytes(value))

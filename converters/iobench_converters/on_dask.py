@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets import no_progress
 from iobench.errors import MissingExtraError, OptionError, StoreError
 from iobench.stores import Tally
-from iobench_converters.running import ConversionRun
+from iobench_converters.convert import ConversionRun
 
 if TYPE_CHECKING:
     from iobench_converters.shards import Conversion

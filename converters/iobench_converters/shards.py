@@ -204,7 +204,7 @@ def write_shard(
     """
     try:
         made = maker.batches(conversion.plan.shard(number))
-        writer = conversion.writer(journal.room(held), number)
+        writer = conversion.writer(journal.scratch(held), number)
     except BaseException as error:
         _drop(error, held, journal)
         raise

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.conversion.checking import Verification
-    from iobench.conversion.planning import ConversionForecast
+    from iobench.conversion.forecast import ConversionForecast
     from iobench.conversion.preparing import PreparedConversion
     from iobench.conversion.request import ConvertRequest
     from iobench.conversion.running import ConversionOutcome

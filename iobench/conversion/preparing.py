@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.conversion.coordinates import check_monotonic
 from iobench.conversion.stages import decoded_samples, raw_samples
-from iobench.conversion.tiles import tiled_samples
+from iobench.conversion.tiles import check_monotonic, tiled_samples
 from iobench.datasets.files import UserFiles
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.splits import select_split
 from iobench.errors import OptionError
+from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.urls import is_url
 from iobench.registry import find_format
 from iobench.sources.opening import open_source
-from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.conversion.planning import ConversionForecast, plan
-from iobench.conversion.preparing import PreparedConversion, prepare
-from iobench.conversion.probing import (
+from iobench.conversion.forecast import (
+    ConversionForecast,
     check_memory,
     conversion_plan,
     known_source,
     known_target,
     measure_probe,
+    plan,
 )
+from iobench.conversion.preparing import PreparedConversion, prepare
 from iobench.datasets.processes import stopwatch
 from iobench.registry import find_converter
 from iobench.stores.tally import Tally

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from iobench.stores.atomic import AtomicFile
+from iobench.files.atomic import AtomicFile
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
 from iobench.datasets.processes import stopwatch
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
-from iobench.stores.atomic import EXIT_RESUMABLE
+from iobench.files.atomic import EXIT_RESUMABLE
 
 __all__ = ["INSTALL", "child_main", "download_through_plugin", "fail_fast", "missing_in_cache"]
 

@@ -329,7 +329,7 @@ class URL(_Base):
         objects.remove([path])
 
     def replace(self, target: Any) -> Any:
-        """Make a finished file of a room (`iobench.stores.rooms`) appear at ``target``."""
+        """Make a finished file of a room (`iobench.files.scratch`) appear at ``target``."""
         from iobench.files.uploads import take_sealed
 
         take_sealed(self).complete()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import SampleError, StoreError
+from iobench.files.atomic import storage_errors
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.atomic import storage_errors
 from iobench.stores.extents import ExtentStore, ExtentTable
 from iobench.stores.fields import FieldLayout
 from iobench.stores.manifest import Manifest

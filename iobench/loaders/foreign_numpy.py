@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import SampleError
+from iobench.files.atomic import storage_errors
 from iobench.loaders.foreign import ForeignArray, foreign_store, refused
 from iobench.samples import Variable
-from iobench.stores.atomic import storage_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from iobench.datasets.baselines import Stream
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
+from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores.atomic import is_local
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import choose_place, kept_beside
 from iobench.stores.plan import store_name

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 __all__ = [
     "SYSTEM_CLOCK",
+    "Budget",
     "Clock",
     "DeviceClock",
     "SystemClock",
@@ -117,3 +118,21 @@ def process_start_ns() -> int | None:
 
 now_ns = SYSTEM_CLOCK.now_ns
 wait_until_ns = SYSTEM_CLOCK.wait_until_ns
+
+
+class Budget:
+    """Time since its making against a limit; the clock itself is read in ``iobench.recording``.
+
+    Parameters
+    ----------
+    limit_s : float or None
+        Seconds that may pass; None for no limit.
+    """
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._end_ns = None if limit_s is None else now_ns() + round(limit_s * 1e9)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time is over."""
+        return self._end_ns is not None and now_ns() >= self._end_ns

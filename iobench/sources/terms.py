@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
-from iobench.stores.atomic import write_atomically
+from iobench.files.atomic import write_atomically
 from iobench.stores.places import user_folder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from crc32c import crc32c as _crc32c
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import is_local, storage_errors, write_atomically
+from iobench.files.atomic import is_local, storage_errors, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

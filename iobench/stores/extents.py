@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.atomic import is_local, storage_errors
 from iobench.files.ranges import FileRange
 from iobench.files.reading import read_into
-from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.object_extents import read_ranges
 from iobench.stores.rounding import unpack_sample

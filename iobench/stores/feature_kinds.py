@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import storage_errors
+from iobench.files.atomic import storage_errors
 from iobench.stores.example import FeatureKind, parse_example
 from iobench.stores.tfrecord import scan_frames
 

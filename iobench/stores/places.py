@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.json_files import read_json
-from iobench.stores.atomic import (
+from iobench.files.atomic import (
     TEMPORARY_SUFFIX,
     is_closed,
     is_local,
     storage_errors,
     write_atomically,
 )
-from iobench.stores.claims import find_writer
+from iobench.files.claims import find_writer
+from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.atomic import storage_errors
 from iobench.files.urls import URL
 from iobench.masking import mask_values
-from iobench.stores.atomic import storage_errors
 from iobench.stores.manifest import canonical_json, count_runs
 
 if TYPE_CHECKING:

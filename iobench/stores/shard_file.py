@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.stores.atomic import new_file
-from iobench.stores.checksums import crc32c
+from iobench.files.atomic import new_file
+from iobench.stores.checksums import crc32c, crc32c_of_file
 from iobench.stores.manifest import ShardFile
 
 if TYPE_CHECKING:
@@ -70,8 +70,10 @@ class ShardFileWriter:
         """Sync to disk, rename into place and return what the manifest lists."""
         self._flush()
         self._file.commit()
-        crc = self._file.crc32c(self._crc32c) if self._is_rewritten else self._crc32c
-        return ShardFile(self._name, self.nbytes, crc)
+        if self._is_rewritten:
+            kept = self._file.kept()
+            self._crc32c = crc32c_of_file(self._path) if kept is None else crc32c(kept)
+        return ShardFile(self._name, self.nbytes, self._crc32c)
 
     def abort(self) -> None:
         """Drop the file."""

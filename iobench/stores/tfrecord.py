@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import storage_errors
+from iobench.files.atomic import storage_errors
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import is_local, storage_errors
+from iobench.files.atomic import is_local, storage_errors
 from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
 from iobench.stores.extents import ExtentStore, missing_is_damage
 from iobench.stores.manifest import MANIFEST_NAME, check_document

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe, plan
+from iobench.conversion.forecast import KnownSource, KnownTarget, MeasuredProbe, plan
 
 NBYTES = st.integers(1, 1 << 40)
 SECONDS = st.floats(1e-9, 1e4, allow_nan=False)

@@ -12,7 +12,7 @@ from iobench.datasets.extents import read_extents, reopen_files
 from iobench.datasets.files import user_files
 from iobench.datasets.used_bytes import UsedBytes, first_changed
 from iobench.errors import StoreError
-from iobench.stores.claims import JOURNAL_NAME
+from iobench.files.claims import JOURNAL_NAME
 from iobench_converters import numpy_records
 from iobench_converters.convert import convert
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
+from iobench.files.atomic import AtomicFile
+from iobench.files.claims import CLAIM_NAME, Holder, claim
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.atomic import AtomicFile
-from iobench.stores.claims import CLAIM_NAME, Holder, claim
 from iobench.stores.opening import open_store
 from iobench.stores.plan import fingerprint, store_name
 from iobench.stores.verification import verify_store

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from iobench.errors import StorageError, StoreError
+from iobench.files.atomic import AtomicFile
+from iobench.files.claims import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.atomic import AtomicFile
-from iobench.stores.claims import JOURNAL_NAME
 from iobench.stores.opening import open_store
 from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, flip_bit

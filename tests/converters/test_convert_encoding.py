@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from iobench.errors import SampleError, StoreError
+from iobench.files.claims import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.claims import JOURNAL_NAME
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import read_manifest
 from iobench.stores.tally import Tally

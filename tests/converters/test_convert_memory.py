@@ -9,8 +9,7 @@ import pytest
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
-from iobench_converters.holding import HeldBytes
-from iobench_converters.making import Maker
+from iobench_converters.making import HeldBytes, Maker
 
 KIB = 1 << 10
 SPEC = SampleSpec((Variable("mean", (16 * KIB,), "u1", ("x",)),))

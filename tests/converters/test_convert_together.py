@@ -13,9 +13,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from iobench.errors import OptionError, StoreClaimedError, StoreError
+from iobench.files.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, Holder, try_claim
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, try_claim
-from iobench.stores.holders import Holder
 from iobench.stores.opening import open_store
 from iobench.stores.places import list_items, remove_item
 from iobench.stores.tally import Tally

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from iobench.errors import StoreError
+from iobench.recording import clocks
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store
@@ -79,10 +80,9 @@ def test_a_store_converted_is_a_group_of_the_right_shape(tmp_path, options):
 @pytest.mark.parametrize("last", [1, 2, 3, 4, 5])
 def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(tmp_path, monkeypatch, last):
     zarr = pytest.importorskip("zarr", minversion="3", reason="needs pip install 'iobench[zarr]'")
-    from iobench.stores import budget
 
     clock = {"ns": 0}
-    monkeypatch.setattr(budget, "now_ns", lambda: clock["ns"])
+    monkeypatch.setattr(clocks, "now_ns", lambda: clock["ns"])
     dataset = EndingAt(last, lambda: clock.update(ns=100_000_000_000))
     store = run(tmp_path / "store", dataset, limit_s=60)
     held = len(store)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from iobench.errors import StoreClaimedError
-from iobench.stores.claims import CLAIM_NAME, STALE_S, Holder, claim, find_holder
+from iobench.files.claims import CLAIM_NAME, STALE_S, Holder, claim, find_holder
 
 
 def leave_claim(path, holder, *, age_s=0.0, name=CLAIM_NAME):

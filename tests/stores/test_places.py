@@ -5,7 +5,7 @@ import os
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.stores.claims import claim
+from iobench.files.claims import claim
 from iobench.stores.places import choose_place, list_items, list_places, make_item, remove_item
 
 
@@ -136,8 +136,8 @@ def test_item_being_written_is_not_removed(tmp_path):
 
 
 def test_an_address_is_no_path_of_this_machine(tmp_path):
+    from iobench.files.atomic import is_local
     from iobench.files.urls import URL
-    from iobench.stores.atomic import is_local
 
     assert is_local(tmp_path)
     assert not is_local(URL("s3://bucket/x.nc"))

@@ -14,16 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iobench.errors import MissingExtraError, OptionError, StorageError, StoreClaimedError
+from iobench.files import claims as claims_module
+from iobench.files.atomic import is_local, new_file
+from iobench.files.claims import CLAIM_NAME, claim, find_holder, try_claim
 from iobench.files.filesystems import open_filesystem, remote_errors, without_secrets
 from iobench.files.objects import Objects
+from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import URL, as_path, is_url
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import claims as claims_module
-from iobench.stores.atomic import is_local, new_file
-from iobench.stores.claims import CLAIM_NAME, claim, find_holder, try_claim
 from iobench.stores.opening import open_store
 from iobench.stores.places import make_item
-from iobench.stores.rooms import clear_room, open_room
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert
@@ -128,25 +128,25 @@ def test_a_reader_asks_for_a_header_only(place, monkeypatch):
 @pytest.mark.parametrize("n_bytes", [0, 100, 9 << 20])
 def test_a_file_appears_with_its_completion(place, n_bytes):
     room, target = place / "iobench.journal/shard-0/token", place / "x" / "data"
-    open_room(room, place)
+    open_scratch(room, place)
     file = new_file(room / "x" / "data")
     file.write(bytes(n_bytes))
     file.commit()
     assert not target.exists()
     (room / "x" / "data").replace(target)
     assert target.stat().st_size == n_bytes
-    clear_room(room, place)
+    clear_scratch(room, place)
     assert place.below() == ["x/data"]
 
 
 def test_a_room_that_is_cleared_leaves_nothing(place):
     room = place / "iobench.journal/shard-0/token"
-    open_room(room, place)
+    open_scratch(room, place)
     for name, n_bytes in (("a", 10), ("b", 9 << 20)):
         file = new_file(room / name)
         file.write(bytes(n_bytes))
         file.commit()
-    clear_room(room, place)
+    clear_scratch(room, place)
     assert place.below() == []
     with pytest.raises(FileNotFoundError):
         (room / "a").replace(place / "a")

@@ -7,16 +7,15 @@ from functools import partial
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
+from iobench.files import claims as claims_module
+from iobench.files.atomic import new_file
+from iobench.files.claims import claim, find_claim_files, renew_claim_file, time_ns_at, try_claim
 from iobench.files.objects import objects_at
 from iobench.files.ranges import FileRange
+from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import as_path
-from iobench.stores import claims as claims_module
-from iobench.stores.atomic import new_file
 from iobench.stores.checksums import crc32c
-from iobench.stores.claim_files import find_claim_files, renew_claim_file, time_ns_at
-from iobench.stores.claims import claim, try_claim
 from iobench.stores.extents import ExtentReader
-from iobench.stores.rooms import clear_room, open_room
 from iobench.stores.shard_file import ShardFileWriter
 
 MANY = 20 << 20
@@ -86,7 +85,7 @@ def test_a_claim_that_was_taken_over_is_not_renewed(place, monkeypatch):
 def test_an_upload_appears_with_its_completion(place, uploads, nbytes):
     data = (bytes(range(256)) * (nbytes // 256 + 1))[:nbytes]
     room, target = place / "iobench.journal/shard-0/token", place / "a b" / "data"
-    open_room(room, place)
+    open_scratch(room, place)
     file = new_file(room / "a b" / "data")
     for start in range(0, nbytes, 3_000_000):
         file.write(memoryview(data)[start : start + 3_000_000])
@@ -95,7 +94,7 @@ def test_an_upload_appears_with_its_completion(place, uploads, nbytes):
     assert len(uploads()) == (nbytes > 8 << 20)
     (room / "a b" / "data").replace(target)
     assert target.read_bytes() == data
-    clear_room(room, place)
+    clear_scratch(room, place)
     assert place.below() == ["a b/data"]
     assert uploads() == []
 
@@ -119,14 +118,14 @@ def test_the_first_bytes_are_rewritten_before_they_are_sent(place, uploads):
 def test_what_is_dropped_leaves_no_upload(place, uploads):
     for is_committed in (False, True):
         room = place / "iobench.journal/shard-0/token"
-        open_room(room, place)
+        open_scratch(room, place)
         file = new_file(room / "data")
         file.write(bytes(MANY))
         if is_committed:
             file.commit()
         else:
             file.abort()
-        clear_room(room, place)
+        clear_scratch(room, place)
         assert uploads() == []
         assert place.below() == []
     with pytest.raises(FileNotFoundError):
@@ -135,14 +134,14 @@ def test_what_is_dropped_leaves_no_upload(place, uploads):
 
 def test_uploads_of_a_killed_process_are_found_by_its_notes(place, uploads):
     room = place / "iobench.journal/shard-0/token"
-    open_room(room, place)
+    open_scratch(room, place)
     left = new_file(room / "t2m" / "c.0.0")
     left.write(bytes(MANY))  # and then its process is killed
     other = place / "t2m" / "c.1.0"
     theirs = new_file(other)
     theirs.write(bytes(MANY))
     assert len(uploads()) == 2
-    clear_room(room, place)
+    clear_scratch(room, place)
     assert uploads() == ["some folder/store/t2m/c.1.0"]
     theirs.abort()
     left.abort()

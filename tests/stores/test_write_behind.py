@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.stores import write_behind
-from iobench.stores.atomic import AtomicFile
-from iobench.stores.write_behind import BEHIND_NBYTES, STEP_NBYTES, WriteBehind
+from iobench.files import atomic
+from iobench.files.atomic import BEHIND_NBYTES, STEP_NBYTES, AtomicFile, WriteBehind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         assert advice == os.POSIX_FADV_DONTNEED
         said.append((offset, offset + length))
 
-    monkeypatch.setattr(write_behind.os, "posix_fadvise", advise)
+    monkeypatch.setattr(atomic.os, "posix_fadvise", advise)
     return said
 
 
@@ -56,7 +55,7 @@ def test_a_file_system_that_takes_no_advice_is_written_all_the_same(
     def refuse(*_: int) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(write_behind.os, "posix_fadvise", refuse)
+    monkeypatch.setattr(atomic.os, "posix_fadvise", refuse)
     content = os.urandom(STEP_NBYTES) * 3
     file = AtomicFile(tmp_path / "f")
     file.write(content)

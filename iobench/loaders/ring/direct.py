@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.errors import OptionError, StoreError
+from iobench.files.atomic import storage_errors
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
-from iobench.stores.atomic import storage_errors
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StorageError, StoreError
+from iobench.files.atomic import storage_errors
 from iobench.files.reading import read_into
 from iobench.loaders.ring.fork_lock import ForkLock
-from iobench.stores.atomic import storage_errors
 from iobench.stores.extents import descriptors
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, StoreError
+from iobench.files.atomic import is_local
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
@@ -15,7 +16,6 @@ from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
 from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, GridCut, plan_of
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
-from iobench.stores.atomic import is_local
 from iobench.stores.extents import ExtentStore, ExtentTable
 from iobench.stores.fields import FieldLayout, FieldPart
 

@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 
 from iobench.errors import StorageError, StoreError
+from iobench.files.atomic import is_local
 from iobench.loaders.ring.ahead import MAX_NS, AheadChoice, choose_ahead, measure
 from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
 from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, Range
@@ -17,7 +18,6 @@ from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
 from iobench.recording.clocks import now_ns
-from iobench.stores.atomic import is_local
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:

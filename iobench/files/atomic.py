@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, StorageError
 from iobench.files.objects import TEMPORARY_SUFFIX
-from iobench.stores.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.stores.rooms import RemoteFile
+    from iobench.files.scratch import RemoteFile
 
 __all__ = [
     "EXIT_RESUMABLE",
     "TEMPORARY_SUFFIX",
     "AtomicFile",
+    "WriteBehind",
     "is_closed",
     "is_local",
     "new_file",
@@ -29,6 +29,7 @@ __all__ = [
     "sync_directory",
     "write_atomically",
 ]
+
 
 EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
@@ -146,14 +147,8 @@ class AtomicFile:
             raise
         sync_directory(self.path.parent)
 
-    def crc32c(self, before: int) -> int:
-        """Return the CRC-32C of the file's bytes, as they are now that it was committed.
-
-        ``before`` is what it was before the first bytes were rewritten.
-        """
-        from iobench.stores.checksums import crc32c_of_file
-
-        return crc32c_of_file(self.path)
+    def kept(self) -> None:
+        """Keep no bytes in memory: the file has them."""
 
     def abort(self) -> None:
         """Drop the file; nothing appears."""
@@ -169,7 +164,7 @@ def new_file(
     """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
     if is_local(path):
         return AtomicFile(path, resumable=resumable, folder=folder)
-    from iobench.stores.rooms import RemoteFile
+    from iobench.files.scratch import RemoteFile
 
     return RemoteFile(path)  # type: ignore[arg-type]
 
@@ -194,3 +189,41 @@ def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> Non
         file.abort()
         raise
     file.commit()
+
+
+STEP_NBYTES = 1 << 20
+"""As soon as this much is new, the kernel is told to write it."""
+BEHIND_NBYTES = 8 << 20
+"""What is this far behind has been written, as a rule, and is let go."""
+
+
+class WriteBehind:
+    """Has a file written to disk as it grows, and its pages used again.
+
+    Advice only: what a file system makes of it changes nothing in the file.
+
+    Parameters
+    ----------
+    fd : int
+        Descriptor of the file, which is written from its beginning.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._end = self._told = 0
+
+    def wrote(self, nbytes: int) -> None:
+        """Take note of so many more bytes at the end."""
+        self._end += nbytes
+        if self._end - self._told < STEP_NBYTES or not hasattr(os, "posix_fadvise"):
+            return
+        # Linux begins to write pages that it is told are not needed, and drops those it has
+        # written; the first call is for the new ones, the second one for the old ones.
+        with suppress(OSError):
+            self._advise(self._told, self._end)
+            if self._end > BEHIND_NBYTES:
+                self._advise(0, self._end - BEHIND_NBYTES)
+        self._told = self._end
+
+    def _advise(self, start: int, stop: int) -> None:
+        os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
