@@ -11,7 +11,7 @@ import numpy as np
 from iobench.datasets.contract import GroupedDataset
 from iobench.datasets.grouped import decode_apart
 from iobench.datasets.netcdf.file import inspect_netcdf
-from iobench.datasets.netcdf.rows import FileRows
+from iobench.datasets.netcdf.rows import coordinate_of
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr
 from iobench.datasets.zarr_arrays.through_library import read_through_zarr
@@ -302,7 +302,7 @@ def _check(values: NDArray[Any], file: Path, dim: str) -> None:
 
 
 def _netcdf_values(file: Path, dim: str) -> NDArray[Any]:
-    return FileRows([inspect_netcdf(file)], dim).coordinates[0]
+    return coordinate_of(inspect_netcdf(file), dim)
 
 
 def _zarr_values(file: Path, dim: str) -> NDArray[Any]:

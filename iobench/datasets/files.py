@@ -6,11 +6,12 @@ One index of a dimension is one sample.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.baselines import Baseline, MapStyle
+from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, is_hdf5
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         SharedChunks,
         Where,
     )
+    from iobench.datasets.processes import Advance
     from iobench.samples import Sample
 
 __all__ = ["UserFiles", "file_kind", "user_files"]
@@ -93,16 +95,23 @@ class UserFiles:
             If a file or store is damaged, of another kind or schema than the first, or a message
             is missing or there twice.
         """
-        self._source = _source(files, self._selection)
+        known, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
+        self._source = _source(files, known, self._selection)
         index = self._source.samples(files, locator)
         self.fused = self._source.fused
         self._sample_nbytes = index.spec.nbytes
         facts = {
             "kind": self._source.kind,
-            "files": [_facts(path, self._source) for path in files],
+            "files": [self._told(path, each) for path, each in zip(files, known, strict=True)],
             **index.provenance,
         }
         return replace(index, provenance=facts)
+
+    def _told(self, path: Path, facts: _Facts) -> dict[str, Any]:
+        """Return name, size and fingerprint: of a file's beginning and end, a store's metadata."""
+        if isinstance(self._source, ZarrSamples):
+            return self._source.facts(path)
+        return {"name": path.name, "nbytes": facts.nbytes, "fingerprint": facts.fingerprint}
 
     def read(self, where: Where) -> Raw:
         """Return the sample's bytes; nothing it does not need."""
@@ -260,15 +269,40 @@ def _check_memory(stored_nbytes: int, sample_nbytes: int, memory_nbytes: int) ->
         )
 
 
-def _source(files: Sequence[Path], selection: Selection) -> _Source:
-    kinds = {path: file_kind(path) for path in files}
-    if len(set(kinds.values())) > 1:
-        spelled = ", ".join(f"{path} is {kind}" for path, kind in kinds.items())
-        raise FileFormatError(f"files of one kind are expected, but {spelled}; profile them apart")
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is told of a file whatever its format: its fingerprint is of its beginning and end."""
+
+    kind: str
+    nbytes: int
+    fingerprint: str
+
+
+def _facts(path: Path, _: Advance) -> _Facts:
+    kind = file_kind(path)
+    if kind == ZarrSamples.kind:
+        return _Facts(kind, 0, "")
+    opened = open_source_file(path)
+    size = opened.nbytes
+    ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
+    return _Facts(kind, size, hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest())
+
+
+FACTS: Final = Inspection("facts 1", _facts, (_Facts,))
+
+
+def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection) -> _Source:
+    kind = facts[0].kind
+    for path, each in zip(files, facts, strict=True):
+        if each.kind != kind:
+            raise FileFormatError(
+                f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
+                "profile them apart"
+            )
     made: dict[str, type[_Source]] = {
         each.kind: each for each in (GribSamples, NetcdfSamples, ZarrSamples)
     }
-    return made[kinds[files[0]]](selection)
+    return made[kind](selection)
 
 
 def file_kind(path: Path) -> str:
@@ -304,14 +338,3 @@ def file_kind(path: Path) -> str:
     raise FileFormatError(
         f"{path}: is neither GRIB nor NetCDF nor Zarr: {found}; leave it out, or fetch it again"
     )
-
-
-def _facts(path: Path, source: _Source) -> dict[str, Any]:
-    """Return name, size and a fingerprint: of a file's beginning and end, a store's metadata."""
-    if isinstance(source, ZarrSamples):
-        return source.facts(path)
-    opened = open_source_file(path)
-    size = opened.nbytes
-    ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
-    fingerprint = hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest()
-    return {"name": path.name, "nbytes": size, "fingerprint": fingerprint}

@@ -20,6 +20,9 @@ __all__ = ["Packing", "is_plain", "packing_of", "unpack"]
 FILLS = {"missing_value", "_FillValue"}
 CODING = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
 """Attributes that xarray chooses a dtype by."""
+SCALES = ("scale_factor", "add_offset")
+_ASKED: dict[tuple[Any, ...], np.dtype[Any]] = {}
+"""What xarray chose: files of a set have the same attributes, and asking takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,20 @@ def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.d
     known = {name: attributes[name] for name in CODING if name in attributes}
     if not known or (stored.kind == "f" and known.keys() <= FILLS):
         return stored  # nothing to ask: xarray takes a second to load what it knows
+    arrays = {name: np.asarray(value) for name, value in known.items()}
+    # Of a scale and an offset the dtype matters alone: each file may have others.
+    told = (
+        (name, array.dtype.str, array.shape, type(known[name]))
+        + (() if name in SCALES else (repr(known[name]),))
+        for name, array in arrays.items()
+    )
+    key = (stored.str, *told)
+    if key not in _ASKED:
+        _ASKED[key] = _asked_dtype(stored, known)
+    return _ASKED[key]
+
+
+def _asked_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[Any]:
     try:
         import xarray
     except ImportError as error:

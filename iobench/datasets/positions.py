@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cf_times",
     "decode_times",
+    "decode_times_of_files",
     "one_row_each",
     "row_numbers",
     "seconds_since_1970",
@@ -28,6 +29,16 @@ __all__ = [
 SHORTEST_MONTH_S: Final = 28 * 86400
 NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
 """A time zone by its name at the end of units: pandas leaves out what it does not know."""
+PLAIN_UNITS: Final = re.compile(
+    r"\s*(?P<unit>day|hour|minute|second)s? since (?P<date>\d{4}-\d{2}-\d{2})"
+    r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:\.0{1,6})?)?))?\s*",
+    re.IGNORECASE,
+)
+"""Units of times without a zone, spelled so that there are no two ways to read them."""
+UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
+GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
+"""Between these all standard calendars, and all libraries, agree."""
 SAME_DAY_DAYS: Final = 3
 """Monthly values are dated on one day of the month, its last or its middle: within these days."""
 
@@ -85,6 +96,9 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
     """
     if " since " not in units or NAMED_ZONE.search(units):
         return None
+    whole = _decode_whole(values, units, calendar)
+    if whole is not None:
+        return whole
     import xarray
     from xarray.coders import CFDatetimeCoder
 
@@ -100,6 +114,55 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         return None  # a unit that CF does not know, or a calendar without cftime
     times: NDArray[Any] = decoded
     return times if times.dtype.kind in "MO" else None
+
+
+def _decode_whole(values: NDArray[Any], units: str, calendar: str) -> NDArray[np.datetime64] | None:
+    """Return the times that whole numbers mean in a standard calendar; None of all others.
+
+    Exact, and without xarray, which takes seconds to load and milliseconds for each file.
+    """
+    spelled = PLAIN_UNITS.fullmatch(units)
+    if spelled is None or calendar.lower() not in STANDARD_CALENDARS or not _are_whole(values):
+        return None
+    unit_s = UNIT_S[spelled["unit"].lower()]
+    try:
+        since = np.datetime64(f"{spelled['date']}T{spelled['time'] or '00:00'}", "s")
+    except ValueError:
+        return None  # a 30 February
+    first, last = (int(each) * unit_s for each in (values.min(), values.max()))
+    allowed = [int((border - since) / np.timedelta64(1, "s")) for border in GREGORIAN]
+    if since < GREGORIAN[0] or not allowed[0] <= first <= last < allowed[1]:
+        return None
+    seconds = values.astype(np.int64) * unit_s
+    return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    if not values.size or values.dtype.kind not in "iuf":
+        return False
+    return values.dtype.kind != "f" or bool((np.isfinite(values) & (values % 1 == 0)).all())
+
+
+def decode_times_of_files(
+    parts: Sequence[NDArray[Any]], units: str, calendar: str
+) -> list[NDArray[Any]] | None:
+    """Return the times of files that all count alike, as `decode_times` gives them of each.
+
+    At once where that makes no difference: fractions of a day are rounded by all that are decoded
+    together, and what is before 1582 makes objects of all others.
+    """
+    standard = calendar.lower() in STANDARD_CALENDARS
+    alike = len({part.dtype for part in parts}) == 1 and all(len(part) for part in parts)
+    if alike:
+        values = np.concatenate(parts)
+        if _are_whole(values) if standard else np.isfinite(values).all():
+            times = decode_times(values, units, calendar)
+            if times is None:
+                return None
+            if times.dtype.kind == "M" or not standard:
+                return np.split(times, np.cumsum([len(part) for part in parts])[:-1])
+    each = [decode_times(part, units, calendar) for part in parts]
+    return None if any(part is None for part in each) else [t for t in each if t is not None]
 
 
 def cf_times(

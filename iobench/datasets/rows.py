@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.positions import (
-    decode_times,
+    decode_times_of_files,
     one_row_each,
     row_numbers,
     seconds_since_1970,
@@ -81,14 +81,18 @@ def _all_times(
     calendars: Sequence[str | None],
 ) -> list[NDArray[Any]] | None:
     """Return the coordinates as times, or None unless all are, of one calendar."""
-    times = []
-    for numbers, unit, calendar in zip(coordinates, units, calendars, strict=True):
-        decoded: NDArray[Any] | None = numbers
-        if numbers.dtype.kind != "M":
-            decoded = decode_times(numbers, unit, calendar or "") if unit else None
+    times: list[NDArray[Any]] = list(coordinates)
+    counted: dict[tuple[str | None, str], list[int]] = {}
+    for number, told in enumerate(zip(coordinates, units, calendars, strict=True)):
+        if told[0].dtype.kind != "M":
+            counted.setdefault((told[1], told[2] or ""), []).append(number)
+    for (unit, calendar), numbers in counted.items():
+        parts = [coordinates[number] for number in numbers]
+        decoded = decode_times_of_files(parts, unit, calendar) if unit else None
         if decoded is None:
             return None
-        times.append(decoded)
+        for number, part in zip(numbers, decoded, strict=True):
+            times[number] = part
     kinds = {getattr(part[0], "calendar", part.dtype.kind) for part in times if len(part)}
     return times if len(kinds) == 1 else None
 

@@ -199,24 +199,37 @@ def sample_variable(variable: SourceVariable, selection: Selection, dim: str) ->
     )
 
 
-def check_same_schema(
-    first: SourceFile, file: SourceFile, names: Sequence[str], sample_dim: str
-) -> None:
+def check_same_schema(files: Sequence[SourceFile], names: Sequence[str], sample_dim: str) -> None:
     """Raise FileFormatError if a file differs from the first but in its number of samples."""
+    first = files[0]
+    expected = [_schema(first, name, sample_dim) for name in names]
+    for file in files:
+        if sample_dim not in file.dims:
+            raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
+        found = [_schema(file, name, sample_dim) for name in names]
+        if found == expected:
+            continue
+        different = next(n for n in range(len(names)) if found[n] != expected[n])
+        raise FileFormatError(
+            f"{file.path}: variable {names[different]!r} is {_spelled(found[different])}, expected "
+            f"{_spelled(expected[different])} as in {first.path}"
+        )
 
-    def schema(of: SourceFile, name: str) -> str:
-        if name not in of.variables:
-            return "missing"
-        variable = of.variables[name]
-        lengths = zip(variable.dims, variable.shape, strict=True)
-        shape = ", ".join(dim if dim == sample_dim else f"{dim} {n}" for dim, n in lengths)
-        return f"{variable.packing.dtype} ({shape})"
 
-    if sample_dim not in file.dims:
-        raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
-    for name in names:
-        expected, found = schema(first, name), schema(file, name)
-        if expected != found:
-            raise FileFormatError(
-                f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
-            )
+_Schema = tuple[str, list[tuple[str, int | None]]]
+"""A dtype, and the dimensions with their lengths: None of the sample dimension."""
+
+
+def _schema(file: SourceFile, name: str, sample_dim: str) -> _Schema | None:
+    variable = file.variables.get(name)
+    if variable is None:
+        return None
+    lengths = zip(variable.dims, variable.shape, strict=True)
+    return variable.packing.dtype, [(dim, None if dim == sample_dim else n) for dim, n in lengths]
+
+
+def _spelled(schema: _Schema | None) -> str:
+    if schema is None:
+        return "missing"
+    dtype, lengths = schema
+    return f"{dtype} ({', '.join(dim if n is None else f'{dim} {n}' for dim, n in lengths)})"

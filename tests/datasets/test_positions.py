@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+
 import cftime
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.positions import cf_times, decode_times, row_numbers, time_positions
+from iobench.datasets.positions import (
+    cf_times,
+    decode_times,
+    decode_times_of_files,
+    row_numbers,
+    seconds_since_1970,
+    time_positions,
+)
 from iobench.errors import FileFormatError
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
@@ -36,6 +45,57 @@ def test_seconds_are_cftimes(unit, calendar, reference, numbers):
         expected = cftime.date2num(dates, "seconds since 1970-01-01", known)
         np.testing.assert_allclose(seconds, np.asarray(expected, float), rtol=0, atol=1e-4)
     assert len(seconds) == len(numbers)
+
+
+def by_xarray(values, units, calendar):
+    """The times that xarray decodes numbers to, by itself."""
+    import xarray
+
+    attributes = {"units": units} | ({"calendar": calendar} if calendar else {})
+    one = xarray.Dataset({"t": ("n", values, attributes)})
+    coder = xarray.coders.CFDatetimeCoder(time_unit="us")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xarray.decode_cf(one, decode_times=coder)["t"].values
+
+
+@given(
+    st.sampled_from([*UNITS, "hour", "Days"]),
+    st.sampled_from(["", "standard", "gregorian", "proleptic_gregorian"]),
+    st.sampled_from(
+        [
+            "1582-10-16", "1900-01-01 00:00:00", "2000-02-28T12:00", "1970-01-01 00:00:00.0",
+            "2261-12-30", "1850-1-1", "0001-01-01",
+        ]
+    ),
+    st.lists(st.integers(-200_000, 200_000), min_size=1, max_size=5),
+    st.sampled_from(["i4", "i8", "f4", "f8", ">i4"]),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_whole_numbers_are_xarrays_times(unit, calendar, since, numbers, dtype):
+    values, units = np.array(numbers, dtype), f"{unit} since {since}"
+    found, expected = decode_times(values, units, calendar), by_xarray(values, units, calendar)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(seconds_since_1970(found), seconds_since_1970(expected))
+
+
+@given(
+    st.sampled_from(CALENDARS),
+    st.sampled_from(["days since 1582-10-01", "hours since 1900-01-01", "days since 2000-1-1"]),
+    st.lists(
+        st.lists(st.integers(0, 99) | st.floats(0, 99), max_size=3).map(np.array),
+        min_size=1,
+        max_size=4,
+    ),
+)
+@settings(max_examples=100, deadline=None)
+def test_files_decoded_at_once_are_as_each(calendar, units, parts):
+    each = [decode_times(part, units, calendar) for part in parts]
+    found = decode_times_of_files(parts, units, calendar)
+    if any(times is None for times in each):
+        assert found is None
+    else:
+        assert [times.tolist() for times in found] == [times.tolist() for times in each]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i4", "i8"])

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.extents import read_extents
-from iobench.datasets.netcdf.file import decode_slab, read_through_library, where_slab
-from iobench.datasets.netcdf.storage import slab_extents
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.netcdf.inspected import whole_variable
 from iobench.datasets.rows import SampleRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.datasets.netcdf.file import NetcdfFile
+    from iobench.datasets.processes import Advance
 
-__all__ = ["FileRows"]
+__all__ = ["FileRows", "coordinate_of"]
 
 
 class FileRows:
@@ -30,6 +32,8 @@ class FileRows:
         As given.
     dim : str
         The sample dimension.
+    cache_dir : Path
+        Where the numbers along it are kept.
 
     Attributes
     ----------
@@ -45,8 +49,8 @@ class FileRows:
         Which row each sample is in.
     """
 
-    def __init__(self, files: Sequence[NetcdfFile], dim: str) -> None:
-        coordinates = [_coordinate(file, dim) for file in files]
+    def __init__(self, files: Sequence[NetcdfFile], dim: str, *, cache_dir: Path) -> None:
+        coordinates = _coordinates(files, dim, cache_dir)
         rows = SampleRows(
             coordinates,
             [_attribute(file, dim, "units") for file in files],
@@ -57,17 +61,31 @@ class FileRows:
         self.positions, self.units, self.numbers = rows.positions, rows.units, rows.numbers
 
 
-def _coordinate(file: NetcdfFile, dim: str) -> NDArray[Any]:
-    """Return the coordinate along ``dim``, or the indices where it has none."""
-    length = file.dims[dim]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """The numbers of a file along a dimension."""
+
+    along: NDArray[Any]
+
+
+def _coordinates(files: Sequence[NetcdfFile], dim: str, cache_dir: Path) -> list[NDArray[Any]]:
+    """Return the coordinate of each file along ``dim``, or the indices where it has none."""
+    by_path = {file.path: file for file in files if _has_coordinate(file, dim)}
+
+    def read(path: Path, _: Advance) -> _Numbers:
+        return _Numbers(coordinate_of(by_path[path], dim))
+
+    inspection = Inspection(f"netcdf coordinate {dim} 1", read, (_Numbers,), in_processes=False)
+    found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+    known = {path: each.along for path, each in zip(by_path, found, strict=True)}
+    return [known[file.path] if file.path in known else coordinate_of(file, dim) for file in files]
+
+
+def coordinate_of(file: NetcdfFile, dim: str) -> NDArray[Any]:
+    """Return the coordinate of a file along ``dim``, or the indices where it has none."""
     if not _has_coordinate(file, dim):
-        return np.arange(length)
-    variable = file.variables[dim]
-    if variable.storage is None:
-        through = [read_through_library(file, variable, dim=dim, index=i) for i in range(length)]
-        return np.array(through)
-    slab = where_slab(file, variable, dim=None, index=-1)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+        return np.arange(file.dims[dim])
+    return whole_variable(file, dim)
 
 
 def _has_coordinate(file: NetcdfFile, dim: str) -> bool:

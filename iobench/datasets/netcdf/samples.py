@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.grouped import SampleGroups
 from iobench.datasets.netcdf.boxes import ChunkedFields, read_fields
-from iobench.datasets.netcdf.file import inspect_netcdf, read_through_library, where_slab
+from iobench.datasets.netcdf.file import read_through_library, where_slab
 from iobench.datasets.netcdf.inspected import inspect_files
 from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
@@ -55,14 +55,14 @@ class NetcdfSamples(ChunkedFields):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; files whose schemas differ are an error."""
-        first = inspect_netcdf(files[0])
+        # The first by itself: what it lacks is said before thousands are looked into.
+        (first,) = inspect_files(files[:1], cache_dir=locator.cache_dir)
         self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
         inspected = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         first = inspected[0]
         self._names, skipped = choose_variables(first, self.selection, self._dim)
-        for file in inspected:
-            check_same_schema(first, file, self._names, self._dim)
-        rows = FileRows(inspected, self._dim)
+        check_same_schema(inspected, self._names, self._dim)
+        rows = FileRows(inspected, self._dim, cache_dir=locator.cache_dir)
         self._files = rows.files
         if any(file.variables[name].storage is None for file in inspected for name in self._names):
             self.fused = ("read", "decode")

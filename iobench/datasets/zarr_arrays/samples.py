@@ -63,8 +63,8 @@ class ZarrSamples:
         first = inspected[0]
         self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
         self._names, skipped = choose_variables(first, self.selection, self._dim)
+        check_same_schema(inspected, self._names, self._dim)
         for store in inspected:
-            check_same_schema(first, store, self._names, self._dim)
             for name in self._names:
                 check_held(store.variables[name])
         rows = SampleRows(
