@@ -15,7 +15,7 @@ from iobench.datasets.baselines import pipelines_of
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
-from iobench.datasets.recipes import Recipe
+from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
@@ -170,7 +170,7 @@ def describe_files(path: Path) -> dict[str, Any]:
 
 def describe_options(factory: Any) -> list[dict[str, str]]:
     """Return a factory's options: a recipe's own, else as its docstring's ``Parameters`` say."""
-    if isinstance(factory, type) and issubclass(factory, Recipe):
+    if isinstance(factory, type) and issubclass(factory, PublishedFiles):
         return [option.described() for option in factory.all_options()]
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)

@@ -65,6 +65,10 @@ from iobench.datasets.positions import time_positions as time_positions
 from iobench.datasets.processes import Advance as Advance
 from iobench.datasets.processes import run_jobs as run_jobs
 from iobench.datasets.processes import stopwatch as stopwatch
+from iobench.datasets.published_files import PublishedFiles as PublishedFiles
+from iobench.datasets.published_files import StandIn as StandIn
+from iobench.datasets.published_files import existing_files as existing_files
+from iobench.datasets.published_files import in_mirror as in_mirror
 from iobench.datasets.real_plugins import PluginRequest as PluginRequest
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
@@ -77,11 +81,9 @@ from iobench.datasets.recipe_data import Key as Key
 from iobench.datasets.recipe_data import Split as Split
 from iobench.datasets.recipe_data import Stack as Stack
 from iobench.datasets.recipe_items import file_times as file_times
-from iobench.datasets.recipe_stand_ins import StandIn as StandIn
 from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
-from iobench.datasets.recipes import existing_files as existing_files
 from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import stand_in_identity as stand_in_identity

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.standins import PlannedFile
 from iobench.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -19,46 +16,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.published_files import StandIn
     from iobench.datasets.recipes import Recipe
 
-__all__ = ["StandIn", "netcdf4", "planned_files", "smooth_values", "write_netcdf"]
+__all__ = ["netcdf4", "smooth_values", "write_netcdf"]
 
 SINCE = np.datetime64("1990-01-01", "h")
 N_WAVES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StandIn:
-    """What a stand-in holds.
-
-    Parameters
-    ----------
-    seed : int
-        Of its random numbers.
-    keys : tuple of FileKey
-        Its files.
-    n_steps : int
-        Indexes along the sample dimension in each, at most; 0 for all of a real one.
-    tiny : bool
-        Whether it is the one of tests.
-    """
-
-    seed: int
-    keys: tuple[Mapping[str, str], ...]
-    n_steps: int = 0
-    tiny: bool = False
-
-
-def planned_files(recipe: Recipe, plan: StandIn) -> list[PlannedFile]:
-    """Return the files of a stand-in, where a mirror of their URLs has them."""
-    return [
-        PlannedFile(
-            "url/" + recipe.file_url(key).replace("://", "/"),
-            recipe.file_nbytes(key, plan),
-            functools.partial(recipe.write, plan, key),
-        )
-        for key in plan.keys
-    ]
 
 
 def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Path) -> None:

@@ -7,7 +7,6 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import Progress, SampleIndex, no_progress
-from iobench.datasets.dataset_options import Option, parse_options
+from iobench.datasets.contract import SampleIndex
 from iobench.datasets.moments import Normalisation, normalisation_of
 from iobench.datasets.netcdf.boxes import (
     ChunkedFields,
@@ -28,30 +26,29 @@ from iobench.datasets.netcdf.file import NetcdfFile, read_through_library, where
 from iobench.datasets.netcdf.inspected import inspect_files
 from iobench.datasets.packing import unpack
 from iobench.datasets.processes import stopwatch
-from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Key, Split, Stack
+from iobench.datasets.published_files import PublishedFiles, StandIn
+from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
-from iobench.datasets.recipe_stand_ins import StandIn, planned_files, smooth_values, write_netcdf
-from iobench.datasets.standins import PlannedFile, stand_in_identity, write_planned_files
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
+    from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.netcdf.boxes import Box
     from iobench.datasets.netcdf.file import NetcdfVariable
     from iobench.datasets.netcdf.storage import Slab
     from iobench.datasets.processes import Advance
     from iobench.samples import Sample
 
-__all__ = ["Recipe", "existing_files"]
+__all__ = ["Recipe"]
 
-LISTED_URLS = 5
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 
 
-class Recipe(ChunkedFields):
+class Recipe(PublishedFiles, ChunkedFields):
     """A dataset of NetCDF files; a `Dataset`, a `PlannedDataset` and a `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
@@ -61,12 +58,6 @@ class Recipe(ChunkedFields):
 
     Attributes
     ----------
-    name, title : str
-        See `Dataset`.
-    url : str
-        Where a file is published, keys in braces: ``https://example.org/{month}.nc``.
-    keys : tuple of Key
-        Each combination of their values is a file, the first key outermost.
     axes : tuple of Axis
         All dimensions of the variables; by default the first is the samples'.
     fields : tuple of Field
@@ -74,117 +65,43 @@ class Recipe(ChunkedFields):
     stacks : tuple of Stack
         Arrays of a sample; none where each variable is one.
     splits : tuple of Split
-    options : tuple of Option
-        Besides the keys, which are options, too.
     time_unit : str
         NumPy's, of times as they are named: ``s``, ``h``, ``D``.
     is_distinct : bool
         Whether a time may be there but once.
-    terms_of_use, citation, source : str
-        Of the data; ``source`` says where the schema is published.
-    published : PublishedStep or None
+    source : str
+        Where the schema is published.
     step_hours : int
         Between the times of a stand-in.
-    tiny, ordinary : tuple of str
-        Values of the first key that a stand-in has, of the size for tests and by default.
-    tiny_steps, ordinary_steps : int
-        Indexes along the sample dimension in each of their files; 0 for all.
     n_steps : int
         Those of a real file; 0: as many as fit into its month, day or year.
     attributes : tuple of pairs of str
         Of the stand-in's files.
-    synthesis_version : int
-        See `Synthesizer`.
     """
 
-    name: str
-    title: str
-    url: str
-    keys: tuple[Key, ...] = ()
     axes: tuple[Axis, ...]
     fields: tuple[Field, ...]
     stacks: tuple[Stack, ...] = ()
     splits: tuple[Split, ...] = ()
-    options: tuple[Option, ...] = ()
     time_unit: str = "s"
     is_distinct: bool = True
-    terms_of_use: str = ""
-    citation: str = ""
     source: str = ""
-    published: PublishedStep | None = None
     step_hours: int = 1
-    tiny: tuple[str, ...] = ()
-    ordinary: tuple[str, ...] = ()
-    tiny_steps: int = 8
-    ordinary_steps: int = 0
     n_steps: int = 0
     attributes: tuple[tuple[str, str], ...] = (
         ("Conventions", "CF-1.6"),
         ("history", "made up by iobench: a stand-in"),
     )
-    synthesis_version: int = 1
 
     def __init__(self, **options: str) -> None:
-        self.chosen = parse_options(self.name, self.all_options(), options)
-        self.fused: tuple[str, ...] = ()
+        super().__init__(**options)
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
-
-    @classmethod
-    def all_options(cls) -> list[Option]:
-        """Return the options: one for each key that is not among `options`, and those."""
-        own = {each.name for each in cls.options}
-        of_keys = [
-            Option(key.name, key.text or "By default all at hand.", (), key.values, many=True)
-            for key in cls.keys
-            if key.name not in own
-        ]
-        return [*of_keys, *cls.options]
-
-    # ---- which files
 
     @property
     def sample_dim(self) -> str:
         """The dimension along which samples lie."""
         return self.axes[0].name
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the NetCDF library cannot."""
-        return not self.fused
-
-    @property
-    def stand_in_name(self) -> str:
-        """What stand-ins are told apart by."""
-        return self.name
-
-    def file_keys(self) -> list[FileKey]:
-        """Return the key of each file that the options choose, all where they choose none."""
-        values = [self.chosen.get(key.name) or key.values for key in self.keys]
-        names = [key.name for key in self.keys]
-        return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
-
-    def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
-        return self.url.format(**key)
-
-    def urls(self) -> list[str]:
-        """Return the URLs of all files, those of the first samples first."""
-        return [self.file_url(key) for key in self.file_keys()]
-
-    def needs_all(self, locator: Locator) -> bool:
-        """Return whether a file that is not at hand is missed: where options choose files."""
-        return any(self.chosen.get(key.name) for key in self.keys)
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files: all that were chosen, else those at hand.
-
-        Raises
-        ------
-        MissingFileError
-            As `existing_files`.
-        """
-        return existing_files(self.name, self.urls(), locator, all_needed=self.needs_all(locator))
 
     # ---- which samples
 
@@ -442,54 +359,14 @@ class Recipe(ChunkedFields):
             "sha256": self.normalisation.checksum(),
         }
         told = {
-            "dataset": self.name,
+            **self.facts([file.path for file in files]),
             "options": {name: _json_ready(value) for name, value in self.chosen.items()},
             "schema": {each.name: each.units for each in self.fields},
-            "files": [
-                {"name": file.path.name, "nbytes": file.path.stat().st_size} for file in files
-            ],
             "source": self.source,
-            "terms_of_use": self.terms_of_use,
-            "citation": self.citation,
         }
         return {**told, "normalisation": scored} if fitted else told
 
     # ---- the stand-in
-
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds: tiny, ordinary, or a share of all files.
-
-        Raises
-        ------
-        OptionError
-            If it would lack a file that was asked for.
-        """
-        first, *others = self.keys
-        every = tuple(first.values)
-        if tiny:
-            values, n_steps = self.tiny or every[:2], self.tiny_steps
-        elif scale is None:
-            values, n_steps = self.ordinary or every[:4], self.ordinary_steps
-        else:
-            count = max(1, round(scale * len(every)))
-            values, n_steps = tuple(every[n * len(every) // count] for n in range(count)), 0
-        combined = itertools.product(values, *(key.values for key in others))
-        names = [key.name for key in self.keys]
-        keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
-        self.check_held(keys)
-        return StandIn(seed, keys, n_steps, tiny)
-
-    def check_held(self, keys: Sequence[FileKey]) -> None:
-        """Raise OptionError where a stand-in of these files lacks what was asked for."""
-        for key in self.keys:
-            held = [each[key.name] for each in keys]
-            missing = [each for each in self.chosen.get(key.name) or () if each not in held]
-            if missing:
-                raise OptionError(
-                    f"{key.name} {missing[0]!r}: no file of it is at hand, and the stand-in holds "
-                    f"only the {key.name} {' '.join(dict.fromkeys(held))}; choose among them or "
-                    "give --data-dir"
-                )
 
     def times(self, key: FileKey, n_steps: int) -> NDArray[np.datetime64]:
         """Return the times of a stand-in's file: from its first key on that is a date."""
@@ -534,57 +411,6 @@ class Recipe(ChunkedFields):
             * np.dtype(each.dtype).itemsize
             for each in self.fields
         )
-
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in."""
-        return planned_files(self, plan)
-
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        plan = self.stand_in(scale=scale, tiny=tiny, seed=0)
-        return sum(file.nbytes for file in self.planned_files(plan))
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.stand_in_name, seed=seed, version=self.synthesis_version, scale=scale, tiny=tiny
-        )
-        files = self.planned_files(plan)
-        return write_planned_files(
-            root, files, identity=identity, processes=processes, progress=progress
-        )
-
-
-def existing_files(
-    dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
-) -> list[Path]:
-    """Return the files of URLs: of all, or of those at hand.
-
-    Raises
-    ------
-    MissingFileError
-        If none is there, or one of those needed is not: lists URLs, and where was looked.
-    """
-    found = locator.find(urls)
-    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-    if missing and (all_needed or len(missing) == len(urls)):
-        more = len(missing) - LISTED_URLS
-        listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
-        raise MissingFileError(
-            f"{dataset}: {listed} not found in {locator.searched()}; fetch the files and name "
-            "their folder with --data-dir"
-        )
-    return [path for path in found if path is not None]
 
 
 def _ends(slab: Hyperslab, variable: NetcdfVariable) -> tuple[list[int], list[int]]:

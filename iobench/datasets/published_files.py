@@ -1,0 +1,261 @@
+"""A dataset of files that are published one by one: which there are, at hand or as a stand-in.
+
+What is in them is `iobench.datasets.recipes` to say where they are NetCDF, a subclass's own where
+they are GRIB or TFRecord.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets.contract import Progress, no_progress
+from iobench.datasets.dataset_options import Option, parse_options
+from iobench.datasets.standins import PlannedFile, stand_in_identity, write_planned_files
+from iobench.errors import MissingFileError, OptionError
+
+if TYPE_CHECKING:
+    from iobench.datasets.contract import Locator, PublishedStep
+    from iobench.datasets.processes import Advance
+    from iobench.datasets.recipe_data import FileKey, Key
+
+__all__ = ["PublishedFiles", "StandIn", "existing_files", "in_mirror"]
+
+LISTED_URLS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """What a stand-in holds.
+
+    Parameters
+    ----------
+    seed : int
+        Of its random numbers.
+    keys : tuple of FileKey
+        Its files.
+    n_steps : int
+        Indexes along the sample dimension in each, at most; 0 for all of a real one.
+    tiny : bool
+        Whether it is the one of tests.
+    """
+
+    seed: int
+    keys: tuple[Mapping[str, str], ...]
+    n_steps: int = 0
+    tiny: bool = False
+
+
+class PublishedFiles:
+    """The half of a `Dataset` that finds files, and a `Synthesizer`.
+
+    A subclass is what the entry point names: it is called with the user's options.
+
+    Attributes
+    ----------
+    name, title : str
+        See `Dataset`.
+    url : str
+        Where a file is published, keys in braces: ``https://example.org/{month}.nc``.
+    keys : tuple of Key
+        Each combination of their values is a file, the first key outermost.
+    options : tuple of Option
+        Besides the keys, which are options, too.
+    terms_of_use, citation : str
+        Of the data.
+    published : PublishedStep or None
+    tiny, ordinary : tuple of str
+        Values of the first key that a stand-in has, of the size for tests and by default.
+    tiny_steps, ordinary_steps : int
+        Samples in each of their files; 0 for all.
+    synthesis_version : int
+        See `Synthesizer`.
+    chosen : dict
+        The values of the options.
+    """
+
+    name: str
+    title: str
+    url: str
+    keys: tuple[Key, ...] = ()
+    options: tuple[Option, ...] = ()
+    terms_of_use: str = ""
+    citation: str = ""
+    published: PublishedStep | None = None
+    tiny: tuple[str, ...] = ()
+    ordinary: tuple[str, ...] = ()
+    tiny_steps: int = 8
+    ordinary_steps: int = 0
+    synthesis_version: int = 1
+
+    def __init__(self, **options: str) -> None:
+        self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)
+        self.fused: tuple[str, ...] = ()
+
+    @classmethod
+    def all_options(cls) -> list[Option]:
+        """Return the options: one for each key that is not among `options`, and those."""
+        own = {each.name for each in cls.options}
+        of_keys = [
+            Option(key.name, key.text or "By default all at hand.", (), key.values, many=True)
+            for key in cls.keys
+            if key.name not in own
+        ]
+        return [*of_keys, *cls.options]
+
+    @property
+    def thread_safe(self) -> bool:
+        """Whether threads may make samples at once: libraries that fuse steps cannot."""
+        return not self.fused
+
+    @property
+    def stand_in_name(self) -> str:
+        """What stand-ins are told apart by."""
+        return self.name
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the key of each file that the options choose, all where they choose none."""
+        values = [self.chosen.get(key.name) or key.values for key in self.keys]
+        names = [key.name for key in self.keys]
+        return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        return self.url.format(**key)
+
+    def urls(self) -> list[str]:
+        """Return the URLs of all files, those of the first samples first."""
+        return [self.file_url(key) for key in self.file_keys()]
+
+    def needs_all(self, locator: Locator) -> bool:
+        """Return whether a file that is not at hand is missed: where options choose files."""
+        return any(self.chosen.get(key.name) for key in self.keys)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files: all that were chosen, else those at hand.
+
+        Raises
+        ------
+        MissingFileError
+            As `existing_files`.
+        """
+        return existing_files(self.name, self.urls(), locator, all_needed=self.needs_all(locator))
+
+    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
+        """Return what every provenance says: the dataset, its files, the terms."""
+        return {
+            "dataset": self.name,
+            "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
+            "terms_of_use": self.terms_of_use,
+            "citation": self.citation,
+        }
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+        """Return what a stand-in holds: tiny, ordinary, or a share of all files.
+
+        Raises
+        ------
+        OptionError
+            If it would lack a file that was asked for.
+        """
+        first, *others = self.keys
+        every = tuple(first.values)
+        if tiny:
+            values, n_steps = self.tiny or every[:2], self.tiny_steps
+        elif scale is None:
+            values, n_steps = self.ordinary or every[:4], self.ordinary_steps
+        else:
+            count = max(1, round(scale * len(every)))
+            values, n_steps = tuple(every[n * len(every) // count] for n in range(count)), 0
+        combined = itertools.product(values, *(key.values for key in others))
+        names = [key.name for key in self.keys]
+        keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
+        self.check_held(keys)
+        return StandIn(seed, keys, n_steps, tiny)
+
+    def check_held(self, keys: Sequence[FileKey]) -> None:
+        """Raise OptionError where a stand-in of these files lacks what was asked for."""
+        for key in self.keys:
+            held = [each[key.name] for each in keys]
+            missing = [each for each in self.chosen.get(key.name) or () if each not in held]
+            if missing:
+                raise OptionError(
+                    f"{key.name} {missing[0]!r}: no file of it is at hand, and the stand-in holds "
+                    f"only the {key.name} {' '.join(dict.fromkeys(held))}; choose among them or "
+                    "give --data-dir"
+                )
+
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a file of a stand-in; calls ``advance(nbytes)`` as it goes."""
+        raise NotImplementedError
+
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        raise NotImplementedError
+
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of a stand-in, where a mirror of their URLs has them."""
+        return [
+            PlannedFile(
+                in_mirror(self.file_url(key)),
+                self.file_nbytes(key, plan),
+                functools.partial(self.write, plan, key),
+            )
+            for key in plan.keys
+        ]
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` will write."""
+        plan = self.stand_in(scale=scale, tiny=tiny, seed=0)
+        return sum(file.nbytes for file in self.planned_files(plan))
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+        processes: int | None = None,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` and return its files."""
+        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
+        identity = stand_in_identity(
+            self.stand_in_name, seed=seed, version=self.synthesis_version, scale=scale, tiny=tiny
+        )
+        files = self.planned_files(plan)
+        return write_planned_files(
+            root, files, identity=identity, processes=processes, progress=progress
+        )
+
+
+def existing_files(
+    dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
+) -> list[Path]:
+    """Return the files of URLs: of all, or of those at hand.
+
+    Raises
+    ------
+    MissingFileError
+        If none is there, or one of those needed is not: lists URLs, and where was looked.
+    """
+    found = locator.find(urls)
+    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+    if missing and (all_needed or len(missing) == len(urls)):
+        more = len(missing) - LISTED_URLS
+        listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
+        raise MissingFileError(
+            f"{dataset}: {listed} not found in {locator.searched()}; fetch the files and name "
+            "their folder with --data-dir"
+        )
+    return [path for path in found if path is not None]
+
+
+def in_mirror(url: str) -> str:
+    """Return where a mirror, as CliMetLab's, has the file of a URL."""
+    return "url/" + url.replace("://", "/")
