@@ -7,8 +7,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets import open_through_plugin
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.datasets import Downloads, PluginDownload, open_through_plugin
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
 from iobench_maelstrom.hdf5_lock import LIBRARY
 
 if TYPE_CHECKING:
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         PluginRequest,
         PublishedStep,
         Raw,
+        Recipe,
         SampleIndex,
         Where,
     )
     from iobench.samples import Sample
 
-__all__ = ["PluginSamples", "require_plugin"]
+__all__ = ["PluginSamples", "plugin_downloads", "require_plugin"]
 
 INSTALL: Final = "pip install 'iobench[climetlab]'"
 
@@ -56,6 +57,30 @@ def require_plugin(name: str, *packages: str, install: str = INSTALL) -> None:
         raise MissingExtraError(
             f"--pipeline climetlab of {name} needs {' and '.join(absent)}: {install}"
         )
+
+
+def plugin_downloads(
+    dataset: Recipe, arguments: Mapping[str, Any], *, is_chosen: bool, example: str
+) -> Downloads:
+    """Return the one call of a recipe's plugin that fetches the files chosen.
+
+    Raises
+    ------
+    OptionError
+        If none were: the whole of a data set is never fetched by default.
+    """
+    if not is_chosen:
+        raise OptionError(
+            f"--download of {dataset.name}: say what to fetch, e.g. --option {example}"
+        )
+    call = PluginDownload(
+        dataset.name,
+        arguments,
+        tuple(dataset.urls()),
+        terms_of_use=dataset.terms_of_use,
+        citation=dataset.citation,
+    )
+    return Downloads((call,))
 
 
 class PluginSamples:

@@ -24,7 +24,6 @@ from iobench_maelstrom.yr.schema import (
     PREDICTORS,
     STATIC_PREDICTORS,
     VALIDATION_DATES,
-    split_of,
 )
 
 REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
@@ -253,7 +252,8 @@ def test_validation_has_two_dates_a_month_of_the_second_year():
     assert len(months) == 12
     assert months.pop("202201") == 1  # the other, 15 January, was never published
     assert set(months.values()) == {2}
-    assert all("validation" in split_of(date) for date in VALIDATION_DATES)
+    splits = {split.name: set(split.times) for split in Yr.splits}
+    assert splits["validation"] < splits["test"] == set(ALL_DATES) - splits["train"]
 
 
 def test_dates_asked_for_are_all_needed(tmp_path):

@@ -25,7 +25,6 @@ from iobench.datasets import (
     Key,
     Locator,
     Option,
-    PluginDownload,
     PublishedStep,
     Recipe,
     Split,
@@ -36,6 +35,7 @@ from iobench.errors import OptionError
 from iobench_maelstrom.downscaling.stand_in import field_values
 from iobench_maelstrom.downscaling.through_plugin import plugin_baseline
 from iobench_maelstrom.downscaling.upstream import upstream_baseline
+from iobench_maelstrom.plugin_samples import plugin_downloads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -181,15 +181,10 @@ class Downscaling(Recipe):
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches: months, a split or a single file."""
-        asked = self.chosen["dataset"]
-        if not (asked or self.chosen["months"]):
-            raise OptionError(
-                f"--download of {self.name}: say what to fetch, e.g. --option months=2016-04-01"
-            )
-        arguments = {"dataset": asked} if asked else self.plugin_months(self.chosen["months"])
-        urls = tuple(self.urls())
-        call = PluginDownload(self.name, arguments, urls, terms_of_use=self.terms_of_use)
-        return Downloads((call,))
+        asked, months = self.chosen["dataset"], self.chosen["months"]
+        arguments = {"dataset": asked} if asked else self.plugin_months(months)
+        example = "months=2016-04-01"
+        return plugin_downloads(self, arguments, is_chosen=bool(asked or months), example=example)
 
     @staticmethod
     def plugin_months(months: Sequence[str]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
-from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom.hdf5_lock import LIBRARY
+from iobench_maelstrom.xarray_files import open_file, open_joined, require_xarray
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +55,7 @@ def upstream_baseline(dataset: Downscaling, index: SampleIndex, batch_size: int 
     MissingFileError, FileFormatError
         If xarray cannot open a file.
     """
+    require_xarray(dataset.name, "dask")
     batch = batch_size or BATCH_SIZE
     groups = _groups_of(dataset, index, batch)
     paths = [file.path for file in dataset.opened]
@@ -201,7 +202,8 @@ class MonthGroups:
         import xarray
 
         path = self.dataset.opened[number].path
-        with LIBRARY, _opened(path, self._decode_cf(number)) as file:
+        decode_cf = None if self._decode_cf(number) else False
+        with LIBRARY, open_file(path, decode_times=False, decode_cf=decode_cf) as file:
             read = file[list(self.names)].load()
         scored = {}
         for name in self.names:
@@ -218,43 +220,9 @@ class MonthGroups:
         )
 
 
-def _opened(path: Path, decode: bool) -> Any:
-    import xarray
-
-    try:
-        return xarray.open_dataset(
-            path, engine="netcdf4", decode_times=False, decode_cf=None if decode else False
-        )
-    except (OSError, ValueError) as error:
-        raise _unreadable(error, path) from error
-
-
 def _open_all(paths: list[Path]) -> Any:
     """Open files as one lazy dataset, as upstream does at its start."""
-    try:
-        import dask  # noqa: F401
-        import netCDF4  # noqa: F401
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-downscaling, --pipeline upstream: needs xarray, netCDF4 and dask: "
-            "pip install 'iobench[netcdf]' dask"
-        ) from error
-    try:
-        return xarray.open_mfdataset(
-            paths,
-            engine="netcdf4",
-            decode_cf=False,
-            cache=False,
-            combine="nested",
-            concat_dim="time",
-            data_vars="minimal",
-            coords="minimal",
-            compat="override",
-            join="override",
-        )
-    except (OSError, ValueError) as error:
-        raise _unreadable(error, *paths) from error
+    return open_joined(paths, "time", decode_cf=False, cache=False, join="override")
 
 
 def _scan(opened: Any, names: tuple[str, ...]) -> None:
@@ -268,14 +236,3 @@ def _scan(opened: Any, names: tuple[str, ...]) -> None:
     # In this thread alone: netCDF4 fails when several threads open files at once.
     dask.compute(wanted.mean(), wanted.std(), scheduler="synchronous")
     opened.close()
-
-
-def _unreadable(error: Exception, *paths: Path) -> FileFormatError | MissingFileError:
-    missing = [str(path) for path in paths if not path.exists()]
-    if missing:
-        return MissingFileError(
-            f"{', '.join(missing)}: is gone since it was indexed; fetch it again"
-        )
-    reason = " ".join(str(error).split())
-    at_fault = next((path for path in paths if str(path) in reason), paths[0])
-    return FileFormatError(f"{at_fault}: cannot be opened with xarray: {reason}; fetch it again")

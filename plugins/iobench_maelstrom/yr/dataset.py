@@ -20,29 +20,34 @@ from iobench.datasets import (
     Field,
     FileKey,
     Hyperslab,
+    Inspection,
     Items,
     Key,
     Locator,
     Option,
-    PluginDownload,
     PublishedStep,
     Recipe,
     SampleIndex,
+    Split,
+    catalogued,
     file_times,
     whole_variable,
 )
-from iobench.errors import FileFormatError, MissingExtraError, OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.yr.patches import Patch, PatchGrid, SampleNames, split_samples
+from iobench_maelstrom.plugin_samples import plugin_downloads
+from iobench_maelstrom.yr.patches import Patch, PatchGrid, SampleNames
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     CHANNELS,
     CITATION,
+    LAST_TRAINING_DATE,
     PREDICTORS,
     RAW_FORECAST,
     SIZES,
     STATIC_PREDICTORS,
     TERMS_OF_USE,
+    VALIDATION_DATES,
     file_url,
     parse_dates,
 )
@@ -57,6 +62,7 @@ __all__ = ["Yr"]
 
 ROWS_AT_ONCE = 16
 FIELD = ("leadtime", "y", "x")
+KNOWN = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
 ANOTHER_VERSION = "another version of the data set; fetch the files of climetlab-maelstrom-yr 0.6"
 
 
@@ -128,6 +134,11 @@ class Yr(Recipe):
         Option("predict_diff", "Whether air_temperature_2m is off the target.", False),
         Option("probabilistic_target", "Whether the target has its deviation, too.", False),
     )
+    splits = (
+        Split("train", [date for date in ALL_DATES if date <= LAST_TRAINING_DATE]),
+        Split("validation", VALIDATION_DATES),
+        Split("test", [date for date in ALL_DATES if date > LAST_TRAINING_DATE]),
+    )
     published: PublishedStep | None = PublishedStep(
         forward_ns=117_010_000,
         backward_ns=0,
@@ -175,21 +186,13 @@ class Yr(Recipe):
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches; raise OptionError where no choice was made."""
         dates = self.chosen["dates"]
-        if not dates:
-            raise OptionError(
-                f"--download of {self.name}: say what to fetch, e.g. --option "
-                "dates=2020-03-01,2020-03-02"
-            )
         arguments = {
             "size": self.size,
             "parameter": self.chosen["parameter"],
             "dates": [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates],
         }
-        urls = tuple(self.urls())
-        call = PluginDownload(
-            self.name, arguments, urls, terms_of_use=TERMS_OF_USE, citation=CITATION
-        )
-        return Downloads((call,))
+        example = "dates=2020-03-01,2020-03-02"
+        return plugin_downloads(self, arguments, is_chosen=bool(dates), example=example)
 
     @property
     def n_targets(self) -> int:
@@ -216,7 +219,20 @@ class Yr(Recipe):
                 f"{file.path}: has no 'leadtime' of {first.dims['leadtime']}, expected the lead "
                 f"times of {first.path}"
             )
-        _check_channels(file.path)
+
+    def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
+        """Return what the files hold, checked, and their channels' names with it."""
+        found = super().open(files, locator)
+        names = catalogued(files, CHANNEL_NAMES, cache_dir=locator.cache_dir).found
+        for path, by_dim in zip(files, names, strict=True):
+            for dim, known in KNOWN.items():
+                for number, (name, each) in enumerate(zip(by_dim[dim], known, strict=True)):
+                    if name != each.name:
+                        raise FileFormatError(
+                            f"{path}: {dim} {number} is {name!r}, expected {each.name!r}: "
+                            f"{ANOTHER_VERSION}"
+                        )
+        return found
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return one sample per date, lead time and patch, in that order."""
@@ -242,8 +258,14 @@ class Yr(Recipe):
         return Items(
             self.grid.all(self.grid.patch),
             self.grid.all(SampleNames(self.grid, self.starts, self.leadtimes)),
-            splits=split_samples(self.starts, self.grid.patches_per_file),
+            splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
         )
+
+    def _samples_in(self, split: Split) -> Sequence[int]:
+        """Return the samples of the files whose start is in a split; upstream's overlap."""
+        dates = set(split.times)
+        files = [number for number, start in enumerate(self.starts) if start[:8] in dates]
+        return self.grid.of_files(files)
 
     def _moments(self) -> tuple[Any, Any]:
         """Return each channel's mean and deviation.
@@ -384,27 +406,20 @@ class Yr(Recipe):
         return plan.file_nbytes
 
 
-def _check_channels(path: Path) -> None:
-    """Check that the channels are the known ones in the known order."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-yr needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
-    known = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
+def _channel_names(path: Path, advance: Advance) -> dict[str, tuple[str, ...]]:
+    """Return the names of a file's channels by dimension."""
+    import h5py
+
     try:
         with h5py.File(path, "r") as file:
-            found = {dim: [str(name) for name in file[dim].asstr()[...]] for dim in known}
+            return {dim: tuple(str(name) for name in file[dim].asstr()[...]) for dim in KNOWN}
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(
             f"{path}: the names in 'predictor' and 'static_predictor' cannot be read: "
             f"{' '.join(str(error).split())}; expected NetCDF-4 with strings"
         ) from error
-    for dim, expected in known.items():
-        for number, (name, wanted) in enumerate(zip(found[dim], expected, strict=True)):
-            if name != wanted.name:
-                raise FileFormatError(
-                    f"{path}: {dim} {number} is {name!r}, expected {wanted.name!r}: "
-                    f"{ANOTHER_VERSION}"
-                )
+
+
+CHANNEL_NAMES: Inspection[dict[str, tuple[str, ...]]] = Inspection(
+    "maelstrom-yr channels 1", _channel_names, ()
+)

@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from iobench.datasets import Computed
 from iobench.errors import OptionError
-from iobench_maelstrom.yr.schema import split_of
 
-__all__ = ["Patch", "PatchGrid", "SampleNames", "split_samples"]
+__all__ = ["Patch", "PatchGrid", "SampleNames"]
 
 T = TypeVar("T")
 
@@ -97,6 +96,13 @@ class PatchGrid:
         """Return what follows from the number of each sample."""
         return Computed(len(self), compute)
 
+    def of_files(self, files: Sequence[int]) -> Computed[int]:
+        """Return the samples of some of the files."""
+        per_file = self.patches_per_file
+        return Computed(
+            len(files) * per_file, functools.partial(_sample_in, tuple(files), per_file)
+        )
+
     def patch(self, number: int) -> Patch:
         """Return sample ``number``: file after file, lead time after lead time, row after row."""
         file, within = divmod(number, self.patches_per_file)
@@ -121,25 +127,9 @@ class SampleNames:
         return f"{self.starts[patch.file]} +{hours:g}h y={patch.y} x={patch.x}"
 
 
-def split_samples(starts: Sequence[str], patches_per_file: int) -> dict[str, Sequence[int]]:
-    """Return the samples of each split that has any, from the start of each file."""
-    found: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
-    for number, start in enumerate(starts):
-        for split in split_of(start[:8]):
-            found[split].append(number)
-    return {
-        split: Computed(
-            len(files) * patches_per_file,
-            functools.partial(_sample_in, tuple(files), patches_per_file),
-        )
-        for split, files in found.items()
-        if files
-    }
-
-
-def _sample_in(files: Sequence[int], patches_per_file: int, number: int) -> int:
-    file, within = divmod(number, patches_per_file)
-    return files[file] * patches_per_file + within
+def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
+    file, within = divmod(number, per_file)
+    return files[file] * per_file + within
 
 
 def _inside(name: str, asked: tuple[int, int] | None, length: int) -> tuple[int, int]:

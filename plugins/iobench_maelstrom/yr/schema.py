@@ -14,6 +14,7 @@ __all__ = [
     "CHANNELS",
     "CITATION",
     "FEATURES",
+    "LAST_TRAINING_DATE",
     "PREDICTORS",
     "SIZES",
     "STATIC_PREDICTORS",
@@ -22,7 +23,6 @@ __all__ = [
     "Predictor",
     "file_url",
     "parse_dates",
-    "split_of",
     "start_name",
 ]
 
@@ -126,13 +126,6 @@ def start_name(date: str) -> str:
 def file_url(parameter: str, size: str, date: str) -> str:
     """Return where the file of a date (``YYYYMMDD``) is published."""
     return f"{BUCKET_URL}/{parameter}/{size}/{start_name(date)}.nc"
-
-
-def split_of(date: str) -> tuple[str, ...]:
-    """Return the splits a date (``YYYYMMDD``) is in; upstream tests on the validation dates too."""
-    if date <= LAST_TRAINING_DATE:
-        return ("train",)
-    return ("validation", "test") if date in VALIDATION_DATES else ("test",)
 
 
 def parse_dates(text: str) -> tuple[str, ...]:

@@ -100,103 +100,69 @@ class YrPlan(StandIn):
 
 
 def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
-    """Write the file of a date."""
-    with netcdf4("maelstrom-yr").Dataset(path, "w", format="NETCDF4") as file:
-        file.set_fill_off()
-        file.history = f"iobench stand-in of maelstrom-yr {plan.size}, seed {plan.seed}"
-        lengths = {
-            "y": plan.n_y,
-            "x": plan.n_x,
-            "leadtime": plan.n_steps,
-            "predictor": len(PREDICTORS),
-            "static_predictor": len(STATIC_PREDICTORS),
-        }
-        for name, length in lengths.items():
-            file.createDimension(name, length)
-        _write_coordinates(file, plan, date)
-        for dim, each in (("predictor", PREDICTORS), ("static_predictor", STATIC_PREDICTORS)):
-            _write_names(file, dim, [one.name for one in each])
-            _write_names(file, f"{dim}_units", [one.units for one in each], dim)
-        _write_fields(file, plan, date, advance)
-
-
-def _write_fields(file: Any, plan: YrPlan, date: str, advance: Advance) -> None:
-    maker = _weather_of(plan.seed, plan.n_y, plan.n_x)
-    static = maker.static(date)
-    names = [each.name for each in STATIC_PREDICTORS]
-    for name, units in (("altitude", "m"), ("land_area_fraction", "1")):
-        _variable(file, name, "f4", ("y", "x"), _mapped(units=units))[:] = static[
-            ..., names.index(name)
-        ]
-    attributes = _mapped()
-    _variable(file, "static_predictors", "f4", ("y", "x", "static_predictor"), attributes)[:] = (
-        static
-    )
-    predictors = _variable(
-        file, "predictors", "f4", ("leadtime", "y", "x", "predictor"), attributes
-    )
-    targets = [
-        _variable(
-            file,
-            name,
-            "f4",
-            ("leadtime", "y", "x"),
-            {"standard_name": name, "units": "celsius"},
-        )
-        for name in ("target_mean", "target_std")
-    ]
-    step = SIZES[plan.size].lead_hours
-    for lead in range(plan.n_steps):
-        forecast, mean, std = maker.forecast(date, lead * step, static[..., 0])
-        predictors[lead] = forecast
-        targets[0][lead], targets[1][lead] = mean, std
-        advance(plan.file_nbytes // plan.n_steps)
-
-
-def _write_coordinates(file: Any, plan: YrPlan, date: str) -> None:
+    """Write the file of a date, its variables in the order and layout of the published ones."""
     size = SIZES[plan.size]
     x = (FIRST_X + SPACING_M * (size.x_offset + np.arange(plan.n_x))).astype(np.float32)
     y = (FIRST_Y + SPACING_M * (size.y_offset + np.arange(plan.n_y))).astype(np.float32)
-    start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
-    lead = 3600.0 * size.lead_hours * np.arange(plan.n_steps)
-    described = {"coordinates": "longitude latitude"}
-    for name, values, long_name in (
-        ("x", x, "projection_x_coordinate"),
-        ("y", y, "projection_y_coordinate"),
-    ):
-        attributes = {"units": "m", "standard_name": long_name, **described}
-        _variable(file, name, "f4", (name,), attributes)[:] = values
     latitude, longitude = _geographic(x.astype(np.float64), y.astype(np.float64))
-    for name, field, units in (
-        ("latitude", latitude, "degree_north"),
-        ("longitude", longitude, "degree_east"),
-    ):
-        attributes = {"units": units, "standard_name": name, "grid_mapping": "projection_lcc"}
-        _variable(file, name, "f4", ("y", "x"), attributes)[:] = field
-    attributes = {"units": "seconds", "standard_name": "leadtime", **described}
-    _variable(file, "leadtime", "f8", ("leadtime",), attributes)[:] = lead
-    units = "seconds since 1970-01-01 00:00:00 +00:00"
-    attributes = {"units": units, "standard_name": "time", **described}
-    _variable(file, "time", "f8", (), attributes)[...] = start.timestamp()
-    _variable(file, "projection_lcc", "i4", (), {**PROJECTION, **described})[...] = 0
+    start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
+    weather = _weather_of(plan.seed, plan.n_y, plan.n_x)
+    static = weather.static(date)
+    known = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
+    grid = ("y", "x")
+    placed = {"coordinates": "longitude latitude"}
+    mapped = {"grid_mapping": "projection_lcc", **placed}
+    with netcdf4("maelstrom-yr").Dataset(path, "w", format="NETCDF4") as file:
 
+        def put(
+            name: str, dims: tuple[str, ...], values: Any, dtype: str, **attributes: Any
+        ) -> Any:
+            variable = file.createVariable(name, dtype, dims, contiguous=True, endian="little")
+            variable.setncatts(attributes)
+            if values is not None:
+                variable[...] = values
+            return variable
 
-def _write_names(file: Any, name: str, texts: list[str], dim: str = "") -> None:
-    variable = file.createVariable(name, str, (dim or name,))
-    variable.coordinates = "longitude latitude"
-    variable[:] = np.array(texts, dtype=object)
-
-
-def _variable(
-    file: Any, name: str, dtype: str, dims: tuple[str, ...], attributes: dict[str, Any]
-) -> Any:
-    variable = file.createVariable(name, dtype, dims, contiguous=True, endian="little")
-    variable.setncatts(attributes)
-    return variable
-
-
-def _mapped(**attributes: str) -> dict[str, str]:
-    return {**attributes, "grid_mapping": "projection_lcc", "coordinates": "longitude latitude"}
+        file.set_fill_off()
+        file.history = f"iobench stand-in of maelstrom-yr {plan.size}, seed {plan.seed}"
+        for name, length in {"y": plan.n_y, "x": plan.n_x, "leadtime": plan.n_steps}.items():
+            file.createDimension(name, length)
+        for name, channels in known.items():
+            file.createDimension(name, len(channels))
+        for name, values in (("x", x), ("y", y)):
+            kind = f"projection_{name}_coordinate"
+            put(name, (name,), values, "f4", units="m", standard_name=kind, **placed)
+        for name, field, end in (("latitude", latitude, "north"), ("longitude", longitude, "east")):
+            told = {"units": f"degree_{end}", "standard_name": name}
+            put(name, grid, field, "f4", **told, grid_mapping="projection_lcc")
+        lead = 3600.0 * size.lead_hours * np.arange(plan.n_steps)
+        told = {"units": "seconds", "standard_name": "leadtime"}
+        put("leadtime", ("leadtime",), lead, "f8", **told, **placed)
+        told = {"units": "seconds since 1970-01-01 00:00:00 +00:00", "standard_name": "time"}
+        put("time", (), start.timestamp(), "f8", **told, **placed)
+        put("projection_lcc", (), 0, "i4", **PROJECTION, **placed)
+        for dim, channels in known.items():
+            for name, texts in (
+                (dim, [each.name for each in channels]),
+                (f"{dim}_units", [each.units for each in channels]),
+            ):
+                words = file.createVariable(name, str, (dim,))
+                words.setncatts(placed)
+                words[:] = np.array(texts, dtype=object)
+        names = [each.name for each in STATIC_PREDICTORS]
+        for name, units in (("altitude", "m"), ("land_area_fraction", "1")):
+            put(name, grid, static[..., names.index(name)], "f4", units=units, **mapped)
+        put("static_predictors", (*grid, "static_predictor"), static, "f4", **mapped)
+        of_lead = ("leadtime", *grid)
+        predictors = put("predictors", (*of_lead, "predictor"), None, "f4", **mapped)
+        mean, std = (
+            put(name, of_lead, None, "f4", standard_name=name, units="celsius")
+            for name in ("target_mean", "target_std")
+        )
+        for number in range(plan.n_steps):
+            made = weather.forecast(date, number * size.lead_hours, static[..., 0])
+            predictors[number], mean[number], std[number] = made
+            advance(plan.file_nbytes // plan.n_steps)
 
 
 def _geographic(

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
-from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.hdf5_lock import LIBRARY
+from iobench_maelstrom.xarray_files import open_file, require_xarray
 from iobench_maelstrom.yr.schema import RAW_FORECAST
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ def upstream_baseline(dataset: Yr, spec: SampleSpec, batch_size: int | None) -> 
     FileFormatError
         If xarray cannot open a file.
     """
+    require_xarray(dataset.name)
     watch = stopwatch()
     steps = TrainingSteps(dataset)
     steps.open_all()
@@ -213,7 +213,9 @@ class TrainingSteps:
     def _file(self, number: int) -> Any:
         key = os.getpid(), number
         if key not in self._opened:
-            self._opened[key] = _open(self.dataset.opened[number].path)
+            # ``cache`` would keep what was read: a lead time would be read from storage but once.
+            how = {"decode_timedelta": False, "decode_times": False, "cache": False}
+            self._opened[key] = open_file(self.dataset.opened[number].path, **how)
         return self._opened[key]
 
 
@@ -224,22 +226,3 @@ def _patches(values: NDArray[np.float32], shape: tuple[int, int]) -> NDArray[np.
     whole = values[0, : rows * n_y, : columns * n_x]
     parted = whole.reshape(rows, n_y, columns, n_x, values.shape[3])
     return parted.swapaxes(1, 2).reshape(rows * columns, n_y, n_x, values.shape[3])
-
-
-def _open(path: Path) -> Any:
-    try:
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-yr needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
-    try:
-        # ``cache`` would keep what was read: each lead time would be read from storage but once.
-        return xarray.open_dataset(
-            path, engine="netcdf4", decode_timedelta=False, decode_times=False, cache=False
-        )
-    except (OSError, ValueError) as error:
-        raise FileFormatError(
-            f"{path}: cannot be opened with xarray: {' '.join(str(error).split())}; fetch the file "
-            "again"
-        ) from error
