@@ -28,6 +28,7 @@ from iobench.datasets.catalogue_files import (
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unpack_value
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
+from iobench.files.open_files import open_files
 from iobench.files.urls import URL
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.stores.places import kept_beside
@@ -143,6 +144,7 @@ class _Source:
     state: bytes | None
     is_young: bool
     weight: int
+    identity: tuple[int, int] | None
 
 
 class _Catalogue(Generic[Found]):
@@ -158,15 +160,18 @@ class _Catalogue(Generic[Found]):
     def sources(self, files: Sequence[Path]) -> list[_Source]:
         """Return the files as they are now."""
         whole = functools.cache(lambda folder: os.fsencode(folder.resolve()))
-        return [self._source(path, whole) for path in files]
+        found = [self._source(path, whole) for path in files]
+        # What is learnt holds for the files as they are now: who reads another one is told so.
+        open_files.expect({str(each.path): each.identity for each in found if each.identity})
+        return found
 
     def _source(self, path: Path, whole: Callable[[Path], bytes]) -> _Source:
         # A link is known by its own name: its state is that of the file it leads to.
         remote = isinstance(path, URL)
         named = str(path).encode() if remote else whole(path.parent) + b"/" + os.fsencode(path.name)
         key = _digest(self.about + b"\0" + named)
-        state, is_young, nbytes = _state(path)
-        return _Source(path, key, state, is_young, max(1, nbytes))
+        state, is_young, nbytes, identity = _state(path)
+        return _Source(path, key, state, is_young, max(1, nbytes), identity)
 
     def known(self, sources: Sequence[_Source]) -> dict[int, Found]:
         """Return what is kept of files, by their number."""
@@ -183,7 +188,7 @@ class _Catalogue(Generic[Found]):
 
     def keep(self, source: _Source, value: Found, packed: Packed | None) -> None:
         """Keep what was found out, if the file is still as it was before."""
-        state, is_young, _ = _state(source.path)
+        state, is_young, _, _ = _state(source.path)
         if state is None or state != source.state or is_young or source.is_young:
             return
         if packed is None:
@@ -207,21 +212,26 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST_NBYTES).digest()
 
 
-def _state(path: Path) -> tuple[bytes | None, bool, int]:
-    """Return what changes when a file is written anew, whether that was just now, and its size."""
+def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]:
+    """Return what changes when a file is written anew, whether that was just now, and its size.
+
+    And, of a file of this machine, what `OpenFiles.expect` is told.
+    """
     try:
         told = path.stat()
     except OSError:
-        return None, False, 0  # who reads it says why
+        return None, False, 0, None  # who reads it says why
     if isinstance(path, URL):
+        identity = None
         version: list[int | str] = [told.etag or told.st_mtime_ns]  # type: ignore[attr-defined]
         is_young, is_known = False, told.kind == "file" and version != [0]  # type: ignore[attr-defined]
     else:
+        identity = told.st_size, told.st_mtime_ns
         version = [told.st_mtime_ns, told.st_ino]
         is_young = abs(SYSTEM_CLOCK.wall_ns() - told.st_mtime_ns) < YOUNG_NS
         is_known = stat.S_ISREG(told.st_mode)
     state = _digest(json.dumps([told.st_size, *version]).encode()) if is_known else None
-    return state, is_young, told.st_size
+    return state, is_young, told.st_size, identity
 
 
 _Outcome = tuple[Found, "Packed | None"]

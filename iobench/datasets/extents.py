@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from iobench.datasets.decoded_chunks import forget_decoded
 from iobench.datasets.memory import from_heap
-from iobench.datasets.source_bytes import LocalBytes, cached_source_file
+from iobench.datasets.source_bytes import forget_source_files
 from iobench.datasets.used_bytes import note_used
+from iobench.files.open_files import SOURCE_FILE, open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
 from iobench.files.remote_ranges import fill_remote
 from iobench.files.urls import is_url
@@ -41,7 +42,7 @@ ROOM_NBYTES = 1 << 19
 
 def reopen_files() -> None:
     """Forget the open files, so that a replaced file is seen."""
-    cached_source_file.cache_clear()
+    forget_source_files()
     forget_decoded()
 
 
@@ -49,11 +50,12 @@ def _announce(joined: Sequence[JoinedRange[str]]) -> None:
     """Tell the kernel what will be read next, where that is scattered."""
     if len(joined) < 2:
         return
+    last = ""
     for (path, start, nbytes), _ in joined:
         if 0 < nbytes < ADVISED_NBYTES:
-            opened = cached_source_file(path)
-            if isinstance(opened, LocalBytes):
-                opened.announce(start, nbytes)
+            if path != last:
+                last, opened = path, open_files.opened((path, SOURCE_FILE, 0))
+            opened.announce(start, nbytes)
 
 
 def read_extents(
@@ -76,7 +78,7 @@ def read_extents(
     Raises
     ------
     FileFormatError
-        If a file ends before the extent does.
+        If a file ends before the extent does, or is not what it was when it was looked into.
     MissingFileError, StorageError
         If it cannot be opened or read.
     """
@@ -106,6 +108,7 @@ def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Itera
     # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
     short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
     room, used = memoryview(b""), 0
+    last = ""
     for (path, start, length), _ in joined:
         if length >= SHARED_NBYTES:
             buffer = allocate(length).data
@@ -116,8 +119,8 @@ def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Itera
             buffer = room[used : used + length]
             used += length
             short -= length
-        # Held while it is read: of two threads that open a file at once, one is not in the cache.
-        opened = cached_source_file(path)
+        if path != last:
+            last, opened = path, open_files.opened((path, SOURCE_FILE, 0))
         opened.fill(buffer, start)
-        note_used(((str(path), start, buffer),))
+        note_used(((path, start, buffer),))
         yield buffer

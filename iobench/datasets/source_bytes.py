@@ -7,26 +7,20 @@ stretches of it are asked for at once.
 
 from __future__ import annotations
 
-import errno
-import os
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from iobench.datasets.memory import from_heap
 from iobench.errors import MissingFileError, StorageError
-from iobench.files.reading import read_into
+from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
 from iobench.files.remote_ranges import (
-    ends_early,
     fetched,
     fill_remote,
     read_whole_remote,
     remote_sizes,
 )
 from iobench.files.urls import URL, as_path, is_url, range_file
-from iobench.json_files import open_regular
-from iobench.stores.extents import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,15 +29,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "LocalBytes",
     "SourceBytes",
     "cached_source_file",
     "file_nbytes",
+    "forget_source_files",
     "open_source_file",
     "read_whole_files",
 ]
 
-OPEN_FILES = 128
+REMOTE_FILES = 128
+"""Of which size and version are kept."""
 
 
 class SourceBytes(Protocol):
@@ -51,7 +46,7 @@ class SourceBytes(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Its size, now for a local file, when it was opened for a remote one."""
+        """Its size when it was opened."""
         ...
 
     @property
@@ -86,56 +81,6 @@ class SourceBytes(Protocol):
         ...
 
 
-class LocalBytes:
-    """A local file; its descriptor closes itself when the last reader lets go of it."""
-
-    __slots__ = ("fd", "path")
-
-    def __init__(self, path: str, fd: int) -> None:
-        self.path, self.fd = path, fd
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.fd)  # bound early: where Python ends, modules are emptied before the cache is
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return os.fstat(self.fd).st_size
-
-    @property
-    def version(self) -> int:
-        """When it was modified, in nanoseconds."""
-        return os.fstat(self.fd).st_mtime_ns
-
-    def read_at(self, offset: int, nbytes: int) -> bytes:
-        """Return some bytes; fewer where the file ends."""
-        try:
-            return os.pread(self.fd, nbytes, offset)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
-
-    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
-        """Return ``nbytes`` from each of some places, fewer where the file ends."""
-        return [self.read_at(offset, nbytes) for offset in offsets]
-
-    def fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
-        end = offset + len(buffer)
-        try:
-            at = read_into(self.fd, [buffer], offset, end)
-        except OSError as error:
-            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
-        if at < end:
-            raise ends_early(self.path, end - at, end)
-
-    def announce(self, offset: int, nbytes: int) -> None:
-        """Tell the kernel what will be read next, where there is a way to."""
-        if hasattr(os, "posix_fadvise"):
-            # Advice only: where a file system refuses it, reading says what is wrong.
-            with suppress(OSError):
-                os.posix_fadvise(self.fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
-
-
 class RemoteBytes:
     """A file behind a URL; size and version are those of when it was opened.
 
@@ -165,7 +110,7 @@ class RemoteBytes:
         fill_remote([(self.path, offset, buffer)])
 
 
-def open_source_file(path: str | Path) -> LocalBytes | RemoteBytes:
+def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
     """Open a source file by its path or URL.
 
     Raises
@@ -180,21 +125,9 @@ def open_source_file(path: str | Path) -> LocalBytes | RemoteBytes:
         return _open_remote(path)
     spelled = str(path)
     try:
-        return LocalBytes(spelled, open_regular(spelled))
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise StorageError(f"{path}: is a folder, expected a file; name the files in it") from error
+        return OpenFile(spelled, SOURCE_FILE)
     except OSError as error:
-        raise _not_opened(path, error) from error
-
-
-def _not_opened(path: str | Path, error: OSError) -> StorageError:
-    if error.errno == errno.EINVAL:
-        return StorageError(f"{path}: {error.strerror}; name a file")
-    return StorageError(
-        f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
-    )
+        raise not_opened(spelled, SOURCE_FILE, error) from error
 
 
 def _open_remote(url: URL) -> RemoteBytes:
@@ -207,8 +140,28 @@ def _open_remote(url: URL) -> RemoteBytes:
         raise MissingFileError(f"{url}: no such file") from error
 
 
-# pread leaves no position behind, so a forked child may use its parent's descriptors.
-cached_source_file = lru_cache(maxsize=descriptors(1 / 8, OPEN_FILES))(open_source_file)
+_cached_remote = lru_cache(maxsize=REMOTE_FILES)(_open_remote)
+
+
+def cached_source_file(path: str) -> OpenFile | RemoteBytes:
+    """Return a source file as it was when it was looked into; opened once, if there is room.
+
+    Raises
+    ------
+    FileFormatError
+        If it has grown or shrunk since, or was rewritten or replaced.
+    MissingFileError, StorageError
+        As `open_source_file`.
+    """
+    if is_url(path):
+        return _cached_remote(cast(URL, as_path(path)))
+    return open_files.opened((path, SOURCE_FILE, 0))
+
+
+def forget_source_files(below: str = "") -> None:
+    """Forget what files were, those of a folder or all, so that a replaced one is seen."""
+    open_files.forget(below)
+    _cached_remote.cache_clear()
 
 
 def read_whole_files(
@@ -230,11 +183,11 @@ def read_whole_files(
 
 def _whole_local(path: str, allocate: Callable[[int], NDArray[np.uint8]]) -> memoryview | None:
     try:
-        opened = LocalBytes(path, open_regular(path))
+        opened = OpenFile(path, SOURCE_FILE)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _not_opened(path, error) from error
+        raise not_opened(path, SOURCE_FILE, error) from error
     buffer = allocate(opened.nbytes).data
     opened.fill(buffer, 0)
     return buffer

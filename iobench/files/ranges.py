@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -10,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileRange", "JoinedRange", "join_ranges"]
 
-F = TypeVar("F", bound=str | Path)
+F = TypeVar("F")
 
 
 class FileRange(NamedTuple, Generic[F]):
@@ -18,8 +17,9 @@ class FileRange(NamedTuple, Generic[F]):
 
     Parameters
     ----------
-    file : str or Path
-        Its path, or what addresses it elsewhere: a string of source files, of stores a ``Path``.
+    file : str, Path or int
+        Its path, or what addresses it elsewhere: a string of source files, of stores a ``Path``;
+        or its number among some.
     offset : int
         The first byte.
     nbytes : int

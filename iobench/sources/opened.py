@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.contract import make_sample
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
+from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
 from iobench.samples import Window
 from iobench.sources.opening import open_source
@@ -67,6 +68,7 @@ class OpenDataset:
         self.stand_in = stand_in
         self.numbers = numbers
         self.spec: SampleSpec = index.spec
+        self._identities = FileIdentities()
 
     def __len__(self) -> int:
         return len(self.numbers)

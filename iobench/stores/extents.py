@@ -1,4 +1,4 @@
-"""The one native reader of all stores: extents of files, read with ``pread`` into fresh buffers.
+"""The one native reader of all stores: extents of files, read into fresh buffers.
 
 A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader: a table of
 (file, offset, length).
@@ -6,31 +6,23 @@ A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
+from iobench.files.open_files import STORE_FILE, FileSet
 from iobench.files.ranges import FileRange
-from iobench.files.reading import read_into
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.object_extents import read_ranges
 from iobench.stores.rounding import unpack_sample
-
-try:
-    import resource
-except ImportError:  # not on Windows, which has no such limit on what os.open gives
-    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.loader import RingLoader
@@ -39,10 +31,7 @@ if TYPE_CHECKING:
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
 
-__all__ = ["ExtentReader", "ExtentStore", "ExtentTable", "descriptors", "open_file_size"]
-
-MAX_OPEN_FILES = 64
-"""Well under the usual limit of 1024 descriptors, which the training script needs as well."""
+__all__ = ["ExtentStore", "ExtentTable", "open_file_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,104 +73,13 @@ class ExtentTable:
         ]
 
 
-def descriptors(share: float, most: int) -> int:
-    """Return how many of the files that this process may have open one use of them may hold.
-
-    Parameters
-    ----------
-    share : float
-        Of the process's limit (``ulimit -n``), from 0 to 1.
-    most : int
-        However many that is. At least 1 is returned.
-    """
-    if resource is None:
-        return most
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most if limit == resource.RLIM_INFINITY else max(1, min(most, int(limit * share)))
-
-
-class _OpenFile:
-    """A descriptor that closes when nobody, no reading thread either, holds it any more."""
-
-    def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-
-    def __del__(self) -> None:
-        try:  # noqa: SIM105  where Python ends, suppress() is gone already
-            os.close(self.descriptor)
-        except (OSError, AttributeError):  # AttributeError: the open failed, or so is os
-            pass
-
-
-class ExtentReader:
-    """Reads extents; keeps the last files open, per process.
-
-    Safe from several threads, after a fork (``pread`` moves no shared position) and through
-    pickle (files reopen where they are next used).
-    """
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[Path, _OpenFile] = OrderedDict()
-
-    def __reduce__(self) -> tuple[type[ExtentReader], tuple[()]]:
-        return (ExtentReader, ())
-
-    def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
-        """Return the bytes of each extent, in buffers of their own.
-
-        Raises
-        ------
-        StoreError
-            If a file is missing or ends before an extent does.
-        StorageError
-            If the file system refuses.
-        """
-        if extents and not is_local(extents[0].file):
-            return read_ranges(extents)
-        return [self._read(extent) for extent in extents]
-
-    def close(self) -> None:
-        """Close the files, once no thread reads from them any more."""
-        self._files.clear()
-
-    def _read(self, extent: FileRange[Path]) -> memoryview:
-        path, offset, nbytes = extent
-        # numpy, not bytearray: large arrays get huge pages, a third of the time of small ones.
-        view = np.empty(nbytes, dtype=np.uint8).data
-        file = self._open(path)
-        try:
-            end = read_into(file.descriptor, [view], offset, offset + nbytes)
-        except OSError:
-            with storage_errors(path):  # not around it: that costs as much as the read
-                raise
-        if end < offset + nbytes:
-            raise StoreError(
-                f"{path}: the file ends at byte {end}, expected {nbytes} bytes from byte "
-                f"{offset}; convert the store again"
-            )
-        return view
-
-    def _open(self, path: Path) -> _OpenFile:
-        file = self._files.get(path)
-        if file is None:
-            with missing_is_damage(path), storage_errors(path):
-                # Two threads may open it at once; the one that loses closes its own.
-                file = self._files.setdefault(path, _OpenFile(path))
-            while len(self._files) > descriptors(1 / 8, MAX_OPEN_FILES):
-                with suppress(KeyError):
-                    self._files.popitem(last=False)
-        return file
-
-
 @contextmanager
 def missing_is_damage(path: Path) -> Iterator[None]:
     """Turn a missing file of a store into a StoreError that names it."""
     try:
         yield
     except FileNotFoundError as error:
-        raise StoreError(
-            f"{path} is missing, its store's manifest lists it; convert the store again"
-        ) from error
+        raise StoreError(f"{path}{STORE_FILE.if_missing}") from error
 
 
 class ExtentStore:
@@ -215,7 +113,7 @@ class ExtentStore:
         self.spec: SampleSpec = manifest.spec.unpacked
         self.table = table
         self._decode = decode
-        self._reader = ExtentReader()
+        self._files: FileSet | None = None
         self._stacks: StackReader | None = None
 
     def __len__(self) -> int:
@@ -239,7 +137,7 @@ class ExtentStore:
         return [self.decode([next(found) for _ in extents]) for extents in wanted]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stacks": None}  # it refers back to the store
+        return {**self.__dict__, "_files": None, "_stacks": None}
 
     def loader(self, batch_size: int, **options: Any) -> RingLoader:
         """Return ``iobench.loader(self, batch_size, ...)``."""
@@ -255,7 +153,9 @@ class ExtentStore:
 
     def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of each extent; raise StoreError if a file is shorter."""
-        return self._reader.read(extents)
+        if extents and not is_local(extents[0].file):
+            return read_ranges(extents)
+        return self.files.read(extents)
 
     def decode(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the sample's arrays, views of ``raw`` where the container allows.
@@ -283,6 +183,13 @@ class ExtentStore:
             return None
 
     @property
+    def files(self) -> FileSet:
+        """Its files, opened as they are needed; of a local store."""
+        if self._files is None:
+            self._files = FileSet(self.table.files, self.file_sizes)
+        return self._files
+
+    @property
     def file_sizes(self) -> Mapping[Path, int]:
         """Bytes of each file, as the manifest lists them."""
         return {self.path / file.name: file.nbytes for file in self.manifest.files}
@@ -294,7 +201,8 @@ class ExtentStore:
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
-        self._reader.close()
+        if self._files is not None:
+            self._files.close()
         self._stacks = None
 
 

@@ -68,7 +68,7 @@ def test_short_reads_are_continued(files, monkeypatch):
 
 
 def test_end_of_file_and_missing_file(files, tmp_path):
-    with pytest.raises(FileFormatError, match=r"ends 5 bytes before offset 20005"):
+    with pytest.raises(FileFormatError, match=r"ends at byte 20000, 5 bytes more were expected"):
         read_extents([(next(iter(files)), 19_000, 1005)])
     with pytest.raises(MissingFileError, match="none"):
         read_extents([(str(tmp_path / "none"), 0, 1)])

@@ -235,7 +235,7 @@ def test_a_file_cut_short_after_indexing_is_named_when_read(copied):
     from iobench.datasets import extents
 
     extents.reopen_files()
-    with pytest.raises(FileFormatError, match=r"ens5mini\.07\.nc: ends"):
+    with pytest.raises(FileFormatError, match=r"ens5mini\.07\.nc: the file ends"):
         make_sample(dataset, index.where[-1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -11,7 +12,14 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.errors import MissingFileError, OptionError, SampleError, UnknownNameError
+from iobench.datasets.extents import reopen_files
+from iobench.errors import (
+    FileFormatError,
+    MissingFileError,
+    OptionError,
+    SampleError,
+    UnknownNameError,
+)
 from iobench.loaders.gil import measure_gil_share
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.dataset_source import dataset_source
@@ -198,3 +206,33 @@ def test_what_processes_would_bring_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(source, PipelineSource)
         assert told in source.note
         assert bool(source.note) == bool(told)
+
+
+@pytest.mark.parametrize("change", ["grown", "rewritten", "replaced"])
+def test_a_file_that_changes_is_never_read_by_its_old_index(tmp_path: Path, change: str) -> None:
+    xr = pytest.importorskip("xarray")
+
+    def write(path: Path, value: float, count: int) -> None:
+        times = np.arange(count) + np.datetime64("2000-01-01", "ns")
+        data = {"v": (("time", "x"), np.full((count, 30), value, "f4"))}
+        xr.Dataset(data, {"time": times}).to_netcdf(path, format="NETCDF3_CLASSIC")
+
+    path = tmp_path / "a.nc"
+    write(path, 1, 4)
+    found = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
+    assert found[0]["v"][0] == 1
+    sent = pickle.dumps(found)
+    before = path.stat()
+    if change == "replaced":
+        write(tmp_path / "new.nc", 2, 4)
+        (tmp_path / "new.nc").replace(path)
+    else:
+        write(path, 2, 5 if change == "grown" else 4)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with pytest.raises(FileFormatError, match=rf"^{path}.*open .*again$"):
+        _ = found[1]
+    reopen_files()  # as a process that is started anew
+    with pytest.raises(FileFormatError, match=rf"^{path}.*open .*again$"):
+        pickle.loads(sent)[1]
+    again = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
+    assert again[len(again) - 1]["v"][0] == 2

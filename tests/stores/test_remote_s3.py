@@ -15,7 +15,7 @@ from iobench.files.ranges import FileRange
 from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import as_path
 from iobench.stores.checksums import crc32c
-from iobench.stores.extents import ExtentReader
+from iobench.stores.object_extents import read_ranges
 from iobench.stores.shard_file import ShardFileWriter
 
 MANY = 20 << 20
@@ -150,20 +150,19 @@ def test_uploads_of_a_killed_process_are_found_by_its_notes(place, uploads):
 def test_extents_are_read_at_once_and_in_order(place):
     (place / "a").write_bytes(bytes(range(200)))
     (place / "b").write_bytes(b"b" * 100)
-    reader = ExtentReader()
     extents = [
         FileRange(place / "a", 10, 5),
         FileRange(place / "b", 0, 3),
         FileRange(place / "a", 0, 0),
         FileRange(place / "a", 199, 1),
     ]
-    assert list(map(bytes, reader.read(extents))) == [bytes(range(10, 15)), b"bbb", b"", b"\xc7"]
+    assert list(map(bytes, read_ranges(extents))) == [bytes(range(10, 15)), b"bbb", b"", b"\xc7"]
     with pytest.raises(StoreError, match=r"/a: the object ends at byte 200"):
-        reader.read([FileRange(place / "a", 190, 20)])
+        read_ranges([FileRange(place / "a", 190, 20)])
     with pytest.raises(StoreError, match=r"/c is missing"):
-        reader.read([FileRange(place / "c", 0, 1)])
+        read_ranges([FileRange(place / "c", 0, 1)])
     with pytest.raises((StoreError, StorageError), match=r"store/a: "):
-        reader.read([FileRange(place / "a", 300, 20)])
+        read_ranges([FileRange(place / "a", 300, 20)])
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):

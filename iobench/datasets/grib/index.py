@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.extents import read_extents, reopen_files
+from iobench.datasets.extents import read_extents
 from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.memory import for_one_sample
@@ -172,7 +172,6 @@ def _messages(path: Path, advance: Advance) -> _Messages:
         raise FileFormatError(
             f"{path}: changed while it was indexed; try again once it is complete"
         )
-    reopen_files()
     return _Messages(columns)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from iobench.datasets.source_bytes import LocalBytes
+from iobench.files.open_files import OpenFile
 
 if TYPE_CHECKING:
     from iobench.datasets.source_bytes import SourceBytes
@@ -40,7 +40,7 @@ class HeadReader:
     def __init__(self, opened: SourceBytes, nbytes: int) -> None:
         self._opened = opened
         self._nbytes = nbytes
-        self._is_local = isinstance(opened, LocalBytes)
+        self._is_local = isinstance(opened, OpenFile)
         self._lengths: list[int] = []
         self._n_guesses = 1
         self._guessed: dict[int, bytes] = {}

@@ -23,6 +23,7 @@ from iobench.datasets.netcdf.storage import (
 from iobench.datasets.packing import Packing, packing_of, unpack
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.files.open_files import OpenFile, open_files
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def inspect_netcdf(path: Path) -> NetcdfFile:
         If it cannot be read, or a library is missing.
     """
     opened = open_source_file(path)
+    if isinstance(opened, OpenFile):
+        open_files.expect({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
     if magic[:4] in CLASSIC_MAGIC:
         return _inspect_classic(path)

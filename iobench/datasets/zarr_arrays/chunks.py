@@ -315,9 +315,12 @@ def _extents_in_shards(
     """Return where chunks are, but for those never written."""
     counts = sharding.chunks_per_shard
     extents = {}
+    indexes: dict[str, NDArray[Any] | None] = {}
     for place in places:
         path = file_below(variable.folder, _file_key(chunking, place))
-        index = read_shard_index(variable, path, sharding)
+        if path not in indexes:
+            indexes[path] = read_shard_index(variable, path, sharding)
+        index = indexes[path]
         if index is None:
             continue
         offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
@@ -332,8 +335,11 @@ def _check_ends(
     """Refuse chunks beyond the end of their shard, before memory is asked for them."""
     sharding = chunking.sharding
     behind = _index_nbytes(sharding) if sharding and sharding.index_at_end else 0
+    sizes = {
+        path: cached_source_file(path).nbytes for path in {each[0] for each in extents.values()}
+    }
     for place, (path, offset, length) in extents.items():
-        size = cached_source_file(path).nbytes - behind
+        size = sizes[path] - behind
         if offset + length > size:
             reason = f"it ends at byte {offset + length}, the chunks of its shard at {size}"
             raise _damaged(variable, _chunk_name(chunking, place), reason)
@@ -354,14 +360,17 @@ def read_shard_index(variable: ZarrVariable, path: str, sharding: Sharding) -> N
         If the index is cut short or damaged.
     """
     try:
-        return _shard_index(variable.store, variable.name, path, sharding)
+        version = cached_source_file(path).version
+        return _shard_index(variable.store, variable.name, path, version, sharding)
     except MissingFileError:
         return None  # not kept: it may be written yet
 
 
 @functools.lru_cache(maxsize=SHARD_INDEXES)
-def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArray[Any]:
-    """Return offset and length of each chunk of a shard, which is there."""
+def _shard_index(
+    store: str, name: str, path: str, version: int | str, sharding: Sharding
+) -> NDArray[Any]:
+    """Return offset and length of each chunk of a shard, which is there in this version."""
     nbytes = math.prod(sharding.chunks_per_shard) * 16
     stored_nbytes = _index_nbytes(sharding)
     opened = cached_source_file(path)

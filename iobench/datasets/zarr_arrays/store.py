@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.packing import Packing, packing_of
+from iobench.datasets.source_bytes import forget_source_files
 from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore, ZarrVariable
 from iobench.datasets.zarr_arrays.version2 import array_of_version2
 from iobench.datasets.zarr_arrays.version2 import check_safe as check_safe2
@@ -64,6 +65,7 @@ def inspect_zarr(path: Path) -> ZarrStore:
     MissingExtraError
         If a library is missing.
     """
+    forget_source_files(str(path))
     if (path / VERSION3).is_file():
         return _inspected(path, 3, _documents3(path))
     if is_zarr(path):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from iobench.files.ranges import FileRange, join_ranges
 from iobench.loaders.ring.read_ahead import are_cached, ask_for_ranges
 from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES
 from iobench.stores.object_extents import fill_ranges
@@ -16,34 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.direct import AlignedReader
-    from iobench.loaders.ring.files import OpenFiles
 
-__all__ = ["Carrier", "FileCarrier", "ObjectCarrier", "Range", "joined"]
+__all__ = ["Carrier", "FileCarrier", "ObjectCarrier", "RangeViews", "joined"]
 
 RANGE_NBYTES: Final = (1 << 20, 8 << 20)
 """A request is for no less, where there are fewer than may be under way, and for no more."""
 
 
-@dataclass(slots=True)
-class Range:
-    """Bytes of a file by its number, and the memory they go to, piece after piece."""
+class RangeViews(NamedTuple):
+    """Bytes of a file by its number, and the memory they go to, view after view."""
 
-    file: int
-    offset: int
-    nbytes: int
+    range: FileRange[int]
     views: list[memoryview]
-
-    @property
-    def end(self) -> int:
-        """The byte after the last one."""
-        return self.offset + self.nbytes
 
 
 class Carrier(Protocol):
     """Brings bytes, for one thread at a time."""
 
-    def fill(self, ranges: Sequence[Range]) -> int:
+    def fill(self, ranges: Sequence[RangeViews]) -> int:
         """Fill the memory of all ranges; return how many bytes were read for that.
 
         Raises
@@ -58,20 +50,23 @@ class Carrier(Protocol):
         ...
 
 
-def joined(ranges: Sequence[Range], dropped: memoryview) -> list[Range]:
+def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews]:
     """Return ranges in the order they lie in, those next to each other as one.
 
     ``dropped`` is memory for what lies between two, of which it decides how much that may be.
     """
-    made: list[Range] = []
-    for one in sorted(ranges, key=lambda one: (one.file, one.offset)):
-        gap = one.offset - made[-1].end if made and made[-1].file == one.file else -1
-        if 0 <= gap <= len(dropped):
-            last = made[-1]
-            last.nbytes += gap + one.nbytes
-            last.views += [dropped[:gap], *one.views] if gap else one.views
-        else:
-            made.append(Range(one.file, one.offset, one.nbytes, list(one.views)))
+    made = []
+    places = [one.range for one in ranges]
+    for whole, members in join_ranges(places, len(dropped), overlapping=False):
+        views: list[memoryview] = []
+        at = whole.offset
+        for number in members:
+            one = ranges[number]
+            if one.range.offset > at:
+                views.append(dropped[: one.range.offset - at])
+            views += one.views
+            at = one.range.end
+        made.append(RangeViews(whole, views))
     return made
 
 
@@ -80,8 +75,8 @@ class FileCarrier:
 
     Parameters
     ----------
-    files : OpenFiles
-        Of the thread.
+    files : FileSet
+        Of the store.
     aligned : AlignedReader, optional
         Reads around the page cache what is not in it, where ``is_direct`` says so.
     is_direct : callable, optional
@@ -90,43 +85,40 @@ class FileCarrier:
 
     def __init__(
         self,
-        files: OpenFiles,
+        files: FileSet,
         aligned: AlignedReader | None = None,
-        is_direct: Callable[[OpenFiles, AlignedReader], bool] | None = None,
+        is_direct: Callable[[FileSet, AlignedReader], bool] | None = None,
     ) -> None:
         self._files = files
         self._aligned = aligned
         self._is_direct = is_direct
         self._dropped = memoryview(bytearray(CALL_NBYTES // 2))
 
-    def fill(self, ranges: Sequence[Range]) -> int:
+    def fill(self, ranges: Sequence[RangeViews]) -> int:
         """Fill the memory of all ranges; see `Carrier`."""
         ordered = joined(ranges, self._dropped)
         if not ordered:
             return 0
-        nbytes = sum(one.nbytes for one in ordered)
-        ends = [ordered[0], ordered[-1]]
+        nbytes = sum(one.nbytes for one, _ in ordered)
+        ends = [ordered[0].range, ordered[-1].range]
         if not are_cached([(one.file, one.offset) for one in ends], self._files):
             if self._aligned and self._is_direct and self._is_direct(self._files, self._aligned):
-                for one in ordered:
+                for one, views in ordered:
                     data = self._aligned.read(one.file, one.offset, one.nbytes)
-                    _scatter(data, one.views)
+                    _scatter(data, views)
                 return nbytes
             ask_for_ranges(
-                np.array([one.file for one in ordered]),
-                np.array([one.offset for one in ordered]),
-                np.array([one.end for one in ordered]),
+                np.array([one.file for one, _ in ordered]),
+                np.array([one.offset for one, _ in ordered]),
+                np.array([one.end for one, _ in ordered]),
                 self._files,
             )
-        for one in ordered:
-            self._files.read_into(one.file, one.views, one.offset, one.end)
+        for one, views in ordered:
+            self._files.opened(one.file).fill_views(views, one.offset, one.end)
         return nbytes
 
     def close(self) -> None:
-        """Close the files."""
-        self._files.close()
-        if self._aligned is not None:
-            self._aligned.close()
+        """Nothing: the store's files are shared."""
 
 
 class ObjectCarrier:
@@ -145,17 +137,17 @@ class ObjectCarrier:
         self._in_flight = in_flight
         self._dropped = memoryview(bytearray(REQUEST_NBYTES // 2))
 
-    def fill(self, ranges: Sequence[Range]) -> int:
+    def fill(self, ranges: Sequence[RangeViews]) -> int:
         """Fill the memory of all ranges; see `Carrier`."""
         in_flight = self._in_flight()
         whole = joined(ranges, self._dropped)
-        nbytes = sum(one.nbytes for one in whole)
+        nbytes = sum(one.nbytes for one, _ in whole)
         longest = int(np.clip(nbytes // max(1, in_flight), *RANGE_NBYTES))
         asked = [part for one in whole for part in _divided(one, longest)]
         fill_ranges(
-            [self._paths[one.file] for one in asked],
-            [one.offset for one in asked],
-            [one.views for one in asked],
+            [self._paths[one.file] for one, _ in asked],
+            [one.offset for one, _ in asked],
+            [views for _, views in asked],
             in_flight=in_flight,
         )
         return nbytes
@@ -172,13 +164,14 @@ def _scatter(data: memoryview, views: Sequence[memoryview]) -> None:
         done += len(view)
 
 
-def _divided(one: Range, longest: int) -> list[Range]:
+def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
     """Return a long range as several of equal length."""
+    one = whole.range
     count = -(-one.nbytes // longest)
     if count <= 1:
-        return [one]
+        return [whole]
     made = []
-    views = list(one.views)
+    views = list(whole.views)
     edges = [one.nbytes * number // count for number in range(count + 1)]
     for start, end in pairwise(edges):
         taken, left = [], end - start
@@ -189,5 +182,5 @@ def _divided(one: Range, longest: int) -> list[Range]:
                 view = view[:left]
             taken.append(view)
             left -= len(view)
-        made.append(Range(one.file, one.offset + start, end - start, taken))
+        made.append(RangeViews(FileRange(one.file, one.offset + start, end - start), taken))
     return made

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.files import OpenFiles
+    from iobench.files.open_files import FileSet
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
 
@@ -59,7 +59,7 @@ class ExtentChecks:
             self._known = checksums.reshape(len(store), n_extents)
 
     def expected(
-        self, samples: NDArray[np.int64], table: ExtentTable | None, files: OpenFiles | None
+        self, samples: NDArray[np.int64], table: ExtentTable | None, files: FileSet | None
     ) -> NDArray[np.uint32]:
         """Return the checksums of these samples' extents: (samples, extents)."""
         if self._known is not None:
@@ -70,7 +70,7 @@ class ExtentChecks:
         rows = masked.view(np.uint8).reshape(-1, FOOTER_NBYTES)
         ends = (table.offset[samples, 0] + table.length[samples, 0]).tolist()
         for row, (file, end) in enumerate(zip(table.file[samples, 0].tolist(), ends, strict=True)):
-            files.read_into(file, [rows[row].data], end, end + FOOTER_NBYTES)
+            files.opened(file).fill(rows[row].data, end)
         return _unmasked(masked)
 
     def _behind(self, extents: Iterable[FileRange[Path]]) -> NDArray[np.uint32]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.direct import AlignedReader
-    from iobench.loaders.ring.files import MappedFiles, OpenFiles
     from iobench.loaders.ring.log import BatchLog
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentStore
@@ -98,13 +98,13 @@ class ExtentFiller:
         A local one.
     decoder : RowDecoder
         Its decoder.
-    files : OpenFiles
-        Of the thread.
+    files : FileSet
+        Of the store.
     checks : ExtentChecks, optional
         Compares what was read.
-    mapped : MappedFiles, optional
-        What is in the page cache is decoded from there: reading it first would be a copy, half as
-        dear as decoding is.
+    is_mapped : bool
+        Whether what is in the page cache is decoded from there: reading it first would be a copy,
+        half as dear as decoding is.
     aligned : AlignedReader, optional
         Reads around the page cache what is not in it, where ``is_direct`` says so.
     is_direct : callable, optional
@@ -115,13 +115,13 @@ class ExtentFiller:
         self,
         store: ExtentStore,
         decoder: RowDecoder,
-        files: OpenFiles,
+        files: FileSet,
         checks: ExtentChecks | None = None,
-        mapped: MappedFiles | None = None,
+        is_mapped: bool = False,
         aligned: AlignedReader | None = None,
-        is_direct: Callable[[OpenFiles, AlignedReader], bool] | None = None,
+        is_direct: Callable[[FileSet, AlignedReader], bool] | None = None,
     ) -> None:
-        self._mapped = mapped
+        self._is_mapped = is_mapped
         self._aligned = aligned
         self._is_direct = is_direct
         self._store = store
@@ -138,7 +138,7 @@ class ExtentFiller:
         laps = Laps(log)
         table, checks = self._table, self._checks
         expected = None if checks is None else checks.expected(samples, table, self._files)
-        read = self._read if self._mapped is None else self._held
+        read = self._held if self._is_mapped else self._read
         if not is_cached(table, samples[[0, -1]], 0, self._files):
             aligned, is_direct = self._aligned, self._is_direct
             if aligned is not None and is_direct is not None and is_direct(self._files, aligned):
@@ -179,10 +179,9 @@ class ExtentFiller:
 
     def _held(self, file: int, offset: int, nbytes: int) -> memoryview:
         """Return the bytes of an extent where the page cache has them."""
-        assert self._mapped is not None
-        view = memoryview(self._mapped.mapped(file))[offset : offset + nbytes]
+        view = memoryview(self._files.mapped(file))[offset : offset + nbytes]
         if len(view) < nbytes:
-            raise self._ended(file, offset + len(view), nbytes - len(view))
+            raise self._files.opened(file).ends_early(offset + len(view), offset + nbytes)
         return view
 
     def _read(self, file: int, offset: int, nbytes: int) -> memoryview:
@@ -190,18 +189,9 @@ class ExtentFiller:
         if self._raw.size < nbytes:
             self._raw = np.empty(nbytes, dtype=np.uint8)
         view = self._raw[:nbytes].data
-        self._files.read_into(file, [view], offset, offset + nbytes)
+        self._files.opened(file).fill(view, offset)
         return view
 
-    def _ended(self, file: int, end: int, n_missing: int) -> StoreError:
-        return StoreError(
-            f"{self._files.paths[file]}: the file ends at byte {end}, {n_missing} bytes more were "
-            "expected; convert the store again"
-        )
-
     def close(self) -> None:
-        """Close the files and let memory go."""
-        self._files.close()
-        if self._aligned is not None:
-            self._aligned.close()
+        """Let memory go."""
         self._raw = np.empty(0, dtype=np.uint8)

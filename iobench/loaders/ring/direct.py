@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.errors import OptionError, StoreError
-from iobench.files.atomic import storage_errors
+from iobench.errors import OptionError, StorageError
+from iobench.files.open_files import refused
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.clocks import now_ns
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import ExtentChecks
-    from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
     from iobench.stores.extents import ExtentTable
@@ -62,11 +62,11 @@ class AlignedReader:
 
     Parameters
     ----------
-    files : OpenFiles
+    files : FileSet
         Opened with ``O_DIRECT``.
     """
 
-    def __init__(self, files: OpenFiles) -> None:
+    def __init__(self, files: FileSet) -> None:
         self._files = files
         self._room = mmap.mmap(-1, SECTOR)
 
@@ -85,25 +85,25 @@ class AlignedReader:
         if len(self._room) < length:
             self._room = mmap.mmap(-1, length)
         view = memoryview(self._room)[:length]
-        descriptor = self._files.descriptor(file)
         end = offset + nbytes
+        opened = self._opened(file)
         try:
-            at = read_into(descriptor, [view], first, end, sector=SECTOR)
+            at = read_into(opened.descriptor, [view], first, end, sector=SECTOR)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                raise _unable(self._files, file) from error
-            with storage_errors(self._files.paths[file]):
-                raise
+                raise _unable(opened.path) from error
+            raise refused(opened.path, error) from error
         if at < end:
-            raise StoreError(
-                f"{self._files.paths[file]}: the file ends at byte {at}, {end - at} bytes more "
-                "were expected; convert the store again"
-            )
+            raise opened.ends_early(at, end)
         return view[offset - first : end - first]
 
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
+    def _opened(self, file: int) -> OpenFile:
+        try:
+            return self._files.opened(file)
+        except StorageError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise _unable(str(error).partition(":")[0]) from error
 
 
 class DirectReads:
@@ -166,16 +166,14 @@ class DirectReads:
                 laps.end(Kind.VERIFY, nbytes)
 
 
-def choose_direct(
-    table: ExtentTable, files: OpenFiles, reader: AlignedReader
-) -> DirectChoice | None:
+def choose_direct(table: ExtentTable, files: FileSet, reader: AlignedReader) -> DirectChoice | None:
     """Compare reading around the page cache with reading through it, on what is not in it.
 
     Parameters
     ----------
     table : ExtentTable
         Where extents are; at least one sample.
-    files : OpenFiles
+    files : FileSet
         Read through the cache.
     reader : AlignedReader
         Reads around it.
@@ -206,9 +204,7 @@ def choose_direct(
     return DirectChoice(speeds["direct"] > speeds["cached"], speeds)
 
 
-def _read(
-    table: ExtentTable, sample: int, way: str, files: OpenFiles, reader: AlignedReader
-) -> int:
+def _read(table: ExtentTable, sample: int, way: str, files: FileSet, reader: AlignedReader) -> int:
     total = 0
     for file, offset, nbytes in zip(
         table.file[sample].tolist(),
@@ -219,13 +215,13 @@ def _read(
         if way == "direct":
             reader.read(file, offset, nbytes)
         else:
-            files.read_into(file, [memoryview(bytearray(nbytes))], offset, offset + nbytes)
+            files.opened(file).fill(memoryview(bytearray(nbytes)), offset)
         total += nbytes
     return total
 
 
-def _unable(files: OpenFiles, file: int) -> OptionError:
+def _unable(path: str) -> OptionError:
     return OptionError(
-        f"{files.paths[file]}: its file system cannot read around the page cache; take "
+        f"{path}: its file system cannot read around the page cache; take "
         'direct="auto", or leave it out'
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
+from iobench.files.open_files import FileSet
 from iobench.loaders.ring.decoded import DecodedFiller
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
-from iobench.loaders.ring.files import MappedFiles, OpenFiles
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, choose_reads
@@ -45,7 +45,7 @@ class ChoosingSource(Protocol):
     checks: ExtentChecks | None
     direct: bool | Literal["auto"]
 
-    def is_direct(self, files: OpenFiles, reader: AlignedReader) -> bool:
+    def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
         """Return whether what is not cached is read around the page cache."""
         ...
 
@@ -59,15 +59,14 @@ class StoreFiles:
 
     Attributes
     ----------
-    sizes : mapping of Path to int
-        Bytes of each when the store was made.
-    mapped : MappedFiles
+    files : FileSet
     """
 
     def __init__(self, store: ExtentStore) -> None:
         self.table = store.table
-        self.sizes = store.file_sizes
-        self.mapped = MappedFiles(store.table.files, self.sizes)
+        self.files = store.files
+        self._sizes = store.file_sizes
+        self._direct: FileSet | None = None
         self._grids: list[ExtentGrid | None] | None = None
 
     @property
@@ -75,18 +74,16 @@ class StoreFiles:
         """Whether mapping them all gains more than it costs."""
         return len(self.table.files) * MIN_RUN <= self.table.file.size
 
-    def opened(self) -> OpenFiles:
-        """Return the files for one more thread."""
-        return OpenFiles(self.table.files, self.sizes)
-
     def aligned(self) -> AlignedReader:
         """Return what reads them around the page cache, for one more thread."""
-        return AlignedReader(OpenFiles(self.table.files, self.sizes, os.O_DIRECT))
+        if self._direct is None:
+            self._direct = FileSet(self.table.files, self._sizes, os.O_DIRECT)
+        return AlignedReader(self._direct)
 
     def grids(self, fields: FieldLayout) -> list[ExtentGrid | None]:
         """Return how the extents of each number lie; the first call looks at all of them."""
         if self._grids is None:
-            sizes = [self.sizes[path] for path in self.table.files]
+            sizes = [self._sizes[path] for path in self.table.files]
             self._grids = [
                 find_grid(self.table, number, length, sizes)
                 for number, length in enumerate(fields.lengths)
@@ -124,7 +121,7 @@ class FieldFiller:
         self._fields = fields
         self._table = store.table
         self._shared = files
-        self._files = files.opened()
+        self._files = files.files
         self._others = DecodedFiller(store, source.checks)
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
         # Of each variable that is varints, the bytes they take.
@@ -204,7 +201,7 @@ class FieldFiller:
                 grid = grids[number]
                 assert grid is not None
                 chosen[number] = grid, extents[number]
-            return MappedReads(chosen, self._shared.mapped, checks)
+            return MappedReads(chosen, self._files, checks)
         parts = {number: extents[number] for number in numbers}
         return RowReads(self._table, parts, self._files, checks)
 
@@ -263,10 +260,7 @@ class FieldFiller:
         return room[:nbytes]
 
     def close(self) -> None:
-        """Close the files and let memory go."""
-        self._files.close()
-        if self._aligned is not None:
-            self._aligned.close()
+        """Let memory go."""
         self._scratch.clear()
 
 

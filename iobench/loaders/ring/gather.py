@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks
-    from iobench.loaders.ring.files import MappedFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
     from iobench.stores.extents import ExtentTable
@@ -129,8 +129,8 @@ class MappedReads:
     ----------
     extents : mapping of int to (ExtentGrid, tuple of FieldPart)
         Which of a sample's extents, where they lie, and what they are made of.
-    files : MappedFiles
-        Their files.
+    files : FileSet
+        Of the store.
     checks : ExtentChecks, optional
         Tell what is wrong where checksums differ.
     """
@@ -138,7 +138,7 @@ class MappedReads:
     def __init__(
         self,
         extents: Mapping[int, tuple[ExtentGrid, Sequence[FieldPart]]],
-        files: MappedFiles,
+        files: FileSet,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._extents = extents

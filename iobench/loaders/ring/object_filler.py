@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.loaders.ring.carriers import Range
+from iobench.files.ranges import FileRange
+from iobench.loaders.ring.carriers import RangeViews
 from iobench.loaders.ring.laps import Laps
 from iobench.recording.kinds import Kind
 from iobench.stores.checksums import crc32c
@@ -68,7 +69,7 @@ class ObjectFiller:
         ]
         files, offsets = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
         ranges = [
-            Range(file, offset, len(view), [view])
+            RangeViews(FileRange(file, offset, len(view)), [view])
             for file, offset, view in zip(files.tolist(), offsets.tolist(), views, strict=True)
             if len(view)
         ]

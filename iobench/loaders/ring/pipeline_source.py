@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError
+from iobench.files.open_files import FileIdentities
 from iobench.loaders.stages import Detail, StageTimer
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class PipelineSource:
         self.one_thread = one_thread
         self.note = note
         self._pipeline = pipeline
+        self._identities = FileIdentities()
         self._detail = detail
         self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})
         self._timers: list[

@@ -10,10 +10,10 @@ import psutil
 
 from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import is_local
+from iobench.files.ranges import FileRange
 from iobench.loaders.ring.ahead import MAX_NS, AheadChoice, choose_ahead, measure
 from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
-from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, Range
-from iobench.loaders.ring.files import OpenFiles
+from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, RangeViews
 from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
@@ -23,6 +23,7 @@ from iobench.stores.extents import ExtentStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import BatchSource
 
@@ -102,9 +103,9 @@ class _StoreReads:
         self.nbytes = nbytes
         self._memory: list[memoryview] = []
         self._count = 1
-        self._files: OpenFiles | None = None
+        self._files: FileSet | None = None
         if is_local(store.path):
-            self._files = OpenFiles(store.table.files, store.file_sizes)
+            self._files = store.files
             self._carrier: Carrier = FileCarrier(self._files)
         else:
             self._carrier = ObjectCarrier(store.table.files, lambda: self._count)
@@ -147,7 +148,7 @@ class _StoreReads:
         chosen, self._left = self._left[:count], self._left[count:]
         self._carrier.fill(
             [
-                Range(file, offset, self.nbytes, [view])
+                RangeViews(FileRange(file, offset, self.nbytes), [view])
                 for (file, offset), view in zip(chosen, self._memory, strict=False)
             ]
         )

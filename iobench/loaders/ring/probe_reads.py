@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.files import OpenFiles
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.reads import Reads
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart
@@ -68,7 +68,7 @@ def choose_reads(
     table: ExtentTable,
     extents: Sequence[Sequence[FieldPart]],
     can_gather: Sequence[bool],
-    files: OpenFiles,
+    files: FileSet,
     make: Callable[[int, str], Reads],
 ) -> ReadChoice:
     """Compare ways to read each extent of a sample, once for extents of the same length.
@@ -81,7 +81,7 @@ def choose_reads(
         What each extent of a sample is made of.
     can_gather : sequence of bool
         Which of them can be gathered at all.
-    files : OpenFiles
+    files : FileSet
         For looking what is cached.
     make : callable
         From number of an extent and way to what reads it.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.files import OpenFiles
+    from iobench.files.open_files import FileSet
     from iobench.stores.extents import ExtentTable
 
 __all__ = ["are_cached", "ask_for", "ask_for_ranges", "is_cached"]
@@ -27,9 +27,7 @@ NEAR_NBYTES: Final = 64 << 10
 """What lies between two extents that are asked for together."""
 
 
-def is_cached(
-    table: ExtentTable, samples: NDArray[np.int64], number: int, files: OpenFiles
-) -> bool:
+def is_cached(table: ExtentTable, samples: NDArray[np.int64], number: int, files: FileSet) -> bool:
     """Return whether the first bytes of samples' extents are in the page cache.
 
     Where that cannot be told, they are taken to be.
@@ -38,7 +36,7 @@ def is_cached(
     return are_cached(zip(file, offset, strict=True), files)
 
 
-def are_cached(places: Iterable[tuple[int, int]], files: OpenFiles) -> bool:
+def are_cached(places: Iterable[tuple[int, int]], files: FileSet) -> bool:
     """Return whether bytes of files, by number of the file and offset, are in the page cache.
 
     Where that cannot be told, they are taken to be.
@@ -48,7 +46,8 @@ def are_cached(places: Iterable[tuple[int, int]], files: OpenFiles) -> bool:
     buffer = bytearray(1)
     for number, offset in places:
         try:
-            os.preadv(files.descriptor(number), [buffer], offset, os.RWF_NOWAIT)
+            file = files.opened(number)
+            os.preadv(file.descriptor, [buffer], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError:  # a file system without it
@@ -56,7 +55,7 @@ def are_cached(places: Iterable[tuple[int, int]], files: OpenFiles) -> bool:
     return True
 
 
-def ask_for(table: ExtentTable, samples: NDArray[np.int64], files: OpenFiles) -> None:
+def ask_for(table: ExtentTable, samples: NDArray[np.int64], files: FileSet) -> None:
     """Have the system read all extents of these samples, and do not wait for it."""
     file, start = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
     ask_for_ranges(file, start, start + table.length[samples].reshape(-1), files)
@@ -66,11 +65,12 @@ def ask_for_ranges(
     file: NDArray[np.integer[Any]],
     start: NDArray[np.int64],
     end: NDArray[np.int64],
-    files: OpenFiles,
+    files: FileSet,
 ) -> None:
     """Have the system read stretches of files, by their numbers, and do not wait for it."""
     if not hasattr(os, "posix_fadvise") or not file.size:
         return
+    # As `join_ranges`, but of the thousands of a batch while the loop may wait.
     order = np.lexsort((start, file))
     file, start, end = file[order], start[order], end[order]
     breaks = (file[1:] != file[:-1]) | (start[1:] > end[:-1] + NEAR_NBYTES)
@@ -79,7 +79,7 @@ def ask_for_ranges(
     for number, first, last in zip(
         file[firsts].tolist(), start[firsts].tolist(), end[lasts].tolist(), strict=True
     ):
-        descriptor = files.descriptor(number)
+        opened = files.opened(number)
         for at in range(first, last, PIECE_NBYTES):
             nbytes = min(PIECE_NBYTES, last - at)
-            os.posix_fadvise(descriptor, at, nbytes, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(opened.descriptor, at, nbytes, os.POSIX_FADV_WILLNEED)

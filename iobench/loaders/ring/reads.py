@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import ExtentChecks
-    from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart
@@ -79,8 +79,8 @@ class RowReads:
         Where extents are.
     extents : mapping of int to tuple of FieldPart
         Which of a sample's extents, and what they are made of.
-    files : OpenFiles
-        Of the thread.
+    files : FileSet
+        Of the store.
     checks : ExtentChecks, optional
         Tell what is wrong where checksums differ.
     """
@@ -89,7 +89,7 @@ class RowReads:
         self,
         table: ExtentTable,
         extents: Mapping[int, Sequence[FieldPart]],
-        files: OpenFiles,
+        files: FileSet,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
@@ -120,29 +120,29 @@ class RowReads:
         ]
         n_extents = len(targets)
         places = order.tolist()
-        fill = self._files.read_descriptor
-        descriptor, last, end, first = -1, -1, -1, 0
+        opened: OpenFile | None = None
+        last, end, first = -1, -1, 0
         views: list[memoryview] = []
         laps.start()
         for at, place in enumerate(places):
             row, extent = divmod(place, n_extents)
             if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
-                if views:
-                    fill(descriptor, last, views, offsets[first], end)
+                if views and opened:
+                    opened.fill_views(views, offsets[first], end)
                     if expected is not None:
                         laps.end(Kind.READ, end - offsets[first])
                         self._check(places[first:at], samples, targets, expected)
                         laps.end(Kind.VERIFY, end - offsets[first])
                 if files[at] != last:
                     last = files[at]
-                    descriptor = self._files.descriptor(last)
+                    opened = self._files.opened(last)
                 first, views = at, []
             end = offsets[at] + self._lengths[extent]
             for view, pitch, start, nbytes in targets[extent]:
                 start += row * pitch
                 views.append(view[start : start + nbytes])
-        if views:
-            fill(descriptor, last, views, offsets[first], end)
+        if views and opened:
+            opened.fill_views(views, offsets[first], end)
         if expected is None:
             laps.end(Kind.READ, sum(self._lengths) * len(samples))
         elif views:

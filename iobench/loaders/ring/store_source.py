@@ -18,10 +18,10 @@ from iobench.loaders.ring.stretches import REQUEST_NBYTES, plan_of
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import Filler
     from iobench.loaders.ring.direct import AlignedReader
-    from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
@@ -121,9 +121,9 @@ class StoreSource:
         return ExtentFiller(
             store,
             decoder,
-            self._files.opened(),
+            self._files.files,
             self.checks,
-            self._files.mapped if self._files.are_few else None,
+            self._files.are_few,
             aligned,
             self.is_direct,
         )
@@ -145,9 +145,9 @@ class StoreSource:
         if self._files is None:
             return ObjectCarrier(store.table.files, lambda: self.in_flight)
         aligned = self._files.aligned() if self.direct else None
-        return FileCarrier(self._files.opened(), aligned, self.is_direct)
+        return FileCarrier(self._files.files, aligned, self.is_direct)
 
-    def is_direct(self, files: OpenFiles, reader: AlignedReader) -> bool:
+    def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
         """Return whether what is not cached is read around the page cache; measured once."""
         with self._lock:
             if self.direct_choice is None and self._files is not None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.loaders.ring.carriers import Range
+from iobench.files.ranges import FileRange
+from iobench.loaders.ring.carriers import RangeViews
 from iobench.loaders.ring.decoded import DecodedFiller
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.scratch import ScratchRows
@@ -125,7 +126,7 @@ class StretchFiller:
         chosen: NDArray[np.intp],
         octets: Mapping[str, NDArray[np.uint8]],
         around: Mapping[int, NDArray[np.uint8]],
-    ) -> list[Range]:
+    ) -> list[RangeViews]:
         """Return what is read of these rows' samples, row by row."""
         views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
         gaps = {
@@ -142,10 +143,8 @@ class StretchFiller:
         files = self._table.file[samples].tolist()
         offsets = self._table.offset[samples].tolist()
         return [
-            Range(
-                files[row][one.extent],
-                offsets[row][one.extent] + one.start,
-                one.nbytes,
+            RangeViews(
+                FileRange(files[row][one.extent], offsets[row][one.extent] + one.start, one.nbytes),
                 [target(piece, one.extent, row) for piece in one.pieces],
             )
             for row in chosen.tolist()
@@ -154,7 +153,7 @@ class StretchFiller:
 
     def _check(
         self,
-        ranges: list[Range],
+        ranges: list[RangeViews],
         samples: NDArray[np.int64],
         chosen: NDArray[np.intp],
         laps: Laps,
@@ -170,7 +169,7 @@ class StretchFiller:
                     crc = crc32c(view, crc)
                 if crc != expected[place, stretch.extent]:
                     self._checks.fail(int(samples[row]), stretch.extent)
-        laps.end(Kind.VERIFY, sum(one.nbytes for one in ranges))
+        laps.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
 
     def _decode(self, row: int, samples: NDArray[np.int64], rows: Rows, laps: Laps) -> None:
         """Decode a sample that is laid out otherwise, and copy what is wanted of it."""

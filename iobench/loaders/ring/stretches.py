@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from iobench.files.ranges import FileRange, join_ranges
+
 if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores.fields import FieldLayout
@@ -201,19 +203,16 @@ def _joined(
     extent: int, found: list[tuple[int, RowPiece]], call_nbytes: int
 ) -> list[ExtentStretch]:
     """Return pieces of an extent as stretches, those that lie near each other as one."""
-    stretches: list[ExtentStretch] = []
-    start = end = 0
-    pieces: list[RowPiece] = []
-    for at, piece in found:
-        if pieces and at - end >= call_nbytes:
-            stretches.append(ExtentStretch(extent, start, end - start, tuple(pieces)))
-            pieces = []
-        if not pieces:
-            start = at
-        elif at > end:
-            pieces.append(RowPiece(None, 0, at - end))
-        pieces.append(piece)
-        end = at + piece.nbytes
-    if pieces:
-        stretches.append(ExtentStretch(extent, start, end - start, tuple(pieces)))
+    stretches = []
+    places = [FileRange(extent, at, piece.nbytes) for at, piece in found]
+    for whole, members in join_ranges(places, call_nbytes - 1):
+        pieces: list[RowPiece] = []
+        end = whole.offset
+        for number in members:
+            at, piece = found[number]
+            if at > end:
+                pieces.append(RowPiece(None, 0, at - end))
+            pieces.append(piece)
+            end = at + piece.nbytes
+        stretches.append(ExtentStretch(extent, whole.offset, whole.nbytes, tuple(pieces)))
     return stretches

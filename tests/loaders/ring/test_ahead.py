@@ -21,7 +21,7 @@ from iobench.samples import SampleSpec, Variable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.loaders.ring.carriers import Range
+    from iobench.loaders.ring.carriers import RangeViews
     from iobench.stores.contract import Store
 
     MakeStore = Callable[..., Store]
@@ -171,9 +171,9 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> StandInStorage:
         def __init__(self, *_: Any) -> None:
             pass
 
-        def fill(self, ranges: Sequence[Range]) -> int:
+        def fill(self, ranges: Sequence[RangeViews]) -> int:
             made.read(len(ranges))
-            return sum(one.nbytes for one in ranges)
+            return sum(one.nbytes for one, _ in ranges)
 
         def close(self) -> None:
             made.left = 0

@@ -1,47 +1,83 @@
-"""More files than a process may have open: nothing fails, whatever the way they are read."""
+"""More files than a process may have open are loaded, shuffled, however they are read."""
 
 from __future__ import annotations
 
-import os
-import resource
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-import iobench
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from iobench.stores.contract import Store
 
-N_FILES = 150
+FEW = (600, 64)
+MANY = (10_000, 256)
+LOAD_ALL = Path(__file__).with_name("load_all.py")
 
 
-@pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """Leave room for fewer descriptors than any way to read would like."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n_open = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(n_open + 100, hard), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def write_netcdf(folder: Path, count: int) -> str:
+    import netCDF4
+
+    for number in range(count):
+        with netCDF4.Dataset(folder / f"{number:05d}.nc", "w", format="NETCDF3_CLASSIC") as file:
+            file.createDimension("time", 1)
+            file.createDimension("x", 20)
+            time = file.createVariable("time", "f8", ("time",))
+            time[:], time.units = number, "hours since 2000-01-01"
+            file.createVariable("v", "f4", ("time", "x"))[:] = number
+    return str(folder)
 
 
-@pytest.mark.parametrize("n_values", [8, 40_000])  # taken from mappings, read with preadv
-@pytest.mark.filterwarnings("ignore:.* batches are held at once:UserWarning")
-@pytest.mark.usefixtures("few_descriptors")
-def test_a_store_of_many_files(make_store: Callable[..., Store], n_values: int) -> None:
-    spec = SampleSpec((Variable("x", (n_values,), "<f4", ("x",)),))
-    per_file = 4 if n_values == 8 else 1
-    made: list[dict[str, Any]] = [
-        {"x": np.full(n_values, number, "f4")} for number in range(N_FILES * per_file)
-    ]
-    store = make_store(spec, made, shards=[per_file] * N_FILES)
-    loader = iobench.loader(store, 16, shuffle=True, threads=3)
-    for _epoch in range(2):
-        first = np.concatenate([batch["x"][:, 0].copy() for batch in loader])
-        assert sorted(first.tolist()) == list(range(len(made)))
-    loader.close()
+def write_grib(folder: Path, count: int) -> str:
+    eccodes = pytest.importorskip("eccodes")
+    handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+    values = np.zeros(eccodes.codes_get_size(handle, "values"))
+    for number in range(count):
+        day = date(1980, 1, 1) + timedelta(days=number)
+        eccodes.codes_set(handle, "dataDate", int(day.strftime("%Y%m%d")))
+        values[:] = number
+        eccodes.codes_set_values(handle, values)
+        (folder / f"{number:05d}.grib").write_bytes(eccodes.codes_get_message(handle))
+    eccodes.codes_release(handle)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("count", "limit"), [FEW, pytest.param(*MANY, marks=pytest.mark.long)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("way", ["threads", "processes"])
+@pytest.mark.parametrize("kind", ["netcdf", "grib", "numpy", "zarr"])
+def test_more_files_than_descriptors(
+    tmp_path: Path,
+    make_store: Callable[..., Store],
+    kind: str,
+    way: str,
+    count: int,
+    limit: int,
+) -> None:
+    if kind in ("numpy", "zarr"):
+        spec = SampleSpec((Variable("v", (20,), "<f4", ("x",)),))
+        made = [{"v": np.full(20, number, "f4")} for number in range(count)]
+        store = make_store(spec, made, kind, shards=[1] * count)
+        what, target = "store", str(store.path)
+    else:
+        folder = tmp_path / "files"
+        folder.mkdir()
+        what, target = "files", (write_netcdf if kind == "netcdf" else write_grib)(folder, count)
+    done = subprocess.run(
+        [sys.executable, str(LOAD_ALL), str(limit), way, what, target],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60 if count < 1000 else 900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == str(count)

@@ -15,9 +15,10 @@ from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import StorageError, StoreError
+from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
 from iobench.loaders.ring import carriers
-from iobench.loaders.ring.carriers import ObjectCarrier, Range
+from iobench.loaders.ring.carriers import ObjectCarrier, RangeViews
 from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -149,7 +150,7 @@ def test_long_ranges_are_divided_to_go_side_by_side(
     view = memoryview(memory)
     views = [view[:1], view[1 : 3 << 20], view[3 << 20 :]]
     carrier = ObjectCarrier([place], lambda: 4)
-    assert carrier.fill([Range(0, 3, len(memory), views)]) == len(memory)
+    assert carrier.fill([RangeViews(FileRange(0, 3, len(memory)), views)]) == len(memory)
     assert bytes(memory) == data[3:]
     assert len(asked) == 4
     assert {start for _, start, _ in asked} == {3 + len(memory) * k // 4 for k in range(4)}

@@ -146,7 +146,7 @@ def test_a_file_that_is_missing_or_replaced_is_named(
     with pytest.raises(StoreError, match="removed or replaced"):
         rows_of(filler, [0, 5])
     file.unlink()
-    filler = StoreSource(store).filler()
+    store.close()
     with pytest.raises(StoreError, match=r"is missing") as caught:
         rows_of(filler, [0, 5])
     assert str(file) in str(caught.value)

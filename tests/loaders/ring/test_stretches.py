@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import iobench
 from iobench.errors import StoreError
-from iobench.loaders.ring.carriers import Range, joined
-from iobench.loaders.ring.files import OpenFiles
+from iobench.files.open_files import FileSet
+from iobench.files.ranges import FileRange
+from iobench.loaders.ring.carriers import RangeViews, joined
 from iobench.loaders.ring.grid_part import GridPartSource, StretchSource, part_of_grid
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -251,13 +252,13 @@ def test_joined_ranges_fill_the_same_memory(places: list[tuple[int, int, int]]) 
     files = [bytes(range(60)), bytes(range(60, 120))]
     memory = [bytearray(nbytes) for _, _, nbytes in places]
     ranges = [
-        Range(file, offset, nbytes, [memoryview(one)])
+        RangeViews(FileRange(file, offset, nbytes), [memoryview(one)])
         for (file, offset, nbytes), one in zip(places, memory, strict=True)
     ]
     dropped = memoryview(bytearray(3))
-    for one in joined(ranges, dropped):
+    for one, views in joined(ranges, dropped):
         at = one.offset
-        for view in one.views:
+        for view in views:
             view[:] = files[one.file][at : at + len(view)]
             at += len(view)
         assert at == one.end
@@ -269,13 +270,13 @@ def test_thousands_of_views_are_filled_by_several_calls(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data = np.random.default_rng(0).bytes(5000)
     path.write_bytes(data)
-    files = OpenFiles([path], {})
+    files = FileSet([path], {})
     memory = bytearray(4990)
     views = [memoryview(memory)[at : at + 2] for at in range(0, 4990, 2)]
-    files.read_into(0, views, 7, 4997)
+    files.opened(0).fill_views(views, 7, 4997)
     assert bytes(memory) == data[7:4997]
     with pytest.raises(StoreError, match="the file ends at byte 5000, 3 bytes more"):
-        files.read_into(0, [memoryview(bytearray(10))], 4993, 5003)
+        files.opened(0).fill(memoryview(bytearray(10)), 4993)
     files.close()
 
 

@@ -1,0 +1,559 @@
+"""The one table of descriptors of this process: files stay open as long as there is room for them.
+
+Stores and source files, reading threads and mappings share it, so that it is as large as the
+process may have it. A file that somebody reads from is closed once they let go of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import mmap
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingFileError,
+    StorageError,
+    StoreError,
+)
+from iobench.files.reading import read_into
+from iobench.json_files import open_regular
+
+try:
+    import resource
+except ImportError:  # not on Windows, which has no such limit on what os.open gives
+    resource = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.files.ranges import FileRange
+
+__all__ = [
+    "SOURCE_FILE",
+    "STORE_FILE",
+    "FileCounts",
+    "FileIdentities",
+    "FileKind",
+    "FileSet",
+    "OpenFile",
+    "OpenFiles",
+    "descriptor_limit",
+    "open_files",
+]
+
+SHARE: Final = 1 / 2
+"""Of the descriptors that this process may have; the training script needs some as well."""
+MAX_DESCRIPTORS: Final = 1 << 15
+"""Linux allows a process 65,530 mappings."""
+_NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+_Identity = tuple[int, int]
+"""Size in bytes, and when the file was modified, in ns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileKind:
+    """Whose files they are, and so what is said where one is not as expected.
+
+    Parameters
+    ----------
+    owner : str
+        What it is of: ``"store"`` or ``"dataset"``.
+    missing, damaged : type of IobenchError
+        What is raised of a file that is not there, and of one that is not as it was.
+    if_missing, if_changed, if_cut : str
+        What is said then, and what to do about one that has another size, or ends too early.
+    is_dated : bool
+        Whether a file that was modified is another one; a store has checksums for that.
+    """
+
+    owner: str
+    missing: type[IobenchError]
+    damaged: type[IobenchError]
+    if_missing: str
+    if_changed: str
+    if_cut: str
+    is_dated: bool
+
+
+STORE_FILE: Final = FileKind(
+    "store",
+    StoreError,
+    StoreError,
+    " is missing, its store's manifest lists it; convert the store again",
+    "convert the store again",
+    "convert the store again",
+    is_dated=False,
+)
+SOURCE_FILE: Final = FileKind(
+    "dataset",
+    MissingFileError,
+    FileFormatError,
+    ": no such file",
+    "open the dataset again",
+    "it is cut short or has changed since it was indexed; fetch it again",
+    is_dated=True,
+)
+
+FileKey = tuple[str, FileKind, int]
+"""Path, kind, and number of the set that the file is of, 0 without one: two stores that lay at the
+same place one after the other have nothing in common."""
+
+
+class FileCounts:
+    """How many files this process opened, and how many of them again after it had to close them.
+
+    Attributes
+    ----------
+    opened, reopened : int
+    """
+
+    __slots__ = ("opened", "reopened")
+
+    def __init__(self) -> None:
+        self.opened = self.reopened = 0
+
+
+def descriptor_limit() -> int:
+    """Return how many descriptors the table may hold: a share of ``ulimit -n``, as it is now."""
+    if resource is None:
+        return MAX_DESCRIPTORS
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MAX_DESCRIPTORS
+    return max(2, min(MAX_DESCRIPTORS, int(limit * SHARE)))
+
+
+class OpenFile:
+    """A file of this machine; its descriptor closes when nobody holds it any more.
+
+    Parameters
+    ----------
+    path : str
+    kind : FileKind
+        Whose it is.
+    flags : int
+        More flags to open it with.
+
+    Attributes
+    ----------
+    descriptor : int
+    nbytes : int
+        Its size when it was opened.
+    version : int
+        When it was modified (ns) before it was opened.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is no regular file.
+    """
+
+    __slots__ = ("descriptor", "is_recent", "kind", "mapping", "nbytes", "path", "version")
+
+    def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
+        self.descriptor = -1
+        self.path, self.kind = path, kind
+        self.is_recent = False
+        self.mapping: mmap.mmap | None = None
+        self.descriptor = open_regular(path, flags)
+        status = os.fstat(self.descriptor)
+        self.nbytes, self.version = status.st_size, status.st_mtime_ns
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound early: where Python ends, modules are emptied before the table is.
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+    def check(self) -> None:
+        """Look whether the file is as it was.
+
+        One that shrinks under a mapping ends the process with SIGBUS, and what is known of a file
+        does not hold for another one.
+        """
+        status = os.fstat(self.descriptor)
+        if (
+            status.st_size != self.nbytes
+            or not status.st_nlink
+            or (status.st_mtime_ns != self.version and self.kind.is_dated)
+        ):
+            raise self._changed(status)
+
+    def _changed(self, status: os.stat_result) -> IobenchError:
+        owner = self.kind.owner
+        if status.st_size != self.nbytes:
+            how = f"{status.st_size} bytes, its {owner} was opened with {self.nbytes}"
+            return self.kind.damaged(f"{self.path}: {how}; {self.kind.if_changed}")
+        if not status.st_nlink:
+            how = f"was removed or replaced while its {owner} was read"
+        else:
+            how = f"was modified after its {owner} was opened"
+        return self.kind.damaged(f"{self.path} {how}; open it again")
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        try:
+            return os.pread(self.descriptor, nbytes, offset)
+        except OSError as error:
+            raise refused(self.path, error) from error
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends."""
+        return [self.read_at(offset, nbytes) for offset in offsets]
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer from ``offset``; see `fill_views`."""
+        self.fill_views((buffer,), offset, offset + len(buffer))
+
+    def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
+        """Read bytes ``offset`` to ``end`` into memory, view after view.
+
+        Raises
+        ------
+        FileFormatError, StoreError
+            By whose file it is, if it ends before.
+        StorageError
+            If the file system refuses.
+        """
+        try:
+            at = read_into(self.descriptor, views, offset, end)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        if at < end:
+            raise self.ends_early(at, end)
+
+    def ends_early(self, at: int, end: int) -> IobenchError:
+        """Return the error for a file that ends at byte ``at``, before ``end``."""
+        return self.kind.damaged(
+            f"{self.path}: the file ends at byte {at}, {end - at} bytes more were expected; "
+            f"{self.kind.if_cut}"
+        )
+
+    def announce(self, offset: int, nbytes: int) -> None:
+        """Tell the kernel what will be read next, where there is a way to."""
+        if hasattr(os, "posix_fadvise"):
+            # Advice only: where a file system refuses it, reading says what is wrong.
+            with suppress(OSError):
+                os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
+
+
+def refused(path: str, error: OSError) -> StorageError:
+    """Return the error for a file that cannot be read, in one line."""
+    return _storage_error(f"{path}: cannot be read: {error.strerror or error}", error)
+
+
+def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
+    """Return the error for a file that cannot be opened, in one line."""
+    if isinstance(error, FileNotFoundError):
+        return kind.missing(f"{path}{kind.if_missing}")
+    if isinstance(error, IsADirectoryError):
+        return StorageError(f"{path}: is a folder, expected a file; name the files in it")
+    if error.errno == errno.EINVAL:
+        return _storage_error(f"{path}: {error.strerror}; name a file", error)
+    what = "give yourself read permission"
+    if error.errno in _NO_MORE:
+        what = "allow this process more files (ulimit -n), or close some"
+    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}; {what}", error)
+
+
+def _storage_error(text: str, error: OSError) -> StorageError:
+    made = StorageError(text)
+    made.errno = error.errno
+    return made
+
+
+class OpenFiles:
+    """Files by path; those used longest ago are closed when there is no room for another one.
+
+    Safe from several threads, and after a fork: ``preadv`` moves no position, so that a child reads
+    from what its parent opened.
+
+    Attributes
+    ----------
+    counts : FileCounts
+        Of this process alone.
+    """
+
+    def __init__(self) -> None:
+        # Looked up without the lock; whoever finds a file holds it by that.
+        self._files: OrderedDict[FileKey, OpenFile] = OrderedDict()
+        self._mapped: set[FileKey] = set()
+        self._expected: dict[FileKey, _Identity] = {}
+        self._evicted: set[FileKey] = set()
+        self._left: deque[Sequence[FileKey]] = deque()
+        self._lock = threading.Lock()
+        self.counts = FileCounts()
+
+    def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
+        """Return a file as it was when it was first opened, or as is expected of it.
+
+        Parameters
+        ----------
+        key : FileKey
+        nbytes : int, optional
+            Its size, where that is known.
+        flags : int
+            More flags to open it with.
+
+        Raises
+        ------
+        MissingFileError, StoreError
+            If it is not there.
+        FileFormatError, StoreError
+            If it has grown or shrunk, or was rewritten or replaced.
+        StorageError
+            If it cannot be opened.
+        """
+        file = self._files.get(key)
+        if file is None:
+            file = self._open(key, nbytes, flags)
+        else:
+            file.is_recent = True
+        file.check()
+        return file
+
+    def _open(self, key: FileKey, nbytes: int | None, flags: int) -> OpenFile:
+        path, kind, _ = key
+        self._make_room()
+        try:
+            file = OpenFile(path, kind, flags)
+        except OSError as error:
+            if error.errno not in _NO_MORE:
+                raise not_opened(path, kind, error) from error
+            self._close_all()  # others hold more than their part of the limit
+            try:
+                file = OpenFile(path, kind, flags)
+            except OSError as again:
+                raise not_opened(path, kind, again) from again
+        with self._lock:
+            held = self._files.get(key)
+            if held is not None:  # of two threads that open it at once, one lets go of its own
+                return held
+            file.nbytes, file.version = self._expected.get(key, (file.nbytes, file.version))
+            if nbytes is not None:
+                file.nbytes = nbytes
+            self._files[key] = file
+            self.counts.opened += 1
+            self.counts.reopened += key in self._evicted
+        return file
+
+    def mapped(self, key: FileKey, nbytes: int | None = None) -> mmap.mmap:
+        """Return a file's mapping; raise as `opened` does."""
+        file = self.opened(key, nbytes)
+        if file.mapping is None:
+            self._make_room()  # a mapping holds a descriptor of its own
+            try:
+                mapping = _mapping(file)
+            except OSError as error:
+                if error.errno not in _NO_MORE:
+                    raise refused(file.path, error) from error
+                self._close_all()
+                try:
+                    mapping = _mapping(file)
+                except OSError as again:
+                    raise refused(file.path, again) from again
+            with self._lock:
+                if file.mapping is None:
+                    file.mapping = mapping
+                if self._files.get(key) is file:
+                    self._mapped.add(key)
+        return file.mapping
+
+    def _make_room(self) -> None:
+        """Close files until one descriptor more may be held."""
+        closing = []  # after the lock is free again: closing may take a while
+        with self._lock:
+            self._close_left()
+            limit = descriptor_limit()
+            n_spared = 0
+            while self._files and len(self._files) + len(self._mapped) >= limit:
+                key, file = self._files.popitem(last=False)
+                if file.is_recent and n_spared <= len(self._files):  # used since it was last here
+                    file.is_recent = False
+                    self._files[key] = file
+                    n_spared += 1
+                    continue
+                self._note_closed(key, file)
+                closing.append(file)
+
+    def _note_closed(self, key: FileKey, file: OpenFile) -> None:
+        self._mapped.discard(key)
+        self._evicted.add(key)
+        self._expected.setdefault(key, (file.nbytes, file.version))
+
+    def _close_all(self) -> None:
+        """Close all files that nobody reads from."""
+        with self._lock:
+            every = list(self._files.items())
+            self._files.clear()
+            for key, file in every:
+                self._note_closed(key, file)
+
+    def close(self, keys: Sequence[FileKey]) -> None:
+        """Close files, and expect nothing of them any more.
+
+        For finalizers too, which Python may call in a thread that is at work here: then the files
+        are closed a little later.
+        """
+        self._left.append(keys)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close_left()
+            finally:
+                self._lock.release()
+
+    def _close_left(self) -> None:
+        while self._left:
+            for key in self._left.popleft():
+                self._files.pop(key, None)
+                self._mapped.discard(key)
+                self._evicted.discard(key)
+                self._expected.pop(key, None)
+
+    def expect(self, identities: Mapping[str, _Identity]) -> None:
+        """Hold source files to what they were when they were looked into.
+
+        Parameters
+        ----------
+        identities : mapping of str to (int, int)
+            By path: size in bytes, and when it was modified, in ns.
+        """
+        with self._lock:
+            for path, identity in identities.items():
+                key = (path, SOURCE_FILE, 0)
+                held = self._files.get(key)
+                if held is not None and not (
+                    (held.nbytes, held.version) == identity and os.fstat(held.descriptor).st_nlink
+                ):
+                    del self._files[key]
+                    self._mapped.discard(key)
+                self._expected[key] = identity
+
+    def expected(self) -> dict[str, _Identity]:
+        """Return what `expect` was told, and what source files were that were read since."""
+        with self._lock:
+            found = {
+                path: (file.nbytes, file.version)
+                for (path, kind, _), file in self._files.items()
+                if kind is SOURCE_FILE
+            }
+            told = {p: each for (p, kind, _), each in self._expected.items() if kind is SOURCE_FILE}
+        return {**found, **told}
+
+    def forget(self, below: str = "") -> None:
+        """Close source files and expect nothing of them: those of a folder, or all."""
+        with self._lock:
+            keys = {*self._files, *self._expected}
+        folder = f"{below.rstrip('/')}/" if below else ""
+        self.close([key for key in keys if key[1] is SOURCE_FILE and key[0].startswith(folder)])
+
+    def before_fork(self) -> None:
+        """Let the table be whole in the child."""
+        self._lock.acquire()
+
+    def after_fork(self) -> None:
+        """Go on in the parent."""
+        self._lock.release()
+
+    def begin_child(self) -> None:
+        """Go on in the child, which has opened no file yet."""
+        self.counts = FileCounts()
+        self._evicted.clear()
+        self._lock.release()
+
+
+def _mapping(file: OpenFile) -> mmap.mmap:
+    return mmap.mmap(file.descriptor, file.nbytes, prot=mmap.PROT_READ)
+
+
+open_files: Final = OpenFiles()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=open_files.before_fork,
+        after_in_parent=open_files.after_fork,
+        after_in_child=open_files.begin_child,
+    )
+
+
+class FileIdentities:
+    """What source files were when they were looked into, for processes that are started anew.
+
+    An object that holds one and is sent there brings it along.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, _Identity]], FileIdentities], tuple[object]]:
+        return _expecting, (open_files.expected(),)
+
+
+def _expecting(identities: dict[str, _Identity]) -> FileIdentities:
+    open_files.expect(identities)
+    return FileIdentities()
+
+
+class FileSet:
+    """The files of a store by number, opened when they are needed; for any number of threads.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+    nbytes : mapping of Path to int
+        How long they are, where that is known; else what they are when first opened.
+    flags : int
+        More flags to open them with.
+    """
+
+    _counted = itertools.count(1)
+
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int], flags: int = 0) -> None:
+        one_set = next(self._counted)
+        self._numbers = {path: number for number, path in enumerate(paths)}
+        self._keys = [(str(path), STORE_FILE, one_set) for path in paths]
+        self._nbytes = [nbytes.get(path) for path in paths]
+        self._flags = flags
+
+    def opened(self, number: int) -> OpenFile:
+        """Return a file, which is as it was; raise as `OpenFiles.opened`."""
+        return open_files.opened(self._keys[number], self._nbytes[number], self._flags)
+
+    def mapped(self, number: int) -> mmap.mmap:
+        """Return a file's mapping; raise as `OpenFiles.opened`."""
+        return open_files.mapped(self._keys[number], self._nbytes[number])
+
+    def read(self, ranges: Sequence[FileRange[Path]]) -> list[memoryview]:
+        """Return the bytes of ranges of the files, in buffers of their own.
+
+        Raises
+        ------
+        StoreError
+            As `opened`, and if a file ends before a range does.
+        StorageError
+            If the file system refuses.
+        """
+        found = []
+        last, file = None, None
+        for path, offset, nbytes in ranges:
+            # numpy, not bytearray: large arrays get huge pages, a third of the time of small ones.
+            view = np.empty(nbytes, dtype=np.uint8).data
+            if file is None or path is not last:
+                last, file = path, self.opened(self._numbers[path])
+            file.fill(view, offset)
+            found.append(view)
+        return found
+
+    def close(self) -> None:
+        """Close them, once no thread reads from them any more."""
+        open_files.close(self._keys)
+
+    def __del__(self, close: Callable[[Sequence[FileKey]], None] = open_files.close) -> None:
+        close(self._keys)
