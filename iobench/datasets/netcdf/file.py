@@ -20,7 +20,7 @@ from iobench.datasets.netcdf.storage import (
     Storage,
     slab_array,
 )
-from iobench.datasets.packing import Packing, packing_of, unpack
+from iobench.datasets.packing import CODING, Packing, packing_of, unpack
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_files import OpenFile, open_files
@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+TEXTS = ("units", "calendar", "coordinates", "bounds")
+"""Attributes that are kept."""
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
@@ -208,11 +210,7 @@ def _variable(
     fill: Any,
     storage: Storage | None,
 ) -> NetcdfVariable:
-    texts = {
-        key: _text(attributes[key])
-        for key in ("units", "calendar", "coordinates", "bounds")
-        if key in attributes
-    }
+    texts = {key: _text(attributes[key]) for key in TEXTS if key in attributes}
     packing = packing_of(dtype, attributes)
     return NetcdfVariable(name, dims, shape, packing, fill, storage, texts)
 
@@ -273,7 +271,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
             tuple(each.dimensions),
             tuple(dataset.shape),
             dataset.dtype,
-            dict(each.attrs),
+            {key: each.attrs[key] for key in (*CODING, *TEXTS) if key in each.attrs},
             dataset.fillvalue,
             storage,
         )
