@@ -8,6 +8,7 @@ ListMultipartUploads).
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import os
@@ -18,10 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from importlib import import_module
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StorageError
 from iobench.files.filesystems import S3, open_filesystem, remote_errors
+from iobench.files.object_filling import Filling, fill_from_s3
 from iobench.masking import shown_url
 
 if TYPE_CHECKING:
@@ -79,6 +83,7 @@ class Objects:
         self.fs = fs
         self._around = around
         self.is_s3 = protocol in S3
+        self._is_async = isinstance(fs, import_module("fsspec.asyn").AsyncFileSystem)
         self._keeps_conditions: bool | None = None if protocol in _CONDITIONAL else False
         self._threads: ThreadPoolExecutor | None = None
 
@@ -126,7 +131,7 @@ class Objects:
         """
         if not paths:
             return []
-        more = {"batch_size": in_flight} if getattr(self.fs, "async_impl", False) else {}
+        more = {"batch_size": in_flight} if self._is_async else {}
         with self.errors(paths[0]):
             try:
                 found = self.fs.cat_ranges(
@@ -136,12 +141,56 @@ class Objects:
                 found = [error] * len(paths)
         self._raise_first(paths, found)
         for path, start, end, one in zip(paths, starts, ends, found, strict=True):
-            if len(one) > end - start:
-                raise StorageError(
-                    f"{self.shown(path)}: asked for {end - start} bytes, got {len(one)}: the "
-                    "server hands out files only whole; copy the file here first"
-                )
+            self._check_length(path, len(one), end - start)
         return list(found)
+
+    def fill(
+        self,
+        paths: Sequence[str],
+        starts: Sequence[int],
+        targets: Sequence[Sequence[memoryview]],
+        in_flight: int = AT_ONCE,
+    ) -> list[int]:
+        """Read ranges of objects into memory that lies in pieces; return the bytes of each."""
+        ends = [start + sum(map(len, views)) for start, views in zip(starts, targets, strict=True)]
+        jobs = list(zip(paths, starts, ends, targets, strict=True))
+        found: list[Any]
+        if self._is_async:
+
+            async def fill_all() -> list[Any]:
+                room = asyncio.Semaphore(max(1, in_flight))
+
+                async def fill_one(path: str, start: int, end: int, views: Any) -> int:
+                    if start == end:  # HTTP has no way to ask for nothing
+                        return 0
+                    async with room:
+                        if self.is_s3:
+                            return await fill_from_s3(self.fs, path, start, end, views)
+                        return _scatter(await self.fs._cat_file(path, start=start, end=end), views)
+
+                return await asyncio.gather(*starmap(fill_one, jobs), return_exceptions=True)
+
+            found = import_module("fsspec.asyn").sync(self.fs.loop, fill_all)
+        else:
+            found = []
+            for path, start, end, views in jobs:
+                try:
+                    with self.errors(path):
+                        data = self.fs.cat_file(path, start=start, end=end)
+                    found.append(_scatter(data, views))
+                except FileNotFoundError as error:
+                    found.append(error)
+        self._raise_first(paths, found)
+        for (path, start, end, _), count in zip(jobs, found, strict=True):
+            self._check_length(path, count, end - start)
+        return found
+
+    def _check_length(self, path: str, nbytes: int, wanted: int) -> None:
+        if nbytes > wanted:
+            raise StorageError(
+                f"{self.shown(path)}: asked for {wanted} bytes, got {nbytes}: the server hands "
+                "out files only whole; copy the file here first"
+            )
 
     def _raise_first(self, paths: Sequence[str], found: Sequence[object]) -> None:
         for path, one in zip(paths, found, strict=True):
@@ -322,6 +371,12 @@ class Objects:
                     f"{self.shown(bucket)}: there is no such bucket; make it, or name another one"
                 ) from error
         return answer
+
+
+def _scatter(data: bytes, views: Sequence[memoryview]) -> int:
+    filling = Filling(views)
+    filling.write(data)
+    return filling.nbytes
 
 
 _known: dict[tuple[int, int], Objects] = {}

@@ -10,7 +10,7 @@ from iobench.files.objects import AT_ONCE, Objects, objects_at
 from iobench.files.urls import as_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -27,8 +27,6 @@ __all__ = [
     "remote_sizes",
 ]
 
-AT_ONCE_NBYTES = 64 << 20
-"""Of remote ranges this much is asked for at once, and then copied to where it goes."""
 PART_NBYTES = 8 << 20
 """Longer ranges come in parts: one connection does not fill the line."""
 
@@ -62,19 +60,13 @@ def fill_views(
     StorageError
         If one cannot be read.
     """
-    lengths = [sum(map(len, views)) for views in targets]
-    filled: list[int] = []
-    while len(filled) < len(files):
-        first = last = len(filled)
-        nbytes = 0
-        while last < len(files) and (last == first or nbytes + lengths[last] <= AT_ONCE_NBYTES):
-            nbytes += lengths[last]
-            last += 1
-        wanted = zip(files[first:last], starts[first:last], lengths[first:last], strict=True)
-        found = fetched(list(wanted), in_flight)
-        for number, views in enumerate(targets[first:last]):
-            filled.append(_scattered(found[number], views))
-            found[number] = b""
+    filled = [0] * len(files)
+    for objects, numbers, paths in _by_server(files):
+        counts = objects.fill(
+            paths, [starts[n] for n in numbers], [targets[n] for n in numbers], in_flight
+        )
+        for number, count in zip(numbers, counts, strict=True):
+            filled[number] = count
     return filled
 
 
@@ -109,18 +101,27 @@ def fill_remote(wanted: Iterable[tuple[str, int, memoryview]]) -> None:
 def fetched(wanted: Sequence[tuple[str | Path, int, int]], in_flight: int = AT_ONCE) -> list[bytes]:
     """Return ranges of remote files, (URL, offset, length), fewer bytes where they end."""
     found = [b""] * len(wanted)
-    by_server: dict[Objects, list[tuple[int, str, int, int]]] = {}
-    for number, (url, offset, nbytes) in enumerate(wanted):
-        if nbytes:  # HTTP has no way to ask for nothing
-            objects, inside = objects_at(cast("URL", as_path(url)))
-            by_server.setdefault(objects, []).append((number, inside, offset, offset + nbytes))
-    for objects, asked in by_server.items():
-        numbers, paths, starts, ends = (list(column) for column in zip(*asked, strict=True))
-        for number, content in zip(
-            numbers, objects.ranges(paths, starts, ends, in_flight), strict=True
-        ):
+    asked = [number for number, (_, _, nbytes) in enumerate(wanted) if nbytes]
+    for objects, chosen, paths in _by_server([wanted[number][0] for number in asked]):
+        numbers = [asked[place] for place in chosen]
+        starts = [wanted[number][1] for number in numbers]
+        ends = [wanted[number][1] + wanted[number][2] for number in numbers]
+        contents = objects.ranges(paths, starts, ends, in_flight)
+        for number, content in zip(numbers, contents, strict=True):
             found[number] = content
     return found
+
+
+def _by_server(files: Sequence[str | Path]) -> Iterator[tuple[Objects, list[int], list[str]]]:
+    """Yield the objects of each server, the numbers of the files there, and their paths in it."""
+    found: dict[Objects, tuple[list[int], list[str]]] = {}
+    for number, file in enumerate(files):
+        objects, path = objects_at(cast("URL", as_path(file)))
+        numbers, paths = found.setdefault(objects, ([], []))
+        numbers.append(number)
+        paths.append(path)
+    for objects, (numbers, paths) in found.items():
+        yield objects, numbers, paths
 
 
 def read_whole_remote(
@@ -152,13 +153,3 @@ def ends_early(path: str, missing: int, end: int) -> FileFormatError:
         f"{path}: ends {missing} bytes before offset {end}: it is cut short or has changed since "
         "it was indexed; fetch it again"
     )
-
-
-def _scattered(data: bytes, views: Sequence[memoryview]) -> int:
-    """Copy bytes to memory that lies in pieces; return how many."""
-    done = 0
-    for view in views:
-        some = data[done : done + len(view)] if done or len(view) < len(data) else data
-        view[: len(some)] = some
-        done += len(some)
-    return done

@@ -9,6 +9,7 @@ import pytest
 from iobench.datasets.extents import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.filesystems import open_filesystem
+from iobench.files.objects import Objects
 from iobench.files.urls import URL, as_path
 from iobench.sources.url_patterns import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
@@ -50,18 +51,19 @@ def on_s3(bucket):
 @pytest.fixture
 def counted(monkeypatch):
     """Count the requests for ranges of files, and their bytes."""
-    from iobench.datasets import source_bytes
-    from iobench.files import remote_ranges
+    seen = []
+    ranges, fill = Objects.ranges, Objects.fill
 
-    real, seen = remote_ranges.fetched, []
-
-    def fetched(wanted, *more):
-        found = real(wanted, *more)
-        seen.append(sum(map(len, found)))
+    def count_ranges(*arguments):
+        seen.append(sum(map(len, found := ranges(*arguments))))
         return found
 
-    for module in (remote_ranges, source_bytes):
-        monkeypatch.setattr(module, "fetched", fetched)
+    def count_filled(*arguments):
+        seen.append(sum(found := fill(*arguments)))
+        return found
+
+    monkeypatch.setattr(Objects, "ranges", count_ranges)
+    monkeypatch.setattr(Objects, "fill", count_filled)
     return seen
 
 

@@ -249,17 +249,19 @@ def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.Mon
     ask, n_broken = filesystem._call_s3, 0
 
     class Breaking:
-        """Breaks once."""
+        """Ends in the middle, once."""
 
         def __init__(self, body: Any) -> None:
             self.body = body
+            self.n_read = 0
 
-        async def read(self) -> bytes:
+        async def read(self, nbytes: int) -> bytes:
             nonlocal n_broken
-            if not n_broken:
+            self.n_read += 1
+            if self.n_read == 2 and not n_broken:
                 n_broken += 1
                 raise TimeoutError("no more of it")
-            return bytes(await self.body.read())
+            return bytes(await self.body.read(4))
 
         def close(self) -> None:
             self.body.close()
