@@ -12,18 +12,16 @@ from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import Dataset, Progress, SampleIndex, no_progress
+from iobench.datasets import Progress, no_progress
 from iobench.errors import OptionError, StorageError, StoreClaimedError, StoreError
 from iobench.stores import (
     MANIFEST_NAME,
     Budget,
-    ConversionPlan,
-    Encoding,
-    Format,
     Manifest,
     Notice,
     ShardInfo,
     Store,
+    StoreRequest,
     Tally,
     claim,
     find_writer,
@@ -31,7 +29,6 @@ from iobench.stores import (
     free_nbytes,
     make_item,
     merge_errors,
-    plan_conversion,
     read_manifest,
     remove_claims_of_the_dead,
 )
@@ -40,29 +37,15 @@ from iobench_converters.shards import Conversion, ShardDrain, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from iobench.stores import Claim
     from iobench_converters.making import Maker
 
-__all__ = ["ConversionRun", "convert", "is_finished"]
+__all__ = ["ConversionRun", "convert"]
 
 
 EXIT_RESUMABLE = 75
 POLL_S = 0.2
-
-
-def is_finished(path: Path, plan: ConversionPlan) -> bool:
-    """Whether the store is there and finished; raise StoreError if it is of another plan."""
-    if not (path / MANIFEST_NAME).exists():
-        return False
-    found = read_manifest(path)
-    if found.plan != plan.digest:
-        raise StoreError(
-            f"{path} holds a store made from something else (source files, samples or options "
-            f"differ): {found.dataset} as {found.format}; remove it or choose another folder"
-        )
-    return True
 
 
 class ConversionRun:
@@ -74,8 +57,6 @@ class ConversionRun:
         What is to be written. Ranges it does not know are found, or read from the journal.
     tally, progress, notice
         As `iobench.stores.Converter` takes them.
-    wait_s : float or None
-        How long to wait for shards that other processes write, once nothing else is left.
     """
 
     def __init__(
@@ -85,39 +66,52 @@ class ConversionRun:
         tally: Tally,
         progress: Progress,
         notice: Notice,
-        wait_s: float | None = None,
     ) -> None:
         self.conversion = conversion
         self.plan = conversion.plan
-        self.journal = Journal(conversion.path, conversion.plan)
+        self.path = conversion.request.path
+        self.wait_s = conversion.request.wait_s
+        self.journal = Journal(self.path, self.plan)
         self._tally = tally
         self._progress = progress
-        self._notice = notice
-        self._wait_s = wait_s
+        self.notice = notice
         self._budget = Budget(self.plan.limit_s)
         self._infos: dict[int, ShardInfo] = {}
         self._n_done = 0
         self._mark: PlanMark | None = None
 
+    def is_finished(self) -> bool:
+        """Whether the store is there and finished; raise StoreError if it is of another plan."""
+        if not (self.path / MANIFEST_NAME).exists():
+            return False
+        found = read_manifest(self.path)
+        if found.plan != self.plan.digest:
+            raise StoreError(
+                f"{self.path} holds a store made from something else (source files, samples or "
+                f"options differ): {found.dataset} as {found.format}; remove it or choose another "
+                "folder"
+            )
+        return True
+
     def join(self) -> bool:
         """Take up what was begun; False if nothing was."""
-        self._mark = self.journal.mark(self.conversion.files)
+        self._mark = self.journal.mark(self.conversion.request.files)
         if self._mark is None:
             return False
-        self.journal.check_bytes(self.conversion.files)
-        encoding = self.conversion.encoding
+        self.journal.check_bytes(self.conversion.request.files)
+        encoding = self.conversion.request.encoding
         if encoding is not None:
             pairs = {name: (low, high) for name, (low, high) in self._mark.ranges.items()}
-            self.conversion = replace(self.conversion, encoding=replace(encoding, ranges=pairs))
+            self.conversion = self.conversion.with_encoding(replace(encoding, ranges=pairs))
         return True
 
     def begin(self, held: Claim) -> None:
         """Take up what was begun, or begin; the claim on the store is held."""
         if not self.join():
-            self.conversion = self.conversion.with_ranges(self._tally, self._notice)
-            encoding = self.conversion.encoding
+            self.conversion = self.conversion.with_ranges(self._tally, self.notice)
+            encoding = self.conversion.request.encoding
             ranges = {} if encoding is None else encoding.ranges
-            self._mark = self.journal.begin(self.conversion.files, str(held.holder), ranges)
+            self._mark = self.journal.begin(self.conversion.request.files, str(held.holder), ranges)
 
     def write(self, *, is_alone: bool) -> None:
         """Write the shards that nobody else writes, and return when all are there.
@@ -152,9 +146,8 @@ class ConversionRun:
         self._n_done = sum(info.shard.n_samples for info in self._infos.values())
         if self._infos:
             self._tally.count(resumed=len(self._infos))
-            self._notice(
-                f"resuming {self.conversion.path}: {len(self._infos)} of {self.plan.n_shards} "
-                "shards done"
+            self.notice(
+                f"resuming {self.path}: {len(self._infos)} of {self.plan.n_shards} shards done"
             )
         return [number for number in range(self.plan.n_shards) if number not in self._infos]
 
@@ -164,7 +157,7 @@ class ConversionRun:
         info = self.journal.find(number)
         if info is None:
             raise StoreError(
-                f"{self.conversion.path}: shard {number} was written elsewhere and is not here; "
+                f"{self.path}: shard {number} was written elsewhere and is not here; "
                 "do the workers see this folder?"
             )
         self._infos[number] = info
@@ -173,7 +166,7 @@ class ConversionRun:
     def finish(self, held: Claim) -> None:
         """Write checksums and manifest of a store whose shards are all there."""
         if self._mark is not None:
-            self.journal.check_sources(self._mark, self.conversion.files)
+            self.journal.check_sources(self._mark, self.conversion.request.files)
         infos = [self._infos[number] for number in sorted(self._infos)]
         n_samples = sum(info.shard.n_samples for info in infos)
         plan = self.plan
@@ -196,8 +189,8 @@ class ConversionRun:
         held.check()
         self.journal.sweep()
         finish_store(
-            self.conversion.path,
-            self.conversion.fmt,
+            self.path,
+            self.conversion.request.fmt,
             manifest,
             checksums=checksums,
             n_samples=plan.full_n_samples,
@@ -224,16 +217,16 @@ class ConversionRun:
                 self._attempt(number, maker, drain)
             self._wait(drain)
             left = [number for number in missing if number not in self._infos]
-            if not left or self._budget.spent or is_finished(self.conversion.path, self.plan):
+            if not left or self._budget.spent or self.is_finished():
                 return
             if len(left) < len(missing):
                 waiting = None
             elif waiting is None:
-                waiting = Budget(self._wait_s)
-                self._notice(f"waiting for {self._others(left)} in {self.conversion.path}")
+                waiting = Budget(self.wait_s)
+                self.notice(f"waiting for {self._others(left)} in {self.path}")
             elif waiting.spent:
                 raise StoreClaimedError(
-                    f"{self.conversion.path}: waited long enough for {self._others(left)}; run "
+                    f"{self.path}: waited long enough for {self._others(left)}; run "
                     "the command again"
                 )
             else:
@@ -247,16 +240,15 @@ class ConversionRun:
         try:
             held = self.journal.claim(number)
         except FileNotFoundError as error:
-            if is_finished(self.conversion.path, self.plan):
+            if self.is_finished():
                 return
             raise StoreError(
-                f"{self.conversion.path}: its journal was removed while it was being written; "
-                "convert again"
+                f"{self.path}: its journal was removed while it was being written; convert again"
             ) from error
         if held is None:
             return
         # Somebody may have written it, and all the rest, between the look and the claim.
-        if self._is_elsewhere(number) or is_finished(self.conversion.path, self.plan):
+        if self._is_elsewhere(number) or self.is_finished():
             self.journal.leave(held)
             return
         try:
@@ -281,7 +273,7 @@ class ConversionRun:
 
     def _lost(self, error: StoreClaimedError) -> None:
         """Go on after another process took a shard over: it will be there in the end."""
-        self._notice(str(error))
+        self.notice(str(error))
         self._n_done = sum(info.shard.n_samples for info in self._infos.values())
 
     def _advance(self, n_samples: int) -> bool:
@@ -309,7 +301,7 @@ class ConversionRun:
         return f"{holder}, which writes shard {numbers[0]}{more}"
 
     def _check_room(self) -> None:
-        path = self.conversion.path
+        path = self.path
         needed = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
         free = free_nbytes(path)
         if free is not None and free < needed:
@@ -322,119 +314,71 @@ class ConversionRun:
 
 
 def convert(
-    dataset: Dataset,
-    index: SampleIndex,
-    fmt: Format,
-    path: Path,
+    request: StoreRequest,
     *,
-    samples: Sequence[int] | None = None,
-    options: Mapping[str, str] | None = None,
-    files: Sequence[Path] = (),
-    shard_nbytes: int = 1 << 30,
-    limit_nbytes: int | None = None,
-    limit_s: float | None = None,
-    workers: int = 1,
     progress: Progress | None = None,
     notice: Notice | None = None,
-    wait_s: float | None = None,
-    encoding: Encoding | None = None,
-    memory_nbytes: int = 256 << 20,
     tally: Tally | None = None,
-    together: bool = False,
-    hash_sources: bool = False,
-    scheduler: str | None = None,
 ) -> Store:
-    """Return the finished store at ``path``, writing what is missing of it.
+    """Return the finished store that is asked for, writing what is missing of it.
 
-    The arguments and errors are those of `iobench.stores.Converter`.
+    Arguments and errors are those of `iobench.stores.Converter`.
     """
-    if limit_s is not None and (together or scheduler is not None):
+    is_shared = request.together or request.scheduler is not None
+    if request.limit_s is not None and is_shared:
         raise OptionError("a limit of time is for one process: leave it out, or work alone")
-    plan = plan_conversion(
-        dataset,
-        index,
-        fmt,
-        samples=samples,
-        options=options,
-        files=files,
-        shard_nbytes=shard_nbytes,
-        limit_nbytes=limit_nbytes,
-        limit_s=limit_s,
-        encoding=encoding,
-        hash_sources=hash_sources,
-    )
-    path = path.absolute()
+    request, plan = replace(request, path=request.path.absolute()), request.plan()
     run = ConversionRun(
-        Conversion(dataset, index, fmt, path, tuple(files), plan, encoding, workers, memory_nbytes),
+        Conversion(request, plan),
         tally=tally or Tally(),
         progress=progress or no_progress,
         notice=notice or _say_nothing,
-        wait_s=wait_s,
     )
-    if not is_finished(path, plan) or run.journal.exists():
-        is_part = limit_s is not None or len(plan.samples) < len(index)
+    if not run.is_finished() or run.journal.exists():
+        is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
         try:
-            make_item(path, kind="probe" if is_part else "store", title=plan.title)
-            if scheduler is not None:
-                _run_scheduled(run, scheduler, wait_s=wait_s, notice=notice)
-            elif together:
-                _run_together(run, wait_s=wait_s, notice=notice)
-            else:
-                _run_alone(run, wait_s=wait_s, notice=notice)
+            make_item(run.path, kind="probe" if is_part else "store", title=plan.title)
+            _write_shared(run) if is_shared else _write_alone(run)
         except StorageError as error:
             error.exit_code = EXIT_RESUMABLE
             raise
-    remove_claims_of_the_dead(path)  # of one killed between the manifest and its last step
-    return fmt.open(path, read_manifest(path))
+    remove_claims_of_the_dead(run.path)  # of one killed between the manifest and its last step
+    return request.fmt.open(run.path, read_manifest(run.path))
 
 
-def _run_alone(run: ConversionRun, *, wait_s: float | None, notice: Notice | None) -> None:
+def _write_alone(run: ConversionRun) -> None:
     """Hold the whole store from the beginning to the end."""
-    path, plan = run.conversion.path, run.plan
-    with claim(path, wait_s=wait_s, notice=notice) as held:
-        if not is_finished(path, plan):
+    with claim(run.path, wait_s=run.wait_s, notice=run.notice) as held:
+        if not run.is_finished():
             run.begin(held)
             run.write(is_alone=True)
             held.check()
-            if not is_finished(path, plan):
+            if not run.is_finished():
                 run.finish(held)
         run.journal.remove()
 
 
-def _run_together(run: ConversionRun, *, wait_s: float | None, notice: Notice | None) -> None:
-    """Hold the whole store only to begin and to finish, one shard at a time in between."""
-    is_alone = find_writer(run.conversion.path) is None
-    _begin(run, wait_s=wait_s, notice=notice)
-    if not is_finished(run.conversion.path, run.plan):
-        run.write(is_alone=is_alone)
-    _finish(run, wait_s=wait_s)
+def _write_shared(run: ConversionRun) -> None:
+    """Hold the whole store only to begin and to finish; shards are held one at a time.
 
-
-def _run_scheduled(
-    run: ConversionRun, scheduler: str, *, wait_s: float | None, notice: Notice | None
-) -> None:
-    """Let the workers of a scheduler write the shards."""
-    from iobench_converters.on_dask import write_on_dask
-
-    _begin(run, wait_s=wait_s, notice=notice)
-    if not is_finished(run.conversion.path, run.plan):
-        write_on_dask(run, scheduler)
-    _finish(run, wait_s=wait_s)
-
-
-def _begin(run: ConversionRun, *, wait_s: float | None, notice: Notice | None) -> None:
-    path, plan = run.conversion.path, run.plan
-    if not is_finished(path, plan) and not run.join():
-        with claim(path, wait_s=wait_s, notice=notice) as held:
-            if not is_finished(path, plan):
+    Here, or by the workers of a scheduler.
+    """
+    is_alone = find_writer(run.path) is None
+    if not run.is_finished() and not run.join():
+        with claim(run.path, wait_s=run.wait_s, notice=run.notice) as held:
+            if not run.is_finished():
                 run.begin(held)
+    if not run.is_finished():
+        scheduler = run.conversion.request.scheduler
+        if scheduler is None:
+            run.write(is_alone=is_alone)
+        else:
+            from iobench_converters.on_dask import write_on_dask
 
-
-def _finish(run: ConversionRun, *, wait_s: float | None) -> None:
-    path, plan = run.conversion.path, run.plan
-    if not is_finished(path, plan):
-        with claim(path, wait_s=wait_s) as held:
-            if not is_finished(path, plan):
+            write_on_dask(run, scheduler)
+    if not run.is_finished():
+        with claim(run.path, wait_s=run.wait_s) as held:
+            if not run.is_finished():
                 run.finish(held)
     run.journal.remove()
 

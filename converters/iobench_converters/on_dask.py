@@ -70,7 +70,7 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
                 run.take(*task.result())
         except KilledWorker as error:
             raise StoreError(
-                f"{run.conversion.path}: the workers of {scheduler} that tried one shard died; "
+                f"{run.path}: the workers of {scheduler} that tried one shard died; "
                 "what is finished is kept, the same command continues"
             ) from error
         finally:
@@ -90,7 +90,7 @@ def _joined(work: bytes) -> ConversionRun:
     conversion: Conversion = pickle.loads(work)
     run = ConversionRun(conversion, tally=Tally(), progress=no_progress, notice=_say_nothing)
     if not run.join():
-        raise StoreError(f"{conversion.path}: a worker does not find what was begun there")
+        raise StoreError(f"{conversion.request.path}: a worker does not find what was begun there")
     return run
 
 

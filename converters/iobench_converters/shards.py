@@ -13,6 +13,7 @@ from iobench.stores import (
     Claim,
     Encoding,
     ShardInfo,
+    StoreRequest,
     Tally,
     Writer,
     merge_errors,
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from iobench.datasets import Dataset, SampleIndex
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores import ConversionPlan, Errors, Format, Notice
+    from iobench.stores import ConversionPlan, Errors, Notice
     from iobench_converters.journal import Journal
 
 __all__ = ["Conversion", "ShardDrain", "write_shard"]
@@ -39,68 +39,62 @@ class Conversion:
 
     Parameters
     ----------
-    dataset, index, fmt, path, files
-        As `iobench.stores.Converter` takes them; the path is absolute.
+    request : StoreRequest
+        With an absolute path, and all ranges of its encoding known.
     plan : ConversionPlan
         Which samples go into which shard.
-    encoding : Encoding or None
-        That of the plan, with all ranges known.
-    workers, memory_nbytes : int
-        Threads, and bytes of samples, of one process.
     """
 
-    dataset: Dataset
-    index: SampleIndex
-    fmt: Format
-    path: Path
-    files: tuple[Path, ...]
+    request: StoreRequest
     plan: ConversionPlan
-    encoding: Encoding | None
-    workers: int
-    memory_nbytes: int
 
     @property
     def stored_spec(self) -> SampleSpec:
         """What a sample of the store is."""
         spec = self.plan.spec
-        return spec if self.encoding is None else self.encoding.stored_spec(spec)
+        encoding = self.request.encoding
+        return spec if encoding is None else encoding.stored_spec(spec)
+
+    def with_encoding(self, encoding: Encoding | None) -> Conversion:
+        """Return it with samples stored so."""
+        return replace(self, request=replace(self.request, encoding=encoding))
 
     def with_ranges(self, tally: Tally, notice: Notice) -> Conversion:
         """Return it with all ranges known: after a pass over the samples, if it needs one."""
-        encoding, spec = self.encoding, self.plan.spec
+        encoding, spec = self.request.encoding, self.plan.spec
         if encoding is None or not encoding.unknown_ranges(spec):
             return self
         notice("int16 without a range: all samples are read once to find it")
-        maker = replace(self, encoding=None).maker(tally)
+        maker = self.with_encoding(None).maker(tally)
         made = maker.batches(self.plan.samples)
 
         def named() -> Iterator[tuple[str, Sample]]:
             numbers = iter(self.plan.samples)
             for samples in made:
                 for sample in samples:
-                    yield f"{self.dataset.name} sample {next(numbers)}", sample
+                    yield f"{self.request.dataset.name} sample {next(numbers)}", sample
 
         try:
-            return replace(self, encoding=encoding.learn(spec, named()))
+            return self.with_encoding(encoding.learn(spec, named()))
         finally:
             made.close()
             maker.close()
 
     def maker(self, tally: Tally) -> Maker:
         """Return what makes the samples, as they are stored."""
-        encoding = self.encoding
+        request, encoding = self.request, self.request.encoding
         return Maker(
-            self.dataset,
-            self.index,
-            workers=self.workers,
-            memory_nbytes=self.memory_nbytes,
+            request.dataset,
+            request.index,
+            workers=request.workers,
+            memory_nbytes=request.memory_nbytes,
             tally=tally,
             encoder=None if encoding is None else encoding.encoder(self.plan.spec),
         )
 
     def writer(self, folder: Path, number: int) -> Writer:
         """Return the writer of one shard into a folder."""
-        return self.fmt.writer(
+        return self.request.fmt.writer(
             folder,
             self.stored_spec,
             shard=number,
@@ -166,7 +160,7 @@ class ShardDrain:
     def _close(
         self, number: int, held: Claim, writer: Writer, lossy: Errors, used: UsedBytes
     ) -> None:
-        path, room = self._conversion.path, held.file.parent / held.holder.token
+        path, room = self._conversion.request.path, held.file.parent / held.holder.token
         try:
             with self._tally.timed("write"):
                 info = writer.close()
@@ -209,7 +203,7 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
-    used = UsedBytes(conversion.files)
+    used = UsedBytes(conversion.request.files)
     used.start()
     try:
         for samples in made:

@@ -22,7 +22,7 @@ from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
 from iobench.samples import handed_on_nbytes
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
-from iobench.stores.plan import plan_conversion, probe_samples
+from iobench.stores.plan import StoreRequest, probe_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -311,17 +311,7 @@ def conversion_plan(
     StoreError
         If a store of something else is there.
     """
-    planned = plan_conversion(
-        prepared.dataset,
-        prepared.index,
-        prepared.fmt,
-        samples=prepared.samples,
-        options=request.format_options,
-        files=prepared.source.files,
-        shard_nbytes=request.shard_nbytes,
-        encoding=prepared.encoding,
-        hash_sources=request.hash_sources,
-    )
+    planned = prepared.store_request(request).plan()
     if (request.out / MANIFEST_NAME).exists():
         if read_manifest(request.out).plan != planned.digest:
             raise StoreError(
@@ -397,16 +387,18 @@ def measure_probe(
         watch = stopwatch()
         with screen.progress("converting a probe") as move:
             store = find_converter()(
-                prepared.dataset,
-                prepared.index,
-                prepared.fmt,
-                folder / "store",
-                samples=samples,
-                options=request.format_options,
-                workers=request.n_workers,
-                memory_nbytes=request.memory_nbytes,
-                encoding=prepared.encoding,
-                limit_s=None if isinstance(prepared.dataset, GroupedDataset) else PROBE_S,
+                StoreRequest(
+                    prepared.dataset,
+                    prepared.index,
+                    prepared.fmt,
+                    folder / "store",
+                    samples=samples,
+                    options=request.format_options,
+                    encoding=prepared.encoding,
+                    workers=request.n_workers,
+                    memory_nbytes=request.memory_nbytes,
+                    limit_s=None if isinstance(prepared.dataset, GroupedDataset) else PROBE_S,
+                ),
                 progress=move,
             )
         convert_s = watch()

@@ -20,6 +20,7 @@ from iobench.sources.opening import open_source
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
+from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +65,25 @@ class PreparedConversion:
         """Bytes of the arrays of one sample as they are stored."""
         spec = self.index.spec
         return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
+
+    def store_request(self, request: ConvertRequest) -> StoreRequest:
+        """Return what the converter is asked for."""
+        return StoreRequest(
+            self.dataset,
+            self.index,
+            self.fmt,
+            request.out.absolute(),
+            samples=self.samples,
+            options=request.format_options,
+            files=self.source.files,
+            shard_nbytes=request.shard_nbytes,
+            encoding=self.encoding,
+            hash_sources=request.hash_sources,
+            workers=request.n_workers,
+            memory_nbytes=request.memory_nbytes,
+            together=True,
+            scheduler=request.scheduler,
+        )
 
 
 def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:

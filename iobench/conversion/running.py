@@ -137,23 +137,10 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
     title = f"{prepared.dataset.name} to {prepared.fmt.name}"
     with screen.progress(title, in_bytes=True) as move:
         store = find_converter()(
-            prepared.dataset,
-            prepared.index,
-            prepared.fmt,
-            request.out.absolute(),
-            samples=prepared.samples,
-            options=request.format_options,
-            files=prepared.source.files,
-            shard_nbytes=request.shard_nbytes,
-            workers=request.n_workers,
+            prepared.store_request(request),
             progress=lambda done, total: move(done * each, total * each),
             notice=screen.note,
-            encoding=prepared.encoding,
-            memory_nbytes=request.memory_nbytes,
             tally=tally,
-            together=True,
-            hash_sources=request.hash_sources,
-            scheduler=request.scheduler,
         )
     try:
         return _outcome(prepared, store, tally, wall_s=watch(), idle_rss=idle_rss)

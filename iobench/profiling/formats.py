@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import choose_place, kept_beside
-from iobench.stores.plan import store_name
+from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -331,14 +331,20 @@ def _prepare_store(
     name: str, config: RunConfig, source: Source, samples: list[int], screen: Screen
 ) -> tuple[Path, Store, Facts]:
     fmt = find_format(name)
-    arguments: dict[str, Any] = {
-        "samples": samples,  # in an order of which every beginning is spread over the files
-        "files": source.files,
-        "shard_nbytes": PROBE_SHARD_NBYTES,
-        "limit_nbytes": PROBE_NBYTES,
-        "limit_s": PROBE_S,
-    }
-    name_there = store_name(source.dataset, source.index, fmt, **arguments)
+    request = StoreRequest(
+        source.dataset,
+        source.index,
+        fmt,
+        source.place,
+        samples=samples,  # in an order of which every beginning is spread over the files
+        files=source.files,
+        shard_nbytes=PROBE_SHARD_NBYTES,
+        limit_nbytes=PROBE_NBYTES,
+        limit_s=PROBE_S,
+        workers=available_cpus(),
+        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
+    )
+    name_there = request.plan().name
     path = source.place / "stores" / name_there
     for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
         earlier = kept_beside(data_dir) / "stores" / name_there
@@ -356,17 +362,7 @@ def _prepare_store(
             wrote = True  # not set where the store is there, or another process makes it
             move(done, total)
 
-        store = find_converter()(
-            source.dataset,
-            source.index,
-            fmt,
-            path,
-            workers=available_cpus(),
-            memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
-            progress=advance,
-            notice=screen.note,
-            **arguments,
-        )
+        store = find_converter()(replace(request, path=path), progress=advance, notice=screen.note)
     facts = {
         "path": str(path),
         "probe": len(store) < len(source.index),

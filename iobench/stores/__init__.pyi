@@ -48,8 +48,8 @@ from iobench.stores.manifest import canonical_json as canonical_json
 from iobench.stores.manifest import read_manifest as read_manifest
 from iobench.stores.places import make_item as make_item
 from iobench.stores.plan import ConversionPlan as ConversionPlan
+from iobench.stores.plan import StoreRequest as StoreRequest
 from iobench.stores.plan import modified_ns as modified_ns
-from iobench.stores.plan import plan_conversion as plan_conversion
 from iobench.stores.shard_file import ShardFileWriter as ShardFileWriter
 from iobench.stores.tally import Tally as Tally
 from iobench.stores.tfrecord import FRAME_NBYTES as FRAME_NBYTES

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Dataset, Progress, SampleIndex
+    from iobench.datasets.contract import Progress
     from iobench.files.ranges import FileRange
     from iobench.loaders.ring.loader import RingLoader
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores.encoding import Encoding, Errors
+    from iobench.stores.encoding import Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile
+    from iobench.stores.plan import StoreRequest
     from iobench.stores.tally import Tally
 
 __all__ = [
@@ -190,75 +191,24 @@ class Converter(Protocol):
 
     def __call__(
         self,
-        dataset: Dataset,
-        index: SampleIndex,
-        fmt: Format,
-        path: Path,
+        request: StoreRequest,
         *,
-        samples: Sequence[int] | None = None,
-        options: Mapping[str, str] | None = None,
-        files: Sequence[Path] = (),
-        shard_nbytes: int = 1 << 30,
-        limit_nbytes: int | None = None,
-        limit_s: float | None = None,
-        workers: int = 1,
         progress: Progress | None = None,
         notice: Notice | None = None,
-        wait_s: float | None = None,
-        encoding: Encoding | None = None,
-        memory_nbytes: int = 256 << 20,
         tally: Tally | None = None,
-        together: bool = False,
-        hash_sources: bool = False,
-        scheduler: str | None = None,
     ) -> Store:
-        """Return the finished store at ``path``, writing what is missing of it.
+        """Return the finished store that is asked for, writing what is missing of it.
 
         Parameters
         ----------
-        dataset, index
-            Where samples come from. ``index.provenance`` (with the dataset's options in it)
-            goes into the manifest, its entry ``"normalisation"`` into the manifest's own.
-        fmt : Format
-            The container.
-        path : Path
-            The store's own folder, usually ``place / store_name(...)`` of the same arguments.
-        samples : sequence of int, optional
-            Sample numbers of the dataset, in the order of the store; all by default. Manifest
-            and store keep the mapping in ``manifest.samples``.
-        options : mapping, optional
-            The format's options.
-        files : sequence of Path, optional
-            The source files, whose fingerprints become part of the plan and the manifest.
-        shard_nbytes : int
-            Samples of this many bytes make a shard.
-        limit_nbytes, limit_s : optional
-            Where a probe ends, at a sample boundary; one sample is always taken.
-        workers : int
-            Threads that read, decode and preprocess; one where the dataset has no true
-            attribute ``thread_safe``.
+        request : StoreRequest
+            What it holds, where, and how it is written.
         progress : callable, optional
             Called with (samples done, samples to do).
         notice : callable, optional
             Called with a line for the user: waiting for another process, resuming.
-        wait_s : float, optional
-            How long to wait for another process that writes this store; for as long as it
-            lives by default.
-        encoding : Encoding, optional
-            What is stored with fewer bits; without loss by default. A range it does not know is
-            found by a pass over all samples, once.
-        memory_nbytes : int
-            What samples may take that are being made, or wait to be written. One sample at a time
-            is always taken, whatever its size; groups of samples that share chunks are not.
         tally : Tally, optional
             To be filled with seconds and bytes of every stage.
-        together : bool
-            True: other processes may make the same call and share the shards. False: they wait.
-        hash_sources : bool
-            Whether fingerprints of source files are of all their bytes.
-        scheduler : str, optional
-            Address of a dask.distributed scheduler whose workers write the shards; they have to
-            see the same files.
 
         Raises
         ------

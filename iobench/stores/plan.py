@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConversionPlan",
+    "StoreRequest",
     "fingerprint",
     "modified_ns",
-    "plan_conversion",
     "probe_samples",
-    "store_name",
 ]
 
 N_STRETCHES = 16
@@ -132,59 +131,107 @@ class ConversionPlan:
         return [self.shard(number) for number in range(self.n_shards)]
 
 
-def plan_conversion(
-    dataset: Dataset,
-    index: SampleIndex,
-    fmt: Format,
-    *,
-    samples: Sequence[int] | None = None,
-    options: Mapping[str, str] | None = None,
-    files: Sequence[Path] = (),
-    shard_nbytes: int = 1 << 30,
-    limit_nbytes: int | None = None,
-    limit_s: float | None = None,
-    encoding: Encoding | None = None,
-    hash_sources: bool = False,
-) -> ConversionPlan:
-    """Return the plan of a conversion; see `iobench.stores.Converter` for the arguments.
+@dataclass(frozen=True, slots=True)
+class StoreRequest:
+    """What a store is to hold, where, and how it is written; pickled as its dataset is.
 
-    Raises
-    ------
-    OptionError
-        If there is no sample, or a number is beyond those of the dataset; or if the encoding does
-        not fit its variables.
+    Parameters
+    ----------
+    dataset, index
+        Where samples come from. ``index.provenance`` (with the dataset's options in it) goes into
+        the manifest, its entry ``"normalisation"`` into the manifest's own.
+    fmt : Format
+        The container.
+    path : Path
+        The store's own folder.
+    samples : sequence of int, optional
+        Sample numbers of the dataset, in the order of the store; all by default. Manifest and
+        store keep the mapping in ``manifest.samples``.
+    options : mapping
+        The format's options.
+    files : sequence of Path
+        The source files, whose fingerprints become part of the plan and the manifest.
+    shard_nbytes : int
+        Samples of this many bytes make a shard.
+    limit_nbytes, limit_s : optional
+        Where a probe ends, at a sample boundary; one sample is always taken.
+    encoding : Encoding, optional
+        What is stored with fewer bits; without loss by default. A range it does not know is found
+        by a pass over all samples, once.
+    hash_sources : bool
+        Whether fingerprints of source files are of all their bytes.
+    workers : int
+        Threads that read, decode and preprocess; one where the dataset has no true attribute
+        ``thread_safe``.
+    memory_nbytes : int
+        What samples may take that are being made, or wait to be written. One sample at a time is
+        always taken, whatever its size; groups of samples that share chunks are not.
+    together : bool
+        True: other processes may ask for the same and share the shards. False: they wait.
+    scheduler : str, optional
+        Address of a dask.distributed scheduler whose workers write the shards; they have to see
+        the same files.
+    wait_s : float, optional
+        How long to wait for another process that writes this store; for as long as it lives by
+        default.
     """
-    chosen = tuple(range(len(index)) if samples is None else map(int, samples))
-    if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
-        raise OptionError(
-            f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
-            f"{len(chosen)} of them" + (f" up to {max(chosen)}" if chosen else "")
+
+    dataset: Dataset
+    index: SampleIndex
+    fmt: Format
+    path: Path
+    samples: Sequence[int] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[Path] = ()
+    shard_nbytes: int = 1 << 30
+    limit_nbytes: int | None = None
+    limit_s: float | None = None
+    encoding: Encoding | None = None
+    hash_sources: bool = False
+    workers: int = 1
+    memory_nbytes: int = 256 << 20
+    together: bool = False
+    scheduler: str | None = None
+    wait_s: float | None = None
+
+    def plan(self) -> ConversionPlan:
+        """Return what decides what the store will hold.
+
+        Raises
+        ------
+        OptionError
+            If there is no sample, or a number is beyond those of the dataset; or if the encoding
+            does not fit its variables.
+        """
+        dataset, index, encoding = self.dataset, self.index, self.encoding
+        chosen = tuple(range(len(index)) if self.samples is None else map(int, self.samples))
+        if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
+            raise OptionError(
+                f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
+                f"{len(chosen)} of them" + (f" up to {max(chosen)}" if chosen else "")
+            )
+        nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
+        if self.limit_nbytes is not None:
+            chosen = chosen[: max(1, self.limit_nbytes // max(1, nbytes))]
+        provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
+        normalisation = provenance.pop("normalisation", {})
+        if self.files:
+            provenance["fingerprints"] = [
+                fingerprint(file, whole=self.hash_sources) for file in self.files
+            ]
+        return ConversionPlan(
+            dataset=dataset.name,
+            format=self.fmt.name,
+            format_version=self.fmt.version,
+            spec=index.spec,
+            samples=chosen,
+            shard_n_samples=max(1, self.shard_nbytes // max(1, nbytes)),
+            options=dict(self.options),
+            provenance=provenance,
+            normalisation=normalisation,
+            limit_s=self.limit_s,
+            encoding=encoding,
         )
-    nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
-    if limit_nbytes is not None:
-        chosen = chosen[: max(1, limit_nbytes // max(1, nbytes))]
-    provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
-    normalisation = provenance.pop("normalisation", {})
-    if files:
-        provenance["fingerprints"] = [fingerprint(file, whole=hash_sources) for file in files]
-    return ConversionPlan(
-        dataset=dataset.name,
-        format=fmt.name,
-        format_version=fmt.version,
-        spec=index.spec,
-        samples=chosen,
-        shard_n_samples=max(1, shard_nbytes // max(1, nbytes)),
-        options=dict(options or {}),
-        provenance=provenance,
-        normalisation=normalisation,
-        limit_s=limit_s,
-        encoding=encoding,
-    )
-
-
-def store_name(dataset: Dataset, index: SampleIndex, fmt: Format, **plan: Any) -> str:
-    """Return the folder name of the store these arguments of a conversion lead to."""
-    return plan_conversion(dataset, index, fmt, **plan).name
 
 
 def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:

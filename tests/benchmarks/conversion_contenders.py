@@ -62,13 +62,14 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
     from iobench.datasets.contract import no_progress
     from iobench.datasets.files import user_files
     from iobench.registry import find_format
+    from iobench.stores.plan import StoreRequest
     from iobench_converters.convert import convert
 
     locator = SimpleNamespace(cache_dir=target.parent, stand_in=False, progress=no_progress)
     dataset = user_files([source], sample_dim="time")
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
-    store = convert(
+    request = StoreRequest(
         dataset,
         index,
         find_format(name),
@@ -77,6 +78,7 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
         workers=available_cpus(),
         memory_nbytes=memory_nbytes,
     )
+    store = convert(request)
 
     def check() -> None:
         last = dataset.decode(dataset.read(index.where[-1]), index.where[-1])

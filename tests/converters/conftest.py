@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "support"))
+
 
 @pytest.fixture
 def read_elsewhere(tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:

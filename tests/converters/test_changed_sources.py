@@ -6,6 +6,7 @@ import os
 import h5netcdf
 import numpy as np
 import pytest
+from converting import convert
 
 from iobench.datasets.contract import no_progress
 from iobench.datasets.extents import read_extents, reopen_files
@@ -14,7 +15,6 @@ from iobench.datasets.used_bytes import UsedBytes, first_changed
 from iobench.errors import StoreError
 from iobench.files.claims import JOURNAL_NAME
 from iobench_converters import numpy_records
-from iobench_converters.convert import convert
 
 N_SAMPLES, SHARDS = 16, 8
 VALUES = 1 << 16  # 256 KiB a sample

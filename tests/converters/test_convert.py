@@ -9,17 +9,17 @@ import threading
 from dataclasses import replace
 
 import pytest
+from converting import convert
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
 from iobench.files.atomic import AtomicFile
 from iobench.files.claims import CLAIM_NAME, Holder, claim
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.opening import open_store
-from iobench.stores.plan import fingerprint, store_name
+from iobench.stores.plan import StoreRequest, fingerprint
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, flip_bit, random_sample
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert
 
 SPEC = SampleSpec(
     (Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", (), role="target"))
@@ -121,8 +121,8 @@ def test_another_plan_is_refused_and_has_another_name(tmp_path, change):
     with pytest.raises(StoreError, match="made from something else"):
         run(tmp_path / "store", **change)
     other = {"fmt": tfrecord.FORMAT, "index": INDEX, "shard_nbytes": TWO_A_SHARD} | change
-    name = store_name(DATASET, other.pop("index"), other.pop("fmt"), **other)
-    assert name != store_name(DATASET, INDEX, tfrecord.FORMAT, shard_nbytes=TWO_A_SHARD)
+    here = StoreRequest(DATASET, INDEX, tfrecord.FORMAT, tmp_path, shard_nbytes=TWO_A_SHARD)
+    assert replace(here, **other).plan().name != here.plan().name
 
 
 def test_unfinished_store_of_another_plan_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from converting import convert
 
 from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import AtomicFile
@@ -23,7 +24,6 @@ from iobench.stores.opening import open_store
 from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, flip_bit
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert
 
 SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
 FORK = multiprocessing.get_context("fork")

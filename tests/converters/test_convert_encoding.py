@@ -5,6 +5,7 @@ import multiprocessing
 
 import numpy as np
 import pytest
+from converting import convert
 
 from iobench.errors import SampleError, StoreError
 from iobench.files.claims import JOURNAL_NAME
@@ -14,7 +15,6 @@ from iobench.stores.manifest import read_manifest
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert
 
 SPEC = SampleSpec((Variable("x", (40,), "f4", ("x",), "K"), Variable("t", (), "i4", ())))
 FORK = multiprocessing.get_context("fork")

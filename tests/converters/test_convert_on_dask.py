@@ -6,13 +6,13 @@ import os
 import signal
 
 import pytest
+from converting import convert
 
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters import tfrecord
-from iobench_converters.convert import convert
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
 

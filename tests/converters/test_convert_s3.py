@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from converting import convert
 
 import iobench
 from iobench.errors import StorageError, StoreError
@@ -24,7 +25,6 @@ from iobench.samples import SampleSpec, Variable
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert
 
 pytest.importorskip("s3fs", reason="s3fs speaks S3")
 from fsspec.asyn import sync_wrapper

@@ -11,6 +11,7 @@ import signal
 from dataclasses import asdict, replace
 
 import pytest
+from converting import convert
 
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, Holder, try_claim
@@ -21,7 +22,6 @@ from iobench.stores.tally import Tally
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert
 
 SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
 N_SAMPLES = 24

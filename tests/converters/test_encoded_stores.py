@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from converting import convert
 
 from iobench.datasets.ordered import samples_in_order
 from iobench.errors import SampleError
@@ -16,7 +17,6 @@ from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups
-from iobench_converters.convert import convert
 
 FORMATS = {"numpy": numpy_records.FORMAT, "tfrecord": tfrecord.FORMAT, "zarr": zarr_groups.FORMAT}
 N_SAMPLES = 7

@@ -9,13 +9,13 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from converting import convert
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import random_sample, write_store
-from iobench_converters.convert import convert
 from iobench_converters.tfrecord import FORMAT
 
 SPEC = SampleSpec(

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from converting import convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from iobench.stores.comparison import verify_against
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
-from iobench_converters.convert import convert
 
 FORMATS = {"numpy": numpy_records.FORMAT, "tfrecord": tfrecord.FORMAT, "zarr": zarr_groups.FORMAT}
 DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16"]

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from converting import convert
 
 from iobench.errors import StoreError
 from iobench.recording import clocks
@@ -13,7 +14,6 @@ from iobench.samples import SampleSpec, Variable
 from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, random_sample
-from iobench_converters.convert import convert
 from iobench_converters.zarr_groups import FORMAT
 
 pytest.importorskip("numcodecs", reason="needs pip install 'iobench[zarr]'")

@@ -24,6 +24,7 @@ from iobench.files.urls import URL, as_path, is_url
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.opening import open_store
 from iobench.stores.places import make_item
+from iobench.stores.plan import StoreRequest
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert
@@ -201,9 +202,8 @@ def test_a_folder_of_others_is_refused(place):
 def test_any_file_system_of_fsspec_takes_a_store(place, fmt, tmp_path):
     dataset = MadeUpDataset(SPEC)
     for path in (place, tmp_path / "store"):
-        store = convert(
-            dataset, dataset.index(7), fmt, path, shard_nbytes=3 * SPEC.nbytes, together=True
-        )
+        more = {"shard_nbytes": 3 * SPEC.nbytes, "together": True}
+        store = convert(StoreRequest(dataset, dataset.index(7), fmt, path, **more))
     assert isinstance(open_store("memory://bucket/store").path, URL)
     names = [file.relative_to(store.path).as_posix() for file in store.path.rglob("*")]
     assert sorted(names) == place.below()

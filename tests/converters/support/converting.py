@@ -1,0 +1,21 @@
+"""The converter called with what a store request holds, and who is told, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iobench.stores.plan import StoreRequest
+from iobench_converters import convert as driver
+
+if TYPE_CHECKING:
+    from iobench.stores.contract import Store
+
+__all__ = ["convert"]
+
+
+def convert(
+    *what: Any, progress: Any = None, notice: Any = None, tally: Any = None, **more: Any
+) -> Store:
+    """Convert a dataset, index, format and path, with the fields of `StoreRequest` by name."""
+    request = StoreRequest(*what, **more)
+    return driver.convert(request, progress=progress, notice=notice, tally=tally)
