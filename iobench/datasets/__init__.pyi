@@ -84,6 +84,7 @@ from iobench.datasets.recipe_items import file_times as file_times
 from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
+from iobench.datasets.recipes import only_variables as only_variables
 from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import stand_in_identity as stand_in_identity

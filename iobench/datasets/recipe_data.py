@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 if TYPE_CHECKING:
     from iobench.samples import Role
@@ -109,8 +109,7 @@ class Split:
     times: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperslab:
+class Hyperslab(NamedTuple):
     """What a sample takes of a variable.
 
     Parameters

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.moments import Normalisation, normalisation_of
 from iobench.datasets.netcdf.boxes import (
     ChunkedFields,
@@ -24,6 +26,7 @@ from iobench.datasets.netcdf.boxes import (
 )
 from iobench.datasets.netcdf.file import NetcdfFile, read_through_library, where_slab
 from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.packing import unpack
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -31,25 +34,25 @@ from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items,
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.errors import FileFormatError, OptionError
-from iobench.samples import SampleSpec, Variable
+from iobench.samples import SampleSpec, Variable, handed_on_nbytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs
     from iobench.datasets.netcdf.boxes import Box
     from iobench.datasets.netcdf.file import NetcdfVariable
     from iobench.datasets.netcdf.storage import Slab
     from iobench.datasets.processes import Advance
     from iobench.samples import Sample
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "only_variables"]
 
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 
 
 class Recipe(PublishedFiles, ChunkedFields):
-    """A dataset of NetCDF files; a `Dataset`, a `PlannedDataset` and a `Synthesizer`.
+    """A dataset of NetCDF files; also a `PlannedDataset`, `GroupedDataset` and `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
     index along the sample dimension of one file unless `items` and `hyperslabs` say otherwise; its
@@ -151,21 +154,16 @@ class Recipe(PublishedFiles, ChunkedFields):
         self.stacks = self.stacks_of(found[0])
         for file in found:
             self.check(file, found[0])
-        names = {each.name for each in self.sample_fields}
-        self._keep([self._without_others(file, names) for file in found])
+        names = [each.name for each in self.sample_fields]
+        self.keep([only_variables(file, names) for file in found])
         return tuple(found)
 
-    def _keep(self, files: Sequence[NetcdfFile]) -> None:
+    def keep(self, files: Sequence[NetcdfFile]) -> None:
         """Keep what reading needs: travels to the workers."""
         self.opened = tuple(files)
         every = [(each, each.storage) for file in files for each in file.variables.values()]
         self.fused = ("read", "decode") if any(how is None for _, how in every) else ()
         self._find_chunks(self.sample_dim, every)
-
-    @staticmethod
-    def _without_others(file: NetcdfFile, names: Sequence[str] | set[str]) -> NetcdfFile:
-        kept = {name: each for name, each in file.variables.items() if name in names}
-        return dataclasses.replace(file, variables=kept, skipped={})
 
     def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
         """Return the arrays of a sample, where they follow from what the files hold."""
@@ -273,29 +271,69 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def hyperslabs(self, where: Any) -> list[Hyperslab]:
         """Return what a sample takes of its file: an index along the sample dimension."""
-        return [Hyperslab(each.name, {self.sample_dim: where[1]}) for each in self.sample_fields]
+        ranges = {self.sample_dim: where[1]}
+        return [Hyperslab(name, ranges) for name in self._file(where[0]).variables]
 
     def read(self, where: Any) -> Any:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
-        parts = [(each, *self._variable(each, where)) for each in self.hyperslabs(where)]
+        slabs = self.hyperslabs(where)
+        files = [self._file(where[0] if each.file is None else each.file) for each in slabs]
+        pairs = list(zip(slabs, files, strict=True))
         if self.fused:
-            return {
-                each.name or each.variable: self._through_library(each, file, variable)
-                for each, file, variable in parts
-            }
-        fields = [self._field(*part) for part in parts]
+            return {each.name or each.variable: self._through_library(each, f) for each, f in pairs}
+        dim = self.sample_dim
+        fields = [_field(each, file, dim) for each, file in pairs]
         return read_fields(self._chunks, fields, (where[0], where[1]))
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
         found = {}
         for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
-            _, variable = self._variable(each, where)
+            file = self.opened[where[0] if each.file is None else each.file]
+            variable = file.variables[each.variable]
             values = unpack(stored, variable.packing)
             if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
                 values = np.asarray(values[_indexes(each, variable)])
             found[each.name or each.variable] = values
         return found
+
+    def groups(self, where: Sequence[Any], *, memory_nbytes: int) -> list[int]:
+        """Return how many samples to make together: those whose chunks hold several."""
+        if self._groups is None:
+            return [1] * len(where)
+        return self._groups.groups(_pairs(where), memory_nbytes=memory_nbytes)
+
+    def read_group(self, where: Sequence[Any]) -> Raw:
+        """Return what is stored of these samples, each chunk once."""
+        if self._groups is None:
+            return [self.read(each) for each in where]
+        return self._groups.read_group(_pairs(where))
+
+    def decode_group(self, raw: Raw, where: Sequence[Any], run: RunJobs) -> list[Arrays]:
+        """Return the arrays of each sample of a group."""
+        if self._groups is None:
+            return decode_apart(raw, where, run, None if self.fused else self.decode)
+        return self._groups.decode_group(raw, _pairs(where), run)
+
+    def group_nbytes(self, where: Sequence[Any]) -> tuple[int, int]:
+        """Return the bytes read and decoded to make these samples together."""
+        if self._groups is None:
+            read = sum(handed_on_nbytes(self.read(each)) for each in where[:1]) * len(where)
+            return read, read
+        return self._groups.group_nbytes(_pairs(where))
+
+    @cached_property
+    def _groups(self) -> SampleGroups | None:
+        """Samples in groups; None where they are parts of an index along the sample dimension."""
+        if self.fused or not self.has_chunks or type(self).hyperslabs is not Recipe.hyperslabs:
+            return None
+        return SampleGroups(
+            lambda number: [
+                pieced_netcdf(self.opened[number], name, self.sample_dim)
+                for name in self.opened[number].variables
+            ],
+            len(self.opened),
+        )
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
         """Return the stacks, or each variable: scored in float64, returned in float32."""
@@ -316,26 +354,13 @@ class Recipe(PublishedFiles, ChunkedFields):
             made[channel] = np.divide(scored, scale.divisor, out=scored)
         return made
 
-    def _variable(self, slab: Hyperslab, where: Any) -> tuple[NetcdfFile, NetcdfVariable]:
+    def _file(self, number: int) -> NetcdfFile:
         if not self.opened:
             raise OptionError(f"{self.name}: call samples() before reading a sample")
-        file = self.opened[where[0] if slab.file is None else slab.file]
-        return file, file.variables[slab.variable]
+        return self.opened[number]
 
-    def _field(self, slab: Hyperslab, file: NetcdfFile, variable: NetcdfVariable) -> Slab | Box:
-        asked = {dim: some for dim, some in slab.ranges.items() if dim in variable.dims}
-        if not slab.of_all and (not asked or list(asked) == [self.sample_dim]):
-            index = asked.get(self.sample_dim, -1)
-            if isinstance(index, int):
-                return where_slab(file, variable, dim=self.sample_dim, index=index)
-        start, stop = _ends(slab, variable)
-        has_samples = self.sample_dim in variable.dims and not slab.of_all
-        axis = variable.dims.index(self.sample_dim) if has_samples else -1
-        return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
-
-    def _through_library(
-        self, slab: Hyperslab, file: NetcdfFile, variable: NetcdfVariable
-    ) -> NDArray[Any]:
+    def _through_library(self, slab: Hyperslab, file: NetcdfFile) -> NDArray[Any]:
+        variable = file.variables[slab.variable]
         index = slab.ranges.get(self.sample_dim)
         if isinstance(index, int) and self.sample_dim in variable.dims:
             read = read_through_library(file, variable, dim=self.sample_dim, index=index)
@@ -411,6 +436,29 @@ class Recipe(PublishedFiles, ChunkedFields):
             * np.dtype(each.dtype).itemsize
             for each in self.fields
         )
+
+
+def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
+    """Return a file with these variables alone, in this order: what travels to the workers."""
+    kept = {name: file.variables[name] for name in names if name in file.variables}
+    return dataclasses.replace(file, variables=kept, skipped={})
+
+
+def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Slab | Box:
+    """Return what is read of a variable: an index of the sample dimension, or a box."""
+    variable = file.variables[slab.variable]
+    index = slab.ranges.get(sample_dim)
+    if isinstance(index, int) and len(slab.ranges) == 1 and not slab.of_all:
+        return where_slab(file, variable, dim=sample_dim, index=index)
+    start, stop = _ends(slab, variable)
+    has_samples = sample_dim in variable.dims and not slab.of_all
+    axis = variable.dims.index(sample_dim) if has_samples else -1
+    return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
+
+
+def _pairs(where: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return file and index of each sample, of which more may follow."""
+    return [(each[0], each[1]) for each in where]
 
 
 def _ends(slab: Hyperslab, variable: NetcdfVariable) -> tuple[list[int], list[int]]:

@@ -107,6 +107,30 @@ def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[st
         np.testing.assert_array_equal(sample["depth"], depth.values)
 
 
+@pytest.mark.parametrize("kind", [Sea, Corner])
+def test_samples_made_in_groups_are_the_same(tmp_path: Path, kind: type[Recipe]) -> None:
+    for day in ("2020-01-01", "2020-01-06"):
+        write(tmp_path / f"{day}.nc", day, STORED["chunked"])
+    dataset = kind(area="north")
+    where = list(opened(dataset, tmp_path).where)
+    lengths = dataset.groups(where, memory_nbytes=1 << 20)
+    assert (max(lengths) > 1) == (kind is Sea)
+    assert sum(lengths) == len(where)
+    rest, found = list(where), []
+    for length in lengths:
+        group, rest = rest[:length], rest[length:]
+        raw = dataset.read_group(group)
+        found += dataset.decode_group(raw, group, lambda jobs: [job() for job in jobs])
+    for at, arrays in zip(where, found, strict=True):
+        alone = dataset.decode(dataset.read(at), at)
+        assert {*alone} == {*arrays}
+        for name in alone:
+            np.testing.assert_array_equal(arrays[name], alone[name])
+    read, decoded = dataset.group_nbytes(where)
+    assert read > 0
+    assert decoded >= sum(array.nbytes for array in found[0].values())
+
+
 def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:
     dataset = Sea()
     files = sorted(ensure_stand_in(dataset, tmp_path / "one", tiny=True, seed=1).rglob("*.nc"))

@@ -20,6 +20,7 @@ from iobench.datasets import (
     Option,
     existing_files,
     inspect_files,
+    only_variables,
     whole_variable,
 )
 from iobench.errors import FileFormatError
@@ -134,9 +135,9 @@ class PowerFeatures(PowerRecipe):
             recipe.fields = type(recipe).fields
             for file in some:
                 recipe.check(file, some[0])
-                kept.append(self._without_others(file, [each.name for each in recipe.fields]))
+                kept.append(only_variables(file, [each.name for each in recipe.fields]))
         LevelConstants().check(constants, constants)
-        self._keep(kept)
+        self.keep(kept)
         self._place(weather[0], weather[self.n_runs], turbine)
         self.pressure = pressure_coefficients(constants, self.model_level)
         return tuple(found)
