@@ -31,10 +31,10 @@ NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\
 """A time zone by its name at the end of units: pandas leaves out what it does not know."""
 PLAIN_UNITS: Final = re.compile(
     r"\s*(?P<unit>day|hour|minute|second)s? since (?P<date>\d{4}-\d{2}-\d{2})"
-    r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:\.0{1,6})?)?))?\s*",
+    r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:\.0{1,6})?)?)(?: ?(?:UTC|Z|\+00:?00))?)?\s*",
     re.IGNORECASE,
 )
-"""Units of times without a zone, spelled so that there are no two ways to read them."""
+"""Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
 UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
 GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
