@@ -158,9 +158,9 @@ def describe_files(path: Path) -> dict[str, Any]:
     import shlex
 
     from iobench.datasets.file_description import describe_file
+    from iobench.stores.places import choose_place
 
-    with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
-        told = describe_file(path, cache_dir=Path(folder))
+    told = describe_file(path, cache_dir=choose_place().path / "indexes")
     dims = told["sample_dims"]
     words = ["iobench", "profile", str(path), "--sample-dim", *dims[:1]]
     nbytes = path.stat().st_size if path.is_file() else None

@@ -10,7 +10,7 @@ import numpy as np
 from iobench.chunks.codec_chain import codec_name
 from iobench.datasets.files import file_kind
 from iobench.datasets.grib.samples import GribSamples, describe_messages
-from iobench.datasets.netcdf.file import inspect_netcdf
+from iobench.datasets.netcdf.inspected import inspect_files
 from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.netcdf.storage import Chunked, Contiguous
 from iobench.datasets.selection import SourceFile, SourceVariable, helper_names
@@ -31,7 +31,7 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
     ----------
     path : Path
     cache_dir : Path
-        Where the index of GRIB messages goes.
+        Where what it holds is kept.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
         return {"format": kind, **told, "sample_dims": _sample_dims(told["variables"])}
     file: SourceFile
     if kind == NetcdfSamples.kind:
-        file = inspect_netcdf(path)
+        (file,) = inspect_files([path], cache_dir=cache_dir)
     else:
         store = inspect_zarr(path)
         file, kind = store, f"{kind} {store.zarr_format}"

@@ -1,19 +1,23 @@
-"""``iobench info`` says what a dataset, a store and a run are, and leaves nothing behind."""
+"""``iobench info`` says what a dataset, a store and a run are; only what it learnt is left."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pytest
 
 from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_document import said_in_words, shortened
+from iobench.datasets.netcdf import inspected
 from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
+from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.ens5mini import ens5mini
 
 
@@ -214,7 +218,7 @@ def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(tol
     text = told(path, json_too=False)
     assert text.startswith(f"{path}: {found['format']}, ")
     assert text.rstrip().endswith(found["command"])
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]  # what it learnt
     # The command is one that works.
     words = [*found["command"].split()[1:], "--batches", "1", "--workers", "0"]
     assert main([*words, "--compute", "none", "--store-dir", str(tmp_path / "stores")]) == 0
@@ -248,3 +252,16 @@ def test_a_zarr_store_of_others_is_told(told, tmp_path):
     assert (variable["dims"], variable["chunk"]) == (["time", "x"], [2, 6])
     assert variable["codec"] == "zstd"
     assert found["sample_dims"] == ["time", "x"]
+
+
+def test_what_a_file_holds_is_kept_for_the_next_command(told, tmp_path, monkeypatch):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 3)
+        file.createVariable("t", "f4", ("time",))[:] = 0
+    os.utime(path, (1.6e9, 1.6e9))
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
+    first = told(path)
+    monkeypatch.setattr(inspected, "inspect_netcdf", None)
+    assert told(path) == first
+    assert [item.kind for item in list_items([tmp_path / "kept"])] == ["index"]

@@ -49,6 +49,7 @@ __all__ = [
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TEXTS = ("units", "calendar", "coordinates", "bounds")
 """Attributes that are kept."""
+USED = frozenset((*CODING, *TEXTS))
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
@@ -271,7 +272,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
             tuple(each.dimensions),
             tuple(dataset.shape),
             dataset.dtype,
-            {key: each.attrs[key] for key in (*CODING, *TEXTS) if key in each.attrs},
+            {key: each.attrs[key] for key in each.attrs if key in USED},
             dataset.fillvalue,
             storage,
         )
