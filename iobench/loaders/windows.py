@@ -1,4 +1,8 @@
-"""Windows as samples: several items of a pipeline stacked into one sample."""
+"""Windows as samples: several items stacked into one, of a ring's source or of a pipeline.
+
+In a ring an item is read once a batch, however many windows of the batch it is in. A pipeline, as
+torch's loader takes it, makes each sample by itself: an item is read once for each window.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
+from iobench.loaders.ring.scratch import ScratchRows
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -17,13 +23,15 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from iobench.datasets.contract import PlannedDataset, SharedChunks
+    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
+    from iobench.loaders.ring.log import BatchLog
     from iobench.samples import Role, Sample, Variable, Window
 
 __all__ = [
     "INPUT_DIM",
     "TARGET_DIM",
     "TARGET_SUFFIX",
-    "stacking",
+    "WindowSource",
     "windowed_pipeline",
     "windowed_spec",
 ]
@@ -65,6 +73,55 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
     planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
     return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack), planned)
+
+
+class WindowSource:
+    """Windows over the items of another source; what one looks like is `windowed_spec`.
+
+    Parameters
+    ----------
+    items : BatchSource
+        Whose samples are the items.
+    table : array_like of int, shape (windows, items)
+        Numbers of each window's items, in the order of ``window.offsets``, as
+        `iobench.windows.WindowPlacement` has them (``items``, or ``among`` for a store).
+    window : Window
+        The offsets.
+
+    Raises
+    ------
+    OptionError
+        If the items cannot be stacked, or the table has other items.
+    """
+
+    def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
+        refuse_own_memory(items, "windows")
+        self.spec = windowed_spec(items.spec, window)
+        self.items = items
+        self._table = np.asarray(table, dtype=np.int64).reshape(-1, len(window.offsets))
+        self._plan = _stacking(items.spec, window)
+        if self._table.size and not 0 <= self._table.min() <= self._table.max() < len(items):
+            raise OptionError(
+                f"window {window.spelled}: its items are {self._table.min()} to "
+                f"{self._table.max()}, there are {len(items)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps the items' source."""
+        return is_planned(self.items)
+
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which windows a pass will ask for, in order."""
+        if isinstance(self.items, PlannedSource):
+            self.items.expect(self._table[samples].ravel(), follows=follows)
+
+    def filler(self) -> Filler:
+        """Return a filler with memory for the items of one batch."""
+        return _WindowFiller(self.items, self._table, self._plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +183,7 @@ class _Stack:
         self._item_spec = item_spec
         self._offsets = window.offsets
         self._plan = [
-            (spec[name], source, places) for name, source, places in stacking(item_spec, window)
+            (spec[name], source, places) for name, source, places in _stacking(item_spec, window)
         ]
 
     def __call__(self, items: Sequence[Sample], where: Any) -> dict[str, NDArray[Any]]:
@@ -141,7 +198,39 @@ class _Stack:
         return arrays
 
 
-def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
+class _WindowFiller:
+    def __init__(
+        self,
+        items: BatchSource,
+        table: NDArray[np.int64],
+        plan: list[tuple[str, str, list[int]]],
+    ) -> None:
+        self._filler = items.filler()
+        self._table = table
+        self._plan = plan
+        self._scratch = ScratchRows(items.spec)
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill the items once, then gather them into their windows."""
+        wanted = self._table[samples]
+        items, place = np.unique(wanted, return_inverse=True)
+        place = place.reshape(wanted.shape)  # some versions of NumPy return it flat
+        filled = self._scratch.arrays(len(items), at_least=wanted.size)
+        self._filler.fill(items, filled, log)
+        start_ns = log.now_ns()
+        nbytes = 0
+        for name, source, offsets in self._plan:
+            # "clip": with "raise" NumPy gathers into a copy first.
+            np.take(filled[source], place[:, offsets], axis=0, out=rows[name], mode="clip")
+            nbytes += rows[name].nbytes
+        log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
+
+    def close(self) -> None:
+        """Close the items' filler."""
+        self._filler.close()
+
+
+def _stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
     """Return how the arrays of a window are stacked of those of its items.
 
     Of each array: its name, the name of the items' variable, and which items, in which order, as

@@ -23,7 +23,7 @@ from iobench.loaders.ring.ranks import find_rank
 from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
-from iobench.loaders.ring.window_source import WindowSource
+from iobench.loaders.windows import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:
