@@ -17,6 +17,7 @@ from iobench.errors import OptionError, StorageError
 from iobench.files.open_files import refused
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
+from iobench.loaders.ring.reads import dropped_memory, targets_of
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 from iobench.stores.checksums import crc32c
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.stretches import ExtentStretch
     from iobench.stores.extents import ExtentTable
-    from iobench.stores.fields import FieldPart
 
 __all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
 
@@ -107,14 +108,14 @@ class AlignedReader:
 
 
 class DirectReads:
-    """Reads extents around the page cache; see `iobench.loaders.ring.reads.Reads`.
+    """Reads extents, or parts of them, around the page cache; see `Reads`.
 
     Parameters
     ----------
     table : ExtentTable
         Where extents are.
-    extents : sequence of tuple of FieldPart
-        What each extent of a sample is made of.
+    stretches : sequence of ExtentStretch
+        What is read of a sample; whole extents where there are checks.
     reader : AlignedReader
         Of the thread.
     checks : ExtentChecks, optional
@@ -124,12 +125,13 @@ class DirectReads:
     def __init__(
         self,
         table: ExtentTable,
-        extents: Sequence[Sequence[FieldPart]],
+        stretches: Sequence[ExtentStretch],
         reader: AlignedReader,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
-        self._extents = extents
+        self._stretches = stretches
+        self._dropped = dropped_memory(stretches)
         self._reader = reader
         self._checks = checks
 
@@ -143,24 +145,23 @@ class DirectReads:
     ) -> None:
         """Fill the rows of these samples."""
         laps.start()
-        table = self._table
-        file, offset = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
-        length = table.length[samples].reshape(-1)
+        numbers = [one.extent for one in self._stretches]
+        file = self._table.file[samples][:, numbers].reshape(-1)
+        starts = np.array([one.start for one in self._stretches], dtype=np.int64)
+        offset = (self._table.offset[samples][:, numbers] + starts).reshape(-1)
+        targets = targets_of(self._stretches, octets, gaps, self._dropped)
         for place in np.lexsort((offset, file)).tolist():
-            row, number = divmod(place, len(self._extents))
-            nbytes = int(length[place])
+            row, at = divmod(place, len(targets))
+            nbytes = self._stretches[at].nbytes
             data = self._reader.read(int(file[place]), int(offset[place]), nbytes)
-            found = np.frombuffer(data, dtype=np.uint8)
-            at = 0
-            for part in self._extents[number]:
-                held = found[part.start : part.start + part.nbytes]
-                if part.name:
-                    octets[part.name][row] = held
-                elif number in gaps:
-                    gaps[number][row, at : at + part.nbytes] = held
-                    at += part.nbytes
+            done = 0
+            for view, pitch, start, length in targets[at]:
+                start += row * pitch
+                view[start : start + length] = data[done : done + length]
+                done += length
             laps.end(Kind.READ, nbytes)
             if expected is not None:
+                number = numbers[at]
                 if crc32c(data) != expected[row, number] and self._checks is not None:
                     self._checks.fail(int(samples[row]), number)
                 laps.end(Kind.VERIFY, nbytes)

@@ -12,8 +12,13 @@ from iobench.files.atomic import is_local
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
-from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, GridCut, plan_of
+from iobench.loaders.ring.stretches import (
+    CALL_NBYTES,
+    REQUEST_NBYTES,
+    GridCut,
+    plan_of,
+    wanted_of,
+)
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.extents import ExtentStore, ExtentTable
@@ -231,8 +236,7 @@ class StretchSource:
 
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
-        carrier = self.source.carrier()
-        return StretchFiller(self._store, self._fields, self.plan, carrier, cuts=self._cuts)
+        return self.source.in_place(self._store, self._fields, self.plan, self._cuts)
 
 
 class GridPartSource:

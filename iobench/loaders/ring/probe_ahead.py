@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,18 +12,17 @@ from iobench.files.atomic import is_local
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.ahead import MAX_NS, AheadChoice, choose_ahead, measure
 from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
-from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, RangeViews
-from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
+from iobench.loaders.ring.object_reads import RANGE_NBYTES, RangeViews, fill_objects
+from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached, ask_for_ranges
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
 from iobench.recording.clocks import now_ns
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import BatchSource
 
 __all__ = ["ahead_of"]
@@ -73,9 +71,8 @@ def ahead_of(
     nbytes = int(np.median(store.table.length[0]))
     try:
         reads = _StoreReads(store, min(max(nbytes, 1), PIECE_NBYTES))
-        with closing(reads):
-            max_ns = MAX_LOCAL_NS if is_local(store.path) else MAX_NS
-            speeds = measure(reads, clock, max_ns) if reads.has_to_wait else None
+        max_ns = MAX_LOCAL_NS if is_local(store.path) else MAX_NS
+        speeds = measure(reads, clock, max_ns) if reads.has_to_wait else None
     except (StoreError, StorageError):
         return None  # the first batch will tell
     sample_nbytes = int(store.table.length[0].sum())
@@ -102,13 +99,10 @@ class _StoreReads:
     def __init__(self, store: ExtentStore, nbytes: int) -> None:
         self.nbytes = nbytes
         self._memory: list[memoryview] = []
-        self._count = 1
         self._files: FileSet | None = None
         if is_local(store.path):
             self._files = store.files
-            self._carrier: Carrier = FileCarrier(self._files)
-        else:
-            self._carrier = ObjectCarrier(store.table.files, lambda: self._count)
+        self._paths = store.table.files
         places = self._places(store)
         self.has_to_wait = bool(places) and not self._is_cached(places[:N_LOOKED_AT])
         if self._files is not None and self.has_to_wait:
@@ -142,18 +136,28 @@ class _StoreReads:
 
     def read(self, count: int) -> int:
         """Read so many stretches at once; return how many there were."""
-        self._count = count
         while len(self._memory) < count:
             self._memory.append(memoryview(bytearray(self.nbytes)))
         chosen, self._left = self._left[:count], self._left[count:]
-        self._carrier.fill(
-            [
+        if not chosen:
+            return 0
+        if self._files is None:
+            ranges = [
                 RangeViews(FileRange(file, offset, self.nbytes), [view])
                 for (file, offset), view in zip(chosen, self._memory, strict=False)
             ]
-        )
+            fill_objects(self._paths, ranges, in_flight=count)
+        else:
+            _read_local(self._files, chosen, self._memory)
         return len(chosen)
 
-    def close(self) -> None:
-        """Close the files."""
-        self._carrier.close()
+
+def _read_local(
+    files: FileSet, places: Sequence[tuple[int, int]], memory: Sequence[memoryview]
+) -> None:
+    """Have the system read ranges, as long as the memory for each, all at once; then read them."""
+    nbytes = len(memory[0])
+    file, start = (np.array(each, dtype=np.int64) for each in zip(*places, strict=True))
+    ask_for_ranges(file, start, start + nbytes, files)
+    for (number, offset), view in zip(places, memory, strict=False):
+        files.opened(number).fill(view, offset)

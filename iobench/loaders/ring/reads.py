@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from iobench.files.reading import MAX_VIEWS
+from iobench.loaders.ring.read_ahead import ask_for_ranges
 from iobench.recording.kinds import Kind
 from iobench.stores.checksums import crc32c
 
@@ -18,22 +19,17 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.stretches import ExtentStretch, RowPiece
     from iobench.stores.extents import ExtentTable
-    from iobench.stores.fields import FieldPart
 
-__all__ = ["Octets", "Reads", "RowReads", "gap_nbytes"]
+__all__ = ["Octets", "Reads", "RowReads", "Target", "dropped_memory", "targets_of"]
 
 Octets = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
 
 
-def gap_nbytes(parts: Sequence[FieldPart]) -> int:
-    """Return how many bytes of an extent are no variable's."""
-    return sum(one.nbytes for one in parts if not one.name)
-
-
-_Target = tuple[memoryview, int, int, int]
-"""Where a part goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
+Target = tuple[memoryview, int, int, int]
+"""Where a piece goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
 
 
 class Reads(Protocol):
@@ -71,14 +67,14 @@ class Reads(Protocol):
 
 
 class RowReads:
-    """Reads some of the extents of samples to their rows, in the order they lie in.
+    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in.
 
     Parameters
     ----------
     table : ExtentTable
         Where extents are.
-    extents : mapping of int to tuple of FieldPart
-        Which of a sample's extents, and what they are made of.
+    stretches : sequence of ExtentStretch
+        What is read of a sample, and what it is made of; whole extents where there are checks.
     files : FileSet
         Of the store.
     checks : ExtentChecks, optional
@@ -88,16 +84,33 @@ class RowReads:
     def __init__(
         self,
         table: ExtentTable,
-        extents: Mapping[int, Sequence[FieldPart]],
+        stretches: Sequence[ExtentStretch],
         files: FileSet,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
         self._checks = checks
-        self._numbers = np.array(list(extents))
-        self._parts = list(extents.values())
-        self._lengths = [sum(one.nbytes for one in parts) for parts in self._parts]
+        self._stretches = stretches
+        self._numbers = np.array([one.extent for one in stretches], dtype=np.int64)
+        self._starts = np.array([one.start for one in stretches], dtype=np.int64)
+        self._is_all = bool(
+            np.array_equal(self._numbers, np.arange(table.n_per_sample)) and not self._starts.any()
+        )
+        self._lengths = [one.nbytes for one in stretches]
+        self._dropped = dropped_memory(stretches)
         self._files = files
+
+    def ask(self, samples: NDArray[np.int64]) -> None:
+        """Have the system read all of these samples, and do not wait for it."""
+        file, start = self._places(samples)
+        end = (start + np.array(self._lengths, dtype=np.int64)).reshape(-1)
+        ask_for_ranges(file.reshape(-1), start.reshape(-1), end, self._files)
+
+    def _places(self, samples: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        file, offset = self._table.file[samples], self._table.offset[samples]
+        if self._is_all:
+            return file, offset
+        return file[:, self._numbers], offset[:, self._numbers] + self._starts
 
     def read(
         self,
@@ -108,16 +121,11 @@ class RowReads:
         expected: NDArray[np.uint32] | None = None,
     ) -> None:
         """Fill the rows of these samples; see `Reads`."""
-        file, offset = self._table.file[samples], self._table.offset[samples]
-        if file.shape[1] != len(self._numbers):
-            file, offset = file[:, self._numbers], offset[:, self._numbers]
+        file, offset = self._places(samples)
         file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
-        targets = [
-            _targets(parts, octets, gaps.get(number))
-            for number, parts in zip(self._numbers.tolist(), self._parts, strict=True)
-        ]
+        targets = targets_of(self._stretches, octets, gaps, self._dropped)
         n_extents = len(targets)
         places = order.tolist()
         opened: OpenFile | None = None
@@ -154,7 +162,7 @@ class RowReads:
         self,
         places: list[int],
         samples: NDArray[np.int64],
-        targets: list[list[_Target]],
+        targets: list[list[Target]],
         expected: NDArray[np.uint32],
     ) -> None:
         """Compare the checksums of extents that have just been read."""
@@ -169,18 +177,26 @@ class RowReads:
                 self._checks.fail(int(samples[row]), number)
 
 
-def _targets(
-    parts: Sequence[FieldPart], octets: Octets, gaps: NDArray[np.uint8] | None
-) -> list[_Target]:
-    targets: list[_Target] = []
-    at = 0
-    for part in parts:
-        if part.name:
-            view = octets[part.name].reshape(-1).data
-            targets.append((view, part.nbytes, 0, part.nbytes))
-        else:
-            assert gaps is not None
-            pitch = gaps.shape[1]
-            targets.append((gaps.reshape(-1).data, pitch, at, part.nbytes))
-            at += part.nbytes
-    return targets
+def dropped_memory(stretches: Sequence[ExtentStretch]) -> memoryview:
+    """Return memory for the longest of the pieces that nobody wants."""
+    unwanted = (piece.nbytes for one in stretches for piece in one.pieces if piece.name is None)
+    return memoryview(bytearray(max(unwanted, default=0)))
+
+
+def targets_of(
+    stretches: Sequence[ExtentStretch],
+    octets: Octets,
+    gaps: Mapping[int, NDArray[np.uint8]],
+    dropped: memoryview,
+) -> list[list[Target]]:
+    """Return where the pieces of each stretch go."""
+    views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
+    between = {number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()}
+
+    def target(piece: RowPiece, extent: int) -> Target:
+        if piece.name is None:
+            return dropped, 0, 0, piece.nbytes
+        view, pitch = views[piece.name] if piece.name else between[extent]
+        return view, pitch, piece.at, piece.nbytes
+
+    return [[target(piece, one.extent) for piece in one.pieces] for one in stretches]

@@ -6,25 +6,37 @@ import os
 from typing import TYPE_CHECKING, Final, Literal
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.carriers import FileCarrier, ObjectCarrier
 from iobench.loaders.ring.checks import ExtentChecks
-from iobench.loaders.ring.decoded import DecodedFiller, ExtentFiller
+from iobench.loaders.ring.decode_filler import (
+    AnyExtents,
+    DecodeFiller,
+    LocalExtents,
+    ObjectExtents,
+)
 from iobench.loaders.ring.direct import DirectChoice, choose_direct
-from iobench.loaders.ring.field_filler import FieldFiller, StoreFiles
 from iobench.loaders.ring.fork_lock import ForkLock
-from iobench.loaders.ring.object_filler import ObjectFiller
-from iobench.loaders.ring.stretch_filler import StretchFiller
-from iobench.loaders.ring.stretches import REQUEST_NBYTES, plan_of
+from iobench.loaders.ring.in_place_filler import (
+    InPlaceFiller,
+    LocalReads,
+    ReadSet,
+    StoreFiles,
+)
+from iobench.loaders.ring.object_reads import ObjectReads
+from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, plan_of
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import Filler
     from iobench.loaders.ring.direct import AlignedReader
+    from iobench.loaders.ring.in_place_filler import ChoosesReads
     from iobench.loaders.ring.probe_reads import ReadChoice
+    from iobench.loaders.ring.stretches import GridCut, StretchPlan
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
+    from iobench.stores.fields import FieldLayout
 
 __all__ = ["StoreSource"]
 
@@ -109,43 +121,53 @@ class StoreSource:
         """Return a filler for one more thread."""
         store = self.store
         if not isinstance(store, ExtentStore):
-            return DecodedFiller(store, self.checks)
-        if self._files is None:
-            return self._remote_filler(store)
-        if self._layout is not None:
-            return FieldFiller(self, store, self._layout, self._files)
+            return self._others()
+        fields = self.fields if self._files is None else self._layout
+        if fields is not None:
+            call_nbytes = REQUEST_NBYTES if self._files is None else CALL_NBYTES
+            plan = plan_of(fields, store.manifest.spec, {}, call_nbytes, keeps_all=self.verify)
+            assert plan is not None  # nothing is cut
+            return self.in_place(store, fields, plan, {})
         decoder = store.row_decoder
-        if decoder is None:
-            return DecodedFiller(store, self.checks)
-        aligned = self._files.aligned() if self.direct else None
-        return ExtentFiller(
-            store,
-            decoder,
-            self._files.files,
-            self.checks,
-            self._files.are_few,
-            aligned,
-            self.is_direct,
-        )
-
-    def _remote_filler(self, store: ExtentStore) -> Filler:
-        fields = self.fields
-        if fields is None:
-            return ObjectFiller(store, self.carrier(), self.checks)
-        plan = plan_of(
-            fields, store.manifest.spec, {}, REQUEST_NBYTES, keeps_all=self.checks is not None
-        )
-        assert plan is not None  # nothing is cut
-        return StretchFiller(store, fields, plan, self.carrier(), checks=self.checks)
-
-    def carrier(self) -> Carrier:
-        """Return what brings stretches of the store's files, for one more thread."""
-        store = self.store
-        assert isinstance(store, ExtentStore)
         if self._files is None:
-            return ObjectCarrier(store.table.files, lambda: self.in_flight)
-        aligned = self._files.aligned() if self.direct else None
-        return FileCarrier(self._files.files, aligned, self.is_direct)
+            objects = ObjectExtents(store, self._n_in_flight)
+            return DecodeFiller(store, objects, self.checks, decoder)
+        if decoder is None:
+            return self._others()
+        extents = LocalExtents(
+            store,
+            self._files.files,
+            is_mapped=self._files.are_few,
+            aligned=self._files.aligned() if self.direct else None,
+            is_direct=self.is_direct,
+        )
+        return DecodeFiller(store, extents, self.checks, decoder)
+
+    def in_place(
+        self,
+        store: ExtentStore,
+        fields: FieldLayout,
+        plan: StretchPlan,
+        cuts: Mapping[str, GridCut],
+    ) -> InPlaceFiller:
+        """Return what fills rows with all of samples, or the part that the plan reads."""
+        ways: ChoosesReads
+        if self._files is None:
+            reads = ObjectReads(store.table, plan.stretches, self._n_in_flight, self.checks)
+            ways = ReadSet([reads], plan.around_nbytes)
+        else:
+            ways = LocalReads(self, fields, self._files, plan, may_map=not cuts)
+        files = None if self._files is None else self._files.files
+        return InPlaceFiller(
+            store, fields, ways, self._others(), checks=self.checks, files=files, cuts=cuts
+        )
+
+    def _others(self) -> DecodeFiller:
+        """Return what has the store decode samples."""
+        return DecodeFiller(self.store, AnyExtents(self.store), self.checks)
+
+    def _n_in_flight(self) -> int:
+        return self.in_flight
 
     def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
         """Return whether what is not cached is read around the page cache; measured once."""
@@ -154,11 +176,11 @@ class StoreSource:
                 self.direct_choice = choose_direct(self._files.table, files, reader)
             return self.direct_choice is not None and self.direct_choice.is_direct
 
-    def chosen(self, filler: FieldFiller) -> ReadChoice:
-        """Return how extents are to be read; measured with a filler where that is not known."""
+    def chosen(self, reads: LocalReads) -> ReadChoice:
+        """Return how extents are to be read; measured where that is not known."""
         with self._lock:
             if self.choice is None or not self.choice.is_final:
-                self.choice = filler.measured()
+                self.choice = reads.measured()
             return self.choice
 
 

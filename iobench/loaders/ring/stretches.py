@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.files.ranges import FileRange, join_ranges
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.samples import SampleSpec, Variable
     from iobench.stores.fields import FieldLayout
 
@@ -27,6 +29,7 @@ __all__ = [
     "RowPiece",
     "StretchPlan",
     "plan_of",
+    "wanted_of",
 ]
 
 CALL_NBYTES: Final = 32 << 10
@@ -216,3 +219,10 @@ def _joined(
             end = at + piece.nbytes
         stretches.append(ExtentStretch(extent, whole.offset, whole.nbytes, tuple(pieces)))
     return stretches
+
+
+def wanted_of(whole: NDArray[Any], cut: GridCut | None) -> NDArray[Any]:
+    """Return of whole samples what is wanted, as a view."""
+    if cut is None:
+        return whole
+    return whole[(slice(None),) * (cut.axis + 1) + (slice(cut.low, cut.high),)]

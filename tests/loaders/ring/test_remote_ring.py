@@ -17,15 +17,15 @@ import iobench
 from iobench.errors import StorageError, StoreError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
-from iobench.loaders.ring import carriers
-from iobench.loaders.ring.carriers import ObjectCarrier, RangeViews
+from iobench.loaders.ring import object_reads
+from iobench.loaders.ring.decode_filler import DecodeFiller
 from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
+from iobench.loaders.ring.in_place_filler import InPlaceFiller
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.object_filler import ObjectFiller
+from iobench.loaders.ring.object_reads import RangeViews, fill_objects
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.object_extents import fill_ranges
@@ -60,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int, int]
             found.append((file.name, start, sum(map(len, views))))
         fill_ranges(files, starts, targets, in_flight=in_flight)
 
-    monkeypatch.setattr(carriers, "fill_ranges", listening)
+    monkeypatch.setattr(object_reads, "fill_ranges", listening)
     return found
 
 
@@ -108,7 +108,7 @@ def test_encoded_and_packed_samples_are_those_of_the_local_store(
     local = make_store(spec, samples, fmt, options=options, shards=(5, 4), encoding=encoding)
     store = uploaded(local, f"s3://{bucket}/store")
     source = StoreSource(store, verify=verify)
-    assert isinstance(source.filler(), ObjectFiller if options else StretchFiller)
+    assert isinstance(source.filler(), DecodeFiller if options else InPlaceFiller)
     expected = batches(StoreSource(local), shuffle=True, seed=1)
     for one, other in zip(batches(source, shuffle=True, seed=1), expected, strict=True):
         for name, array in one.items():
@@ -129,7 +129,7 @@ def test_neighbours_are_asked_for_as_one(
     local = write_numbers(tmp_path / "store", n_samples=16)
     store = uploaded(local, f"s3://{bucket}/store")
     source = StoreSource(store)
-    assert isinstance(source.filler(), StretchFiller)
+    assert isinstance(source.filler(), InPlaceFiller)
     batches(source)
     pitch = local.extents(1)[0].offset - local.extents(0)[0].offset
     assert len(asked) == 3  # one a batch, whatever lies between records with it
@@ -149,8 +149,8 @@ def test_long_ranges_are_divided_to_go_side_by_side(
     memory = bytearray(len(data) - 3)
     view = memoryview(memory)
     views = [view[:1], view[1 : 3 << 20], view[3 << 20 :]]
-    carrier = ObjectCarrier([place], lambda: 4)
-    assert carrier.fill([RangeViews(FileRange(0, 3, len(memory)), views)]) == len(memory)
+    ranges = [RangeViews(FileRange(0, 3, len(memory)), views)]
+    assert fill_objects([place], ranges, in_flight=4) == len(memory)
     assert bytes(memory) == data[3:]
     assert len(asked) == 4
     assert {start for _, start, _ in asked} == {3 + len(memory) * k // 4 for k in range(4)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.decoded import ExtentFiller
+from iobench.loaders.ring.decode_filler import LocalExtents
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
@@ -178,8 +178,8 @@ def test_compressed_extents_are_decoded_where_the_page_cache_has_them(
 ) -> None:
     spec = spec_of(LARGE)
     store = make_store(spec, samples_of(spec, 9), "zarr", options={"codec": "blosc-lz4"})
-    monkeypatch.setattr("iobench.loaders.ring.decoded.is_cached", lambda *_: True)
-    monkeypatch.setattr(ExtentFiller, "_read", None)
+    monkeypatch.setattr("iobench.loaders.ring.decode_filler.is_cached", lambda *_: True)
+    monkeypatch.setattr(LocalExtents, "_read", None)
     assert_same(filled(StoreSource(store), [3, 8, 0]), store, [3, 8, 0])
 
 
@@ -208,7 +208,7 @@ def test_what_is_not_in_the_page_cache_is_read_all_the_same(
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    for module in ("field_filler", "decoded", "probe_reads", "direct"):
+    for module in ("in_place_filler", "decode_filler", "probe_reads", "direct"):
         monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
     chosen = [8, 0, 5, 5, 3, 4, 1]
     for direct in (False, "auto", True):

@@ -37,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have every store read one way or the other, whatever a measurement would say."""
     chosen: str = request.param
     monkeypatch.setattr(
-        "iobench.loaders.ring.field_filler.choose_reads",
+        "iobench.loaders.ring.in_place_filler.choose_reads",
         lambda table, extents, *_: ReadChoice((chosen,) * len(extents)),
     )
     return chosen

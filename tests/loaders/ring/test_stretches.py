@@ -13,10 +13,10 @@ import iobench
 from iobench.errors import StoreError
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
-from iobench.loaders.ring.carriers import RangeViews, joined
 from iobench.loaders.ring.grid_part import GridPartSource, StretchSource, part_of_grid
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.object_reads import RangeViews, joined
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretches import CALL_NBYTES, GridCut, plan_of

@@ -1,0 +1,214 @@
+"""Extents of stores elsewhere, read by requests for ranges to where their bytes shall be."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from iobench.files.ranges import FileRange, join_ranges
+from iobench.loaders.ring.reads import dropped_memory, targets_of
+from iobench.loaders.ring.stretches import REQUEST_NBYTES
+from iobench.recording.kinds import Kind
+from iobench.stores.checksums import crc32c
+from iobench.stores.object_extents import fill_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.stretches import ExtentStretch
+    from iobench.stores.extents import ExtentTable
+
+__all__ = [
+    "RANGE_NBYTES",
+    "ObjectReads",
+    "RangeViews",
+    "extents_of_objects",
+    "fill_objects",
+    "joined",
+]
+
+RANGE_NBYTES: Final = (1 << 20, 8 << 20)
+"""A request is for no less, where there are fewer than may be under way, and for no more."""
+_between: Final = memoryview(bytearray(REQUEST_NBYTES // 2))
+"""What nobody wants goes here, from all threads."""
+
+
+class RangeViews(NamedTuple):
+    """Bytes of a file by its number, and the memory they go to, view after view."""
+
+    range: FileRange[int]
+    views: list[memoryview]
+
+
+class ObjectReads:
+    """Reads extents of objects, or parts of them, to rows; see `Reads`.
+
+    Parameters
+    ----------
+    table : ExtentTable
+        Where extents are.
+    stretches : sequence of ExtentStretch
+        What is read of a sample; whole extents where there are checks.
+    in_flight : callable
+        Returns how many requests may be under way at once.
+    checks : ExtentChecks, optional
+        Tell what is wrong where checksums differ.
+    """
+
+    def __init__(
+        self,
+        table: ExtentTable,
+        stretches: Sequence[ExtentStretch],
+        in_flight: Callable[[], int],
+        checks: ExtentChecks | None = None,
+    ) -> None:
+        self._table = table
+        self._stretches = stretches
+        self._dropped = dropped_memory(stretches)
+        self._in_flight = in_flight
+        self._checks = checks
+
+    def read(
+        self,
+        samples: NDArray[np.int64],
+        octets: Octets,
+        gaps: Mapping[int, NDArray[np.uint8]],
+        laps: Laps,
+        expected: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Fill the rows of these samples, then compare checksums of extents."""
+        laps.start()
+        targets = targets_of(self._stretches, octets, gaps, self._dropped)
+        files, offsets = self._table.file[samples].tolist(), self._table.offset[samples].tolist()
+        ranges = [
+            RangeViews(
+                FileRange(files[row][one.extent], offsets[row][one.extent] + one.start, one.nbytes),
+                [
+                    view[row * pitch + start : row * pitch + start + nbytes]
+                    for view, pitch, start, nbytes in targets[number]
+                ],
+            )
+            for row in range(len(samples))
+            for number, one in enumerate(self._stretches)
+        ]
+        n_read = fill_objects(self._table.files, ranges, in_flight=self._in_flight())
+        laps.end(Kind.READ, n_read)
+        if expected is None or self._checks is None:
+            return
+        for place, (_, views) in enumerate(ranges):
+            row, at = divmod(place, len(self._stretches))
+            number = self._stretches[at].extent
+            crc = 0
+            for view in views:
+                crc = crc32c(view, crc)
+            if crc != expected[row, number]:
+                self._checks.fail(int(samples[row]), number)
+        laps.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
+
+
+def extents_of_objects(
+    table: ExtentTable, samples: NDArray[np.int64], memory: memoryview, *, in_flight: int
+) -> tuple[list[memoryview], int]:
+    """Read all extents of samples to memory, one behind the other.
+
+    Returns
+    -------
+    list of memoryview
+        The bytes of each extent, sample by sample.
+    int
+        How many bytes were read for that.
+    """
+    lengths = table.length[samples].reshape(-1)
+    views = [
+        memory[end - length : end]
+        for end, length in zip(np.cumsum(lengths).tolist(), lengths.tolist(), strict=True)
+    ]
+    files, offsets = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
+    ranges = [
+        RangeViews(FileRange(file, offset, len(view)), [view])
+        for file, offset, view in zip(files.tolist(), offsets.tolist(), views, strict=True)
+        if len(view)
+    ]
+    return views, fill_objects(table.files, ranges, in_flight=in_flight)
+
+
+def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews], *, in_flight: int) -> int:
+    """Read ranges of objects by requests, many at once; return how many bytes came in.
+
+    Ranges that lie near each other are one request, with what lies between; long ones several.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The objects, by number.
+    ranges : sequence of RangeViews
+        What of them, and where to.
+    in_flight : int
+        Requests that may be under way at once.
+
+    Raises
+    ------
+    StoreError, StorageError
+        Naming the object that is missing, ends too early, or cannot be read.
+    """
+    whole = joined(ranges, _between)
+    nbytes = sum(one.nbytes for one, _ in whole)
+    longest = int(np.clip(nbytes // max(1, in_flight), *RANGE_NBYTES))
+    asked = [part for one in whole for part in _divided(one, longest)]
+    fill_ranges(
+        [paths[one.file] for one, _ in asked],
+        [one.offset for one, _ in asked],
+        [views for _, views in asked],
+        in_flight=in_flight,
+    )
+    return nbytes
+
+
+def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews]:
+    """Return ranges in the order they lie in, those next to each other as one.
+
+    ``dropped`` is memory for what lies between two, of which it decides how much that may be.
+    """
+    made = []
+    places = [one.range for one in ranges]
+    for whole, members in join_ranges(places, len(dropped), overlapping=False):
+        views: list[memoryview] = []
+        at = whole.offset
+        for number in members:
+            one = ranges[number]
+            if one.range.offset > at:
+                views.append(dropped[: one.range.offset - at])
+            views += one.views
+            at = one.range.end
+        made.append(RangeViews(whole, views))
+    return made
+
+
+def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
+    """Return a long range as several of equal length."""
+    one = whole.range
+    count = -(-one.nbytes // longest)
+    if count <= 1:
+        return [whole]
+    made = []
+    views = list(whole.views)
+    edges = [one.nbytes * number // count for number in range(count + 1)]
+    for start, end in pairwise(edges):
+        taken, left = [], end - start
+        while left:
+            view = views.pop(0)
+            if len(view) > left:
+                views.insert(0, view[left:])
+                view = view[:left]
+            taken.append(view)
+            left -= len(view)
+        made.append(RangeViews(FileRange(one.file, one.offset + start, end - start), taken))
+    return made
