@@ -60,7 +60,8 @@ class PublishedFiles:
     name, title : str
         See `Dataset`.
     url : str
-        Where a file is published, keys in braces: ``https://example.org/{month}.nc``.
+        Where a file is published, keys in braces: ``https://example.org/{month}.nc``; none where
+        `file_url` or `urls` says it.
     keys : tuple of Key
         Each combination of their values is a file, the first key outermost.
     options : tuple of Option
@@ -80,7 +81,7 @@ class PublishedFiles:
 
     name: str
     title: str
-    url: str
+    url: str = ""
     keys: tuple[Key, ...] = ()
     options: tuple[Option, ...] = ()
     terms_of_use: str = ""

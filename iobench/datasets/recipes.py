@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError, IobenchError, OptionError
 from iobench.samples import SampleSpec, Variable, handed_on_nbytes
 
 if TYPE_CHECKING:
@@ -97,9 +98,32 @@ class Recipe(PublishedFiles, ChunkedFields):
     )
 
     def __init__(self, **options: str) -> None:
+        for mistake in self._mistakes():
+            raise IobenchError(f"{self.name}: {mistake}; mend class {type(self).__name__}")
         super().__init__(**options)
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
+
+    def _mistakes(self) -> Iterator[str]:
+        """Yield what of the class's data does not fit together, for its author."""
+        axes, fields = [each.name for each in self.axes], [each.name for each in self.fields]
+        for each in self.fields:
+            for dim in each.dims:
+                if dim not in axes:
+                    yield f"field {each.name!r} has dimension {dim!r}, which is none of the axes"
+        for stack in self.stacks:
+            for name in stack.fields:
+                if name not in fields:
+                    yield f"stack {stack.name!r} names {name!r}, which is none of the fields"
+        if type(self).file_url is PublishedFiles.file_url:
+            keys = {each.name for each in self.keys}
+            for _, part, _, _ in string.Formatter().parse(self.url):
+                if part is not None and part not in keys:
+                    yield f"the URL has {{{part}}}, which is none of the keys"
+        first = self.keys[0].values if self.keys else ()
+        for value in (*self.tiny, *self.ordinary):
+            if value not in first:
+                yield f"a stand-in of {value!r}, which is no value of the first key"
 
     @property
     def sample_dim(self) -> str:
@@ -405,6 +429,8 @@ class Recipe(PublishedFiles, ChunkedFields):
         """Return the length of a dimension of a stand-in's file."""
         if axis.name == self.sample_dim and not axis.length:
             return len(self.times(key, plan.n_steps))
+        if not axis.length:
+            raise IobenchError(f"{self.name}: axis {axis.name!r} needs a length for a stand-in")
         return axis.length
 
     def stored_dims(self, each: Field) -> tuple[str, ...]:

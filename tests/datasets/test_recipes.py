@@ -16,10 +16,11 @@ from iobench.datasets import (
     Option,
     Recipe,
     Split,
+    Stack,
     ensure_stand_in,
     make_sample,
 )
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import FolderLocator
 
@@ -180,3 +181,17 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
         Sea(area="south").files(FolderLocator(tmp_path))
     with pytest.raises(OptionError, match="area 'west': expected one of north, south, several"):
         Sea(area="west")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"stacks": (Stack("inputs", ("hight",)),)}, "stack 'inputs' names 'hight', which is none"),
+        ({"fields": (Field("height", dims=("time", "z")),)}, "'height' has dimension 'z', which"),
+        ({"url": "https://sea.example.org/{month}.nc"}, "the URL has {month}, which is none of th"),
+        ({"tiny": ("east",)}, "stand-in of 'east', which is no value of the first key"),
+    ],
+)
+def test_an_author_is_told_what_does_not_fit(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(IobenchError, match=f"^sea: .*{message}.*; mend class Other$"):
+        type("Other", (Sea,), data)()
