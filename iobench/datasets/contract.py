@@ -130,7 +130,7 @@ class Locator(Protocol):
 
     stand_in: bool
     cache_dir: Path
-    """Where indexes go when the data's own folder is not writable."""
+    """Where what is learnt of files is kept (`iobench.datasets.catalogued`)."""
     progress: Progress
 
     def find(self, urls: Sequence[str]) -> list[Path | None]:

@@ -48,7 +48,7 @@ class FileLocator:
     stand_in : Path, optional
         Root of a finished stand-in, in the mirror layout; if given, nothing else is searched.
     cache_dir : Path
-        Where indexes go when the data's own folder is not writable.
+        Where what is learnt of files is kept.
     progress : Progress
         Shown while files are indexed.
     environment : mapping of str to str, optional

@@ -137,8 +137,8 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
 
 def _remember_kept(files: list[Path]) -> None:
     """Let ``iobench cache`` find what an earlier version kept beside the files."""
-    local = [file for file in files if not isinstance(file, URL)]
-    for beside in {kept_beside(file.parent) for file in local}:
+    folders = {file.parent for file in files if not isinstance(file, URL)}
+    for beside in map(kept_beside, folders):
         if beside.is_dir():
             remember_place(beside)
 
