@@ -46,7 +46,7 @@ ROOMS = {
     },
     "storage": {"files", "json_files", "recording"},
     "stores": {"files", "json_files", "recording", "registry", "samples"},
-    "chunks": {"stores"},
+    "chunks": {"files", "stores"},
     "datasets": {
         "chunks", "cpus", "files", "json_files", "recording", "samples", "sizes", "stores",
         "windows",
@@ -253,7 +253,7 @@ def _reached(imports: dict[str, set[str]], module: str) -> set[str]:
         "iobench.report.units",
         "iobench.subjects.contract",
         "iobench.subjects.energy.figures",
-        "iobench.datasets.packing",
+        "iobench.chunks.packing",
     ],
 )
 def test_a_leaf_loads_few_others(module: str) -> None:

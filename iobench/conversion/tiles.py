@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from iobench.datasets.chunked_samples import coordinate_values
 from iobench.datasets.contract import GroupedDataset
 from iobench.datasets.grouped import decode_apart
 from iobench.datasets.netcdf.file import inspect_netcdf
-from iobench.datasets.netcdf.rows import coordinate_of
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr
-from iobench.datasets.zarr_arrays.through_library import read_through_zarr
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, handed_on_nbytes
 
@@ -282,9 +280,9 @@ def check_monotonic(files: Sequence[Path], dims: Sequence[str], kind: str) -> No
     if kind == "GRIB":
         return
     for file in files:
+        inspected = inspect_zarr(file) if kind == "Zarr" else inspect_netcdf(file)
         for dim in dims:
-            values = _zarr_values(file, dim) if kind == "Zarr" else _netcdf_values(file, dim)
-            _check(values, file, dim)
+            _check(coordinate_values(inspected, dim), file, dim)
 
 
 def _check(values: NDArray[Any], file: Path, dim: str) -> None:
@@ -299,17 +297,3 @@ def _check(values: NDArray[Any], file: Path, dim: str) -> None:
             f"{values[place + 1]:g}; a patch there would join what does not lie side by side, so "
             "sort the file along it first, or leave it out of --patch"
         )
-
-
-def _netcdf_values(file: Path, dim: str) -> NDArray[Any]:
-    return coordinate_of(inspect_netcdf(file), dim)
-
-
-def _zarr_values(file: Path, dim: str) -> NDArray[Any]:
-    store = inspect_zarr(file)
-    variable = store.variables.get(dim)
-    if variable is None or variable.dims != (dim,):
-        return np.arange(store.dims[dim])
-    if variable.chunking is None:
-        return read_through_zarr(variable, axis=-1, index=-1)
-    return cut_array(Cut(variable), read_cut(Cut(variable)))

@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, read_cut
+from iobench.chunks.boxes import index_box
+from iobench.datasets.chunk_reading import read_stored_box
+from iobench.datasets.zarr_arrays.chunks import check_held
 from iobench.errors import FileFormatError, OptionError
+from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
+    from iobench.chunks.manifest import StoredVariable
+    from iobench.datasets.zarr_arrays.arrays import ZarrStore
 
 __all__ = ["gridded_data", "missing_dates", "scaling", "stored_dates", "variable_names"]
 
 
-def gridded_data(store: ZarrStore) -> ZarrVariable:
+def gridded_data(store: ZarrStore) -> StoredVariable:
     """Return the array of all fields; FileFormatError says how a store differs from the layout."""
     layout = store.attributes.get("layout", store.attributes.get("format", "gridded"))
     if layout != "gridded":
@@ -38,16 +42,16 @@ def gridded_data(store: ZarrStore) -> ZarrVariable:
             f"{store.path}: array 'data': {found}, expected (dates, variables, ensemble, cells) as "
             "anemoi-datasets makes it; profile other Zarr stores by their path alone"
         )
-    if data.chunking is None:
+    if data.storage is None:
         raise FileFormatError(
-            f"{store.path}: array 'data': {data.only_zarr} cannot be read here; write it with "
+            f"{store.path}: array 'data': {data.only_library} cannot be read here; write it with "
             "another codec"
         )
-    check_held(data)
+    check_held(store.path, data)
     return data
 
 
-def variable_names(store: ZarrStore, data: ZarrVariable) -> list[str]:
+def variable_names(store: ZarrStore, data: StoredVariable) -> list[str]:
     """Return the names along the second axis of ``data``."""
     by_index: Mapping[str, int] = store.attributes.get("name_to_index") or {}
     names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
@@ -59,15 +63,15 @@ def variable_names(store: ZarrStore, data: ZarrVariable) -> list[str]:
     return list(names)
 
 
-def stored_dates(store: ZarrStore, data: ZarrVariable) -> NDArray[np.datetime64]:
+def stored_dates(store: ZarrStore, data: StoredVariable) -> NDArray[np.datetime64]:
     """Return the dates along the first axis of ``data``, to the second, ascending."""
     variable = store.dates.get("dates")
-    if variable is None or variable.chunking is None or variable.shape != data.shape[:1]:
+    if variable is None or variable.storage is None or variable.shape != data.shape[:1]:
         raise FileFormatError(
             f"{store.path}: array 'dates' is missing or not as long as 'data'; finish the store "
             "with anemoi-datasets"
         )
-    stored = cut_array(Cut(variable), read_cut(Cut(variable)))
+    stored = read_stored_box(index_box(range_file(store.path), variable))
     dates = stored.astype("datetime64[s]")
     if not len(dates) or np.isnat(dates).any() or (np.diff(dates) <= np.timedelta64(0, "s")).any():
         raise FileFormatError(
@@ -88,18 +92,18 @@ def missing_dates(store: ZarrStore) -> set[np.datetime64]:
 
 
 def scaling(
-    store: ZarrStore, data: ZarrVariable, channels: Sequence[str], columns: Sequence[int]
+    store: ZarrStore, data: StoredVariable, channels: Sequence[str], columns: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return factor and offset of the chosen variables, each of shape (channels, 1, 1)."""
     found = []
     for name in ("mean", "stdev"):
         variable = store.variables.get(name)
-        if variable is None or variable.chunking is None or variable.shape != data.shape[1:2]:
+        if variable is None or variable.storage is None or variable.shape != data.shape[1:2]:
             raise FileFormatError(
                 f"{store.path}: normalise=mean-std needs array {name!r} with one number for each "
                 "variable; let anemoi-datasets compute the statistics"
             )
-        values = cut_array(Cut(variable), read_cut(Cut(variable)))
+        values = read_stored_box(index_box(range_file(store.path), variable))
         found.append(values.astype(np.float64)[list(columns)])
     mean, stdev = found
     unusable = [
@@ -112,6 +116,6 @@ def scaling(
             f"normalise=mean-std: {store.path} has no mean, or a stdev of 0, for "
             f"{', '.join(unusable)}; leave them out: --option drop={','.join(unusable)}"
         )
-    dtype = np.dtype(data.dtype).newbyteorder("=")
+    dtype = np.dtype(data.packing.stored).newbyteorder("=")
     factor, offset = 1 / stdev, -mean / stdev
     return factor.astype(dtype)[:, None, None], offset.astype(dtype)[:, None, None]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.boxes import Box, index_box
 from iobench.datasets.anemoi_layout import (
     gridded_data,
     missing_dates,
@@ -16,12 +17,14 @@ from iobench.datasets.anemoi_layout import (
     stored_dates,
     variable_names,
 )
+from iobench.datasets.assembler import read_boxes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.datasets.decoded_chunks import DecodedChunks, widest_chunks
-from iobench.datasets.zarr_arrays.chunks import Cut, missing_keys, read_cuts
+from iobench.datasets.zarr_arrays.chunks import missing_keys
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.manifest import StoredVariable
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SharedChunks
-    from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
+    from iobench.datasets.zarr_arrays.arrays import ZarrStore
     from iobench.samples import Sample
 
 __all__ = ["AnemoiDataset", "anemoi_dataset"]
@@ -116,7 +120,7 @@ class AnemoiDataset:
         self._path = path
         self._choice = choice
         self._chunks = DecodedChunks()
-        self._data: ZarrVariable | None = None
+        self._data: StoredVariable | None = None
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -164,7 +168,7 @@ class AnemoiDataset:
         spec = Variable(
             "data",
             (len(channels), *data.shape[2:]),
-            np.dtype(data.dtype).newbyteorder("<").str,
+            np.dtype(data.packing.stored).newbyteorder("<").str,
             ("channel", "ensemble", "cell"),
             channels=channels,
         )
@@ -210,33 +214,36 @@ class AnemoiDataset:
         return [int(number) for number in np.flatnonzero((dates >= first) & (dates <= last))]
 
     def _check_chunks(
-        self, data: ZarrVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
+        self, data: StoredVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
     ) -> None:
-        absent = missing_keys([Cut(data, 0, number) for number in numbers])
+        absent = missing_keys([self._box(data, number) for number in numbers])
         lost = [(n, key) for n, key in zip(numbers, absent, strict=True) if key is not None]
         if lost:
             number, key = lost[0]
             raise _absent_chunk(self._path, key, dates[number], n_more=len(lost) - 1)
 
+    def _box(self, data: StoredVariable, number: int) -> Box:
+        return index_box(range_file(self._path), data, 0, number)
+
     def read(self, where: int) -> Raw:
         """Return the bytes of a date's chunks."""
         if self._data is None:
             raise TypeError("read takes samples that samples() found")
-        cut = Cut(self._data, 0, where)
-        raw = read_cuts(self._chunks, [cut], (0, where))
+        box = self._box(self._data, where)
+        raw = read_boxes(self._chunks, [box], (0, where))
         if raw.is_absent:
             raise _absent_chunk(
-                self._path, missing_keys([cut])[0] or "in a shard", f"number {where}"
+                self._path, missing_keys([box])[0] or "in a shard", f"number {where}"
             )
         return raw
 
     def chunking(self) -> SharedChunks | None:
         """Return how the data are cut, where dates share chunks."""
         data = self._data
-        if data is None or data.chunking is None:
+        if data is None or data.storage is None:
             return None
         dims = ("time", *(f"dim_{axis}" for axis in range(1, len(data.shape))))
-        shape = data.chunking.codecs.shape
+        shape = data.storage.chunk
         return widest_chunks("time", [(data.name, dims, data.shape, shape)])
 
     def expect(self, where: Sequence[int], *, follows: bool) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.chunks.codec_chain import codec_name
+from iobench.chunks.manifest import ChunkKeys, StoredVariable
 from iobench.datasets.files import file_kind
 from iobench.datasets.grib.samples import GribSamples, describe_messages
 from iobench.datasets.netcdf.inspected import inspect_files
-from iobench.datasets.netcdf.samples import NetcdfSamples
-from iobench.datasets.netcdf.storage import Chunked, Contiguous
-from iobench.datasets.selection import SourceFile, SourceVariable, helper_names
-from iobench.datasets.zarr_arrays.arrays import Chunking
+from iobench.datasets.selection import SourceFile, helper_names
 from iobench.datasets.zarr_arrays.store import inspect_zarr
 
 if TYPE_CHECKING:
@@ -53,7 +50,7 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
         told = describe_messages([path], cache_dir=cache_dir)
         return {"format": kind, **told, "sample_dims": _sample_dims(told["variables"])}
     file: SourceFile
-    if kind == NetcdfSamples.kind:
+    if kind == "NetCDF":
         (file,) = inspect_files([path], cache_dir=cache_dir)
     else:
         store = inspect_zarr(path)
@@ -83,9 +80,8 @@ def _sample_dims(variables: Sequence[Mapping[str, Any]]) -> list[str]:
     )
 
 
-def _variable(variable: SourceVariable) -> dict[str, Any]:
-    layout = getattr(variable, "storage", None) or getattr(variable, "chunking", None)
-    chunk, codec = _layout(layout)
+def _variable(variable: StoredVariable) -> dict[str, Any]:
+    chunk, codec = _layout(variable)
     return {
         "name": variable.name,
         "dims": list(variable.dims),
@@ -97,23 +93,13 @@ def _variable(variable: SourceVariable) -> dict[str, Any]:
     }
 
 
-@singledispatch
-def _layout(layout: object) -> tuple[list[int] | None, str]:
+def _layout(variable: StoredVariable) -> tuple[list[int] | None, str]:
     """Return the shape of a chunk, and what is done to it, in words."""
-    return None, "known to the format's own library alone"
-
-
-@_layout.register
-def _(layout: Contiguous) -> tuple[list[int] | None, str]:
-    return None, "in one piece, not compressed"
-
-
-@_layout.register
-def _(layout: Chunked) -> tuple[list[int] | None, str]:
-    return list(layout.chunk), ", ".join(map(codec_name, layout.filters)) or "not compressed"
-
-
-@_layout.register
-def _(layout: Chunking) -> tuple[list[int] | None, str]:
-    told = ", ".join(map(codec_name, layout.codecs.applied)) or "not compressed"
-    return list(layout.codecs.shape), f"{told}, in shards" if layout.sharding else told
+    manifest = variable.storage
+    if manifest is None:
+        return None, f"{variable.only_library}, known to the format's own library alone"
+    if manifest.is_contiguous:
+        return None, "in one piece, not compressed"
+    told = ", ".join(map(codec_name, manifest.codecs.applied)) or "not compressed"
+    sharded = isinstance(manifest.chunks, ChunkKeys) and manifest.chunks.sharding is not None
+    return list(manifest.chunk), f"{told}, in shards" if sharded else told

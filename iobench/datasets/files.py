@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.baselines import Baseline, MapStyle
 from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
 from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, is_hdf5
-from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
 from iobench.datasets.source_bytes import open_source_file
-from iobench.datasets.zarr_arrays.samples import ZarrSamples
 from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
@@ -49,7 +48,7 @@ FINGERPRINT_NBYTES = 65536
 MIB = 1 << 20
 ZIP_MAGIC = b"PK\x03\x04"
 
-_Source = GribSamples | NetcdfSamples | ZarrSamples
+_Source = GribSamples | ChunkedSamples
 
 
 class UserFiles:

@@ -16,34 +16,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.packing import unpack
+from iobench.datasets.assembler import read_boxes
+from iobench.datasets.chunk_pieces import pieces_of
+from iobench.datasets.chunked_fields import ChunkedFields
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.moments import Normalisation, normalisation_of
-from iobench.datasets.netcdf.boxes import (
-    ChunkedFields,
+from iobench.datasets.netcdf.file import (
+    NetcdfFile,
     box_through_library,
     make_box,
-    read_fields,
+    read_through_library,
+    where_slab,
 )
-from iobench.datasets.netcdf.file import NetcdfFile, read_through_library, where_slab
 from iobench.datasets.netcdf.inspected import inspect_files
-from iobench.datasets.netcdf.pieces import pieced_netcdf
-from iobench.datasets.packing import unpack
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.errors import FileFormatError, IobenchError, OptionError
+from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable, handed_on_nbytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.chunks.boxes import Box
+    from iobench.chunks.manifest import StoredVariable
     from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs
-    from iobench.datasets.netcdf.boxes import Box
-    from iobench.datasets.netcdf.file import NetcdfVariable
-    from iobench.datasets.netcdf.storage import Slab
     from iobench.datasets.processes import Advance
     from iobench.samples import Sample
 
@@ -307,7 +309,7 @@ class Recipe(PublishedFiles, ChunkedFields):
             return {each.name or each.variable: self._through_library(each, f) for each, f in pairs}
         dim = self.sample_dim
         fields = [_field(each, file, dim) for each, file in pairs]
-        return read_fields(self._chunks, fields, (where[0], where[1]))
+        return read_boxes(self._chunks, fields, (where[0], where[1]))
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
@@ -353,8 +355,8 @@ class Recipe(PublishedFiles, ChunkedFields):
             return None
         return SampleGroups(
             lambda number: [
-                pieced_netcdf(self.opened[number], name, self.sample_dim)
-                for name in self.opened[number].variables
+                pieces_of(range_file(self.opened[number].path), each, self.sample_dim)
+                for each in self.opened[number].variables.values()
             ],
             len(self.opened),
         )
@@ -470,7 +472,7 @@ def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     return dataclasses.replace(file, variables=kept, skipped={})
 
 
-def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Slab | Box:
+def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     """Return what is read of a variable: an index of the sample dimension, or a box."""
     variable = file.variables[slab.variable]
     index = slab.ranges.get(sample_dim)
@@ -487,7 +489,7 @@ def _pairs(where: Sequence[Any]) -> list[tuple[int, int]]:
     return [(each[0], each[1]) for each in where]
 
 
-def _ends(slab: Hyperslab, variable: NetcdfVariable) -> tuple[list[int], list[int]]:
+def _ends(slab: Hyperslab, variable: StoredVariable) -> tuple[list[int], list[int]]:
     """Return the first index and the one after the last along each dimension."""
     ends = []
     for dim, length in zip(variable.dims, variable.shape, strict=True):
@@ -496,7 +498,7 @@ def _ends(slab: Hyperslab, variable: NetcdfVariable) -> tuple[list[int], list[in
     return [start for start, _ in ends], [stop for _, stop in ends]
 
 
-def _indexes(slab: Hyperslab, variable: NetcdfVariable) -> tuple[Any, ...]:
+def _indexes(slab: Hyperslab, variable: StoredVariable) -> tuple[Any, ...]:
     """Return what takes the dimensions of single indexes off a box."""
     return tuple(
         0 if isinstance(slab.ranges.get(dim), int) else slice(None) for dim in variable.dims

@@ -16,48 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.datasets.packing import Packing
+    from iobench.chunks.manifest import StoredVariable
     from iobench.samples import Role
 
 __all__ = [
     "Selection",
     "SourceFile",
-    "SourceVariable",
     "check_same_schema",
     "check_sample_dim",
     "choose_variables",
     "helper_names",
     "sample_variable",
 ]
-
-
-class SourceVariable(Protocol):
-    """A variable of a source file: its schema."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the file."""
-        ...
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of its dimensions."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Their lengths."""
-        ...
-
-    @property
-    def packing(self) -> Packing:
-        """How stored numbers become numbers."""
-        ...
-
-    @property
-    def attributes(self) -> Mapping[str, str]:
-        """Attributes that are texts: ``units``, ``coordinates``, ``bounds``."""
-        ...
 
 
 class SourceFile(Protocol):
@@ -74,7 +44,7 @@ class SourceFile(Protocol):
         ...
 
     @property
-    def variables(self) -> Mapping[str, SourceVariable]:
+    def variables(self) -> Mapping[str, StoredVariable]:
         """Its numeric variables."""
         ...
 
@@ -166,7 +136,7 @@ def choose_variables(
     return tuple(chosen), skipped
 
 
-def _left_out(variable: SourceVariable, selection: Selection, dim: str, helpers: set[str]) -> str:
+def _left_out(variable: StoredVariable, selection: Selection, dim: str, helpers: set[str]) -> str:
     """Return why a variable is no part of a sample, ``""`` if it is."""
     if selection.asks_for(variable.name):
         return ""
@@ -186,7 +156,7 @@ def helper_names(file: SourceFile) -> set[str]:
     return names
 
 
-def sample_variable(variable: SourceVariable, selection: Selection, dim: str) -> Variable:
+def sample_variable(variable: StoredVariable, selection: Selection, dim: str) -> Variable:
     """Return what one index of a variable along the sample dimension is in a sample."""
     kept = [(d, n) for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
     return Variable(

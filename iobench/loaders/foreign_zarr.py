@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.chunks.codec_chain import CHECKSUM
-from iobench.datasets.zarr_arrays.chunks import check_held, read_shard_index
+from iobench.datasets.chunk_reading import read_shard_index
+from iobench.datasets.zarr_arrays.chunks import check_held
 from iobench.datasets.zarr_arrays.store import inspect_zarr, is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError
 from iobench.loaders.foreign import ForeignArray, foreign_store, refused
@@ -17,7 +18,8 @@ from iobench.samples import Variable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.zarr_arrays.arrays import Chunking, ZarrStore, ZarrVariable
+    from iobench.chunks.manifest import ChunkManifest, StoredVariable
+    from iobench.datasets.zarr_arrays.arrays import ZarrStore
     from iobench.loaders.foreign import ForeignStore
 
 __all__ = ["is_zarr", "open_zarr"]
@@ -45,7 +47,7 @@ def open_zarr(path: Path) -> ForeignStore:
     return foreign_store(path, "zarr", arrays)
 
 
-def _samples(path: Path, store: ZarrStore) -> list[ZarrVariable]:
+def _samples(path: Path, store: ZarrStore) -> list[StoredVariable]:
     """Return the arrays whose first dimension counts samples."""
     data = [
         variable
@@ -61,27 +63,27 @@ def _samples(path: Path, store: ZarrStore) -> list[ZarrVariable]:
     return chosen
 
 
-def _array(path: Path, store: ZarrStore, found: ZarrVariable) -> ForeignArray:
+def _array(path: Path, store: ZarrStore, found: StoredVariable) -> ForeignArray:
     said = f"array {found.name!r}"
-    chunking = found.chunking
-    if chunking is None:
-        raise refused(path, f"{said} has {found.only_zarr}")
-    if reason := _hindrance(store, found, chunking):
+    manifest = found.storage
+    if manifest is None:
+        raise refused(path, f"{said} has {found.only_library}")
+    if reason := _hindrance(store, found, manifest):
         raise refused(path, f"{said} {reason}")
-    check_held(found)
+    check_held(path, found)
     try:
-        variable = Variable(found.name, found.shape[1:], found.dtype, found.dims[1:],
+        variable = Variable(found.name, found.shape[1:], found.packing.stored, found.dims[1:],
                             found.attributes.get("units", ""))  # fmt: skip
     except SampleError as error:
         raise refused(path, str(error)) from error
-    places = _in_shards if chunking.sharding is not None else _in_chunks
-    files, file, offset = places(path, found, chunking, variable.nbytes)
+    places = _in_shards if manifest.keys.sharding is not None else _in_chunks
+    files, file, offset = places(path, found, manifest, variable.nbytes)
     return ForeignArray(variable, tuple(files), file, offset)
 
 
-def _hindrance(store: ZarrStore, found: ZarrVariable, chunking: Chunking) -> str:
+def _hindrance(store: ZarrStore, found: StoredVariable, manifest: ChunkManifest) -> str:
     """Return why samples are not plain stretches of a file; empty where they are."""
-    codecs, packing = chunking.codecs, found.packing
+    codecs, packing = manifest.codecs, found.packing
     others = [name for name in codecs.applied if name != CHECKSUM]
     if others:
         return f"is compressed ({others[-1]})"
@@ -93,8 +95,6 @@ def _hindrance(store: ZarrStore, found: ZarrVariable, chunking: Chunking) -> str
         return f"is cut into chunks of {codecs.shape}, with several for a sample"
     if packing.scale is not None or packing.offset is not None:
         return "holds packed numbers (scale_factor, add_offset)"
-    if np.dtype(packing.stored).kind != np.dtype(found.dtype).kind:
-        return "holds numbers of another sign (_Unsigned)"
     # Version 2 has to say what unwritten chunks hold, which usually is 0 and no missing value.
     is_default = store.zarr_format == 2 and set(packing.fill_values) <= {0}
     if packing.fill_values and not is_default:
@@ -102,28 +102,28 @@ def _hindrance(store: ZarrStore, found: ZarrVariable, chunking: Chunking) -> str
     return ""
 
 
-def _in_chunks(path: Path, found: ZarrVariable, chunking: Chunking, nbytes: int) -> _Places:
-    length = chunking.codecs.shape[0]
+def _in_chunks(path: Path, found: StoredVariable, manifest: ChunkManifest, nbytes: int) -> _Places:
+    length = manifest.codecs.shape[0]
     n_samples, n_others = found.shape[0], len(found.shape) - 1
     n_files = -(-n_samples // length)
-    keys = [chunking.key((number, *(0,) * n_others)) for number in range(n_files)]
+    keys = [manifest.keys.key((number, *(0,) * n_others)) for number in range(n_files)]
     file, place = np.divmod(np.arange(n_samples, dtype=np.int64), length)
     return [Path(found.folder) / key for key in keys], file, place * nbytes
 
 
-def _in_shards(path: Path, found: ZarrVariable, chunking: Chunking, nbytes: int) -> _Places:
-    assert chunking.sharding is not None
-    sharding, length = chunking.sharding, chunking.codecs.shape[0]
+def _in_shards(path: Path, found: StoredVariable, manifest: ChunkManifest, nbytes: int) -> _Places:
+    sharding, length = manifest.keys.sharding, manifest.codecs.shape[0]
+    assert sharding is not None
     n_samples, n_others = found.shape[0], len(found.shape) - 1
     n_chunks = -(-n_samples // length)
     n_inner = sharding.chunks_per_shard[0]
     files, starts = [], []
     if sharding.chunks_per_shard[1:] != (1,) * n_others:
         raise refused(path, f"array {found.name!r} has shards that are larger than itself")
-    expected = length * nbytes + 4 * len(chunking.codecs.applied)
+    expected = length * nbytes + 4 * len(manifest.codecs.applied)
     for number in range(-(-n_chunks // n_inner)):
-        file = Path(found.folder) / chunking.key((number, *(0,) * n_others))
-        index = read_shard_index(found, str(file), sharding)
+        file = Path(found.folder) / manifest.keys.key((number, *(0,) * n_others))
+        index = read_shard_index(str(path), found, str(file))
         if index is None:
             raise refused(path, f"{file.name} of array {found.name!r} was never written")
         # One chunk long along all dimensions but the first.

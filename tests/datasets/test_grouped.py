@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iobench.datasets import chunk_pieces, chunk_reading
 from iobench.datasets.contract import GroupedDataset
-from iobench.datasets.netcdf import pieces as netcdf_pieces
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import handed_on_nbytes
 
@@ -37,10 +37,10 @@ def in_turn(jobs):
 
 def slice_finely(monkeypatch):
     """Inflate chunks of any size slice by slice, and stage a few numbers at a time."""
-    monkeypatch.setattr("iobench.datasets.netcdf.pieces.SLICED_NBYTES", 0)
+    monkeypatch.setattr("iobench.datasets.chunk_pieces.SLICED_NBYTES", 0)
     monkeypatch.setattr("iobench.chunks.codec_chain.SLICE_NBYTES", 7)
     monkeypatch.setattr("iobench.chunks.codec_chain.INFLATED_NBYTES", 11)
-    monkeypatch.setattr("iobench.datasets.netcdf.slices.STAGED_NBYTES", 10)
+    monkeypatch.setattr("iobench.datasets.shuffled_slices.STAGED_NBYTES", 10)
 
 
 def in_threads(jobs):
@@ -222,7 +222,7 @@ def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeyp
     slice_finely(monkeypatch)
     opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
     read, inflated = [], []
-    read_extents, shuffled = netcdf_pieces.read_extents, netcdf_pieces.shuffled_slices
+    read_extents, shuffled = chunk_reading.read_extents, chunk_pieces.shuffled_slices
 
     def reading(extents, **options):
         read.extend(extents)
@@ -232,8 +232,8 @@ def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeyp
         inflated.append(bytes(stored))
         return shuffled(stored, codecs, mask)
 
-    monkeypatch.setattr(netcdf_pieces, "read_extents", reading)
-    monkeypatch.setattr(netcdf_pieces, "shuffled_slices", inflating)
+    monkeypatch.setattr(chunk_reading, "read_extents", reading)
+    monkeypatch.setattr(chunk_pieces, "shuffled_slices", inflating)
     where = opened.index.where
     grouped_samples(opened.dataset, where)
     grid = [(t, y, 0) for t in range(3) for y in range(2)]
@@ -291,7 +291,7 @@ def test_jobs_wait_for_room(tmp_path, open_user_files, monkeypatch):
         write_file(tmp_path / "1.nc", n=40, deflate=False), sample_dim="time", variables=["a"]
     )
     running, most = [0], [0]
-    put = netcdf_pieces.ChunkedNetcdf.put
+    put = chunk_pieces.ChunkPieces.put
 
     def counting(self, *arguments):
         running[0] += 1
@@ -299,7 +299,7 @@ def test_jobs_wait_for_room(tmp_path, open_user_files, monkeypatch):
         put(self, *arguments)
         running[0] -= 1
 
-    monkeypatch.setattr(netcdf_pieces.ChunkedNetcdf, "put", counting)
+    monkeypatch.setattr(chunk_pieces.ChunkPieces, "put", counting)
     chunk, sample = 4 * 3 * 5 * 4, 6 * 5 * 4
     check_groups(opened, memory_nbytes=2 * sample + chunk, run=in_threads)
     assert most[0] == 1
@@ -376,7 +376,7 @@ def test_a_file_cut_short_since_is_named(tmp_path, open_user_files):
     path = write_file(tmp_path / "1.nc")
     opened = open_user_files(path, sample_dim="time", variables=["c"])
     os.truncate(path, 200)
-    with pytest.raises(FileFormatError, match=r"1\.nc.*cut short"):
+    with pytest.raises(FileFormatError, match=r"1\.nc: 200 bytes, its dataset was opened with"):
         opened.dataset.read_group(opened.index.where)
 
 

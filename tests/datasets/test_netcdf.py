@@ -13,17 +13,16 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.extents import read_extents
+from iobench.chunks.boxes import box_ranges
+from iobench.chunks.packing import packing_of, unpack
+from iobench.datasets.chunk_reading import read_box
 from iobench.datasets.files import file_kind
 from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.file import (
-    decode_slab,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
-from iobench.datasets.packing import packing_of, unpack
 from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)
@@ -35,8 +34,7 @@ def read(path, name, dim=None, index=0):
 
 def read_from(file, name, dim, index):
     variable = file.variables[name]
-    slab = where_slab(file, variable, dim=dim, index=index)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+    return read_box(where_slab(file, variable, dim=dim, index=index))
 
 
 def check_equals_xarray(path, name="v"):
@@ -94,8 +92,8 @@ def write(tmp_path):
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
 def test_storage(write, storage, dtype):
     path = write(dtype=dtype, **storage)
-    expected = Contiguous if storage.get("contiguous") else Chunked
-    assert isinstance(inspect_netcdf(path).variables["v"].storage, expected)
+    manifest = inspect_netcdf(path).variables["v"].manifest
+    assert manifest.is_contiguous == storage.get("contiguous", False)
     check_equals_xarray(path)
 
 
@@ -234,7 +232,7 @@ def classic_file(path, file_format):
             ds[name][:] = 1
     _, variables = read_classic_header(path)
     return min(
-        each.storage.offset if isinstance(each.storage, Contiguous) else each.storage.offsets.min()
+        each.storage.offset if each.storage.is_contiguous else each.storage.ranges.offsets.min()
         for each in variables
     )
 
@@ -304,7 +302,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 def test_only_the_bytes_a_sample_needs(write):
     file = inspect_netcdf(write(contiguous=True))
     slab = where_slab(file, file.variables["v"], dim="time", index=3)
-    ((_, _, length),) = slab_extents(slab)
+    ((_, _, length),) = box_ranges(slab)
     assert length == 5 * 6 * 4
 
 
@@ -336,7 +334,7 @@ def flip(path, offset):
 @pytest.mark.parametrize("storage", [{"fletcher32": True}, {"zlib": True}])
 def test_damaged_chunk_names_file_and_variable(write, storage):
     path = write(chunksizes=(7, 5, 6), **storage)
-    offset = int(inspect_netcdf(path).variables["v"].storage.offsets.flat[0])
+    offset = int(inspect_netcdf(path).variables["v"].manifest.ranges.offsets.flat[0])
     flip(path, offset + 20)
     with pytest.raises(
         FileFormatError, match=r"file\.nc: variable 'v': chunk \(0, 0, 0\) is damaged"
@@ -389,7 +387,7 @@ def test_isal_inflates_where_it_is_installed(write, other_inflate):
     path = write(chunksizes=(7, 5, 6), zlib=True)
     check_equals_xarray(path)
     assert other_inflate
-    flip(path, int(inspect_netcdf(path).variables["v"].storage.offsets.flat[0]) + 20)
+    flip(path, int(inspect_netcdf(path).variables["v"].manifest.ranges.offsets.flat[0]) + 20)
     with pytest.raises(FileFormatError, match="is damaged"):
         read(path, "v")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.extents import read_extents
-from iobench.datasets.netcdf.boxes import box_extents, box_through_library, decode_box, make_box
-from iobench.datasets.netcdf.file import inspect_netcdf
+from iobench.chunks.boxes import box_ranges
+from iobench.datasets.chunk_reading import read_box
+from iobench.datasets.netcdf.file import box_through_library, inspect_netcdf, make_box
 from iobench.errors import FileFormatError
 
 SHAPE = (3, 5, 70, 8)
@@ -60,10 +60,6 @@ def ranges(draw):
     return tuple(start for start, _ in pairs), tuple(stop for _, stop in pairs)
 
 
-def read_box(box):
-    return decode_box(box, read_extents(box_extents(box)))
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ends=ranges())
@@ -79,13 +75,13 @@ def test_a_scalar_is_a_box_without_dimensions(file):
 
 
 def test_a_whole_index_is_one_stretch(file):
-    (extent,) = box_extents(make_box(file, "contiguous", (1, 0, 0, 0), (2, *SHAPE[1:])))
+    (extent,) = box_ranges(make_box(file, "contiguous", (1, 0, 0, 0), (2, *SHAPE[1:])))
     assert extent[2] == 5 * 70 * 8 * 4
 
 
 def test_short_rows_are_read_with_what_lies_between(file):
     box = make_box(file, "contiguous", (0, 1, 10, 0), (3, 4, 20, 8))
-    extents = box_extents(box)
+    extents = box_ranges(box)
     assert [length for _, _, length in extents] == [2 * 70 * 32 + 10 * 32] * 3
 
 
@@ -98,17 +94,17 @@ def test_long_rows_are_read_alone(tmp_path):
             4, 3000
         )
     box = make_box(inspect_netcdf(path), "v", (1, 500), (3, 1600))
-    assert [length for _, _, length in box_extents(box)] == [4400, 4400]
+    assert [length for _, _, length in box_ranges(box)] == [4400, 4400]
     np.testing.assert_array_equal(read_box(box)[:, 0], [3500, 6500])
 
 
 def test_only_touched_chunks_are_read(file):
     box = make_box(file, "chunked", (1, 2, 32, 0), (2, 4, 64, 8))
-    assert [length for _, _, length in box_extents(box)] == [2 * 32 * 8 * 4]
+    assert [length for _, _, length in box_ranges(box)] == [2 * 32 * 8 * 4]
 
 
 def test_other_storage_is_read_through_the_library(file, whole):
-    with pytest.raises(FileFormatError, match="'other' has no known extents"):
+    with pytest.raises(FileFormatError, match="'other' has no known chunks"):
         make_box(file, "other", (0, 0, 0, 0), (1, 1, 1, 1))
     found = box_through_library(file, "other", (1, 2, 3, 0), (3, 4, 9, 8))
     np.testing.assert_array_equal(found, whole["other"][1:3, 2:4, 3:9])

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
+from iobench.chunks.boxes import index_box
+from iobench.datasets.chunk_reading import read_chunks, read_stored_box
+from iobench.datasets.zarr_arrays.chunks import missing_keys
 from iobench.datasets.zarr_arrays.store import inspect_zarr
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
@@ -56,8 +58,7 @@ def write(path, values, *, zarr_format=3, fill_value=7, part=None, **layout):
 
 
 def cut_of(store, axis=-1, index=-1):
-    cut = Cut(store.variables["v"], axis, index)
-    return cut_array(cut, read_cut(cut))
+    return read_stored_box(index_box(str(store.path), store.variables["v"], axis, index))
 
 
 def assert_same(path, array):
@@ -69,7 +70,7 @@ def assert_same(path, array):
         for index in range(length):
             found = cut_of(store, axis, index)
             np.testing.assert_array_equal(found, np.take(expected, index, axis))
-            assert found.dtype == store.variables["v"].dtype
+            assert found.dtype == store.variables["v"].packing.stored
             assert found.flags.writeable
 
 
@@ -104,7 +105,7 @@ def test_codecs_of_numcodecs_in_version_3(tmp_path):
     module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
     compressors = [module.Shuffle(elementsize=4), module.Zlib(level=3), module.LZMA()]
     array = write(tmp_path / "s", VALUES, chunks=(2, 4, 3), compressors=compressors)
-    assert inspect_zarr(tmp_path / "s").variables["v"].chunking is not None
+    assert inspect_zarr(tmp_path / "s").variables["v"].storage is not None
     assert_same(tmp_path / "s", array)
 
 
@@ -141,7 +142,7 @@ def test_names_of_chunks(tmp_path, zarr_format, encoding):
     )
     assert_same(tmp_path / "s", array)
     variable = inspect_zarr(tmp_path / "s").variables["v"]
-    assert missing_keys([Cut(variable, 0, index) for index in range(5)]) == [None] * 5
+    assert missing_keys([index_box("s", variable, 0, index) for index in range(5)]) == [None] * 5
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -155,7 +156,7 @@ def test_dtypes(tmp_path, zarr_format, dtype):
     layout = {"fill_value": values[1, 1], "chunks": (1, 2), "part": part}
     array = write(tmp_path / "s", values, zarr_format=zarr_format, **layout)
     assert_same(tmp_path / "s", array)
-    assert inspect_zarr(tmp_path / "s").variables["v"].dtype == dtype
+    assert inspect_zarr(tmp_path / "s").variables["v"].packing.stored == dtype
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -168,10 +169,9 @@ def test_never_written_chunks_hold_the_fill_value(tmp_path, zarr_format, fill):
     )
     assert_same(path, array)
     variable = inspect_zarr(path).variables["v"]
-    assert read_cut(Cut(variable, 0, 0)) == [None]
-    assert [key is None for key in missing_keys([Cut(variable, 0, i) for i in range(4)])] == [
-        False, True, True, False,
-    ]  # fmt: skip
+    assert read_chunks([(str(path), variable, (0, 0))]) == ([None], [])
+    boxes = [index_box("s", variable, 0, index) for index in range(4)]
+    assert [key is None for key in missing_keys(boxes)] == [False, True, True, False]
 
 
 def test_fill_values_as_bits(tmp_path):
@@ -185,7 +185,8 @@ def test_no_more_of_a_shard_is_read_than_its_chunks(tmp_path):
     path = tmp_path / "s"
     write(path, VALUES, chunks=(1, 4, 6), shards=(5, 4, 6), compressors=None)
     variable = inspect_zarr(path).variables["v"]
-    assert [len(buffer) for buffer in read_cut(Cut(variable, 0, 3))] == [4 * 6 * 4]
+    [buffer], _ = read_chunks([(str(path), variable, (3, 0, 0))])
+    assert buffer.nbytes == 4 * 6 * 4
     assert (path / "v" / "c" / "0" / "0" / "0").stat().st_size == 5 * (96 + 16) + 4
 
 
@@ -243,8 +244,8 @@ def test_the_store_may_be_one_array(tmp_path, zarr_format):
     store = inspect_zarr(tmp_path / "s")
     assert list(store.variables) == ["s"]
     assert dict(store.dims) == {"dim_0": 5, "dim_1": 4, "dim_2": 6}
-    cut = Cut(store.variables["s"], 0, 2)
-    np.testing.assert_array_equal(cut_array(cut, read_cut(cut)), VALUES[2])
+    found = read_stored_box(index_box(str(store.path), store.variables["s"], 0, 2))
+    np.testing.assert_array_equal(found, VALUES[2])
 
 
 def test_what_is_left_out_is_said(tmp_path):

@@ -18,10 +18,12 @@ import numcodecs
 import numpy as np
 import pytest
 
+from iobench.chunks.boxes import index_box
+from iobench.datasets.chunk_reading import read_stored_box
 from iobench.datasets.contract import make_sample
 from iobench.datasets.files import user_files
 from iobench.datasets.plain_loop import XarrayLoop
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
+from iobench.datasets.zarr_arrays.chunks import missing_keys
 from iobench.datasets.zarr_arrays.store import inspect_zarr
 from iobench.errors import (
     FileFormatError,
@@ -87,8 +89,7 @@ def version_3(path, **more):
 
 
 def whole(path):
-    cut = Cut(inspect_zarr(path).variables["v"])
-    return cut_array(cut, read_cut(cut))
+    return read_stored_box(index_box(str(path), inspect_zarr(path).variables["v"]))
 
 
 @pytest.mark.parametrize("separator", [".", "/"])
@@ -99,7 +100,10 @@ def test_version_2(tmp_path, order, separator):
     variable = inspect_zarr(path).variables["v"]
     assert (variable.dims, variable.packing.dtype) == (("y", "x"), "<i2")
     (path / "v" / f"1{separator}0").unlink()
-    assert missing_keys([Cut(variable, 0, y) for y in (0, 3)]) == [None, f"1{separator}0"]
+    assert missing_keys([index_box(str(path), variable, 0, y) for y in (0, 3)]) == [
+        None,
+        f"1{separator}0",
+    ]
     expected = VALUES.copy()
     expected[3:, :4] = 0  # no fill value is said: zarr fills with zeros
     np.testing.assert_array_equal(whole(path), expected)
@@ -196,14 +200,14 @@ def test_metadata_of_version_3_that_is_wrong(tmp_path, changes, said):
 )
 def test_what_is_left_to_zarr_is_named(tmp_path, changes, why):
     variable = inspect_zarr(version_3(tmp_path / "s", **changes)).variables["v"]
-    assert (variable.chunking, variable.only_zarr) == (None, why)
-    with pytest.raises(FileFormatError, match=f"array 'v': {why}: read it through zarr"):
-        read_cut(Cut(variable))
+    assert (variable.storage, variable.only_library) == (None, why)
+    with pytest.raises(FileFormatError, match=rf"variable 'v' has no known chunks \({why}\)"):
+        index_box(str(tmp_path / "s"), variable)
 
 
 def test_fields_that_need_not_be_understood(tmp_path):
     optional = {"name": "x", "must_understand": False}
-    assert inspect_zarr(version_3(tmp_path / "s", colour=optional)).variables["v"].chunking
+    assert inspect_zarr(version_3(tmp_path / "s", colour=optional)).variables["v"].storage
 
 
 def test_compressed_stores_name_the_extra(tmp_path, monkeypatch):

@@ -172,7 +172,7 @@ def test_unknown_codecs_are_named(tmp_path, open_user_files, codec):
         pytest.importorskip("numcodecs.pickles", reason="known to numcodecs, refused here")
     edit(path / "t" / ".zarray", compressor={"id": codec})
     if codec == "no-such-codec":
-        with pytest.raises(FileFormatError, match=r"s\.zarr: array 't' \(codec no-such-codec\)"):
+        with pytest.raises(FileFormatError, match=r"s\.zarr/t: array 't' \(codec no-such-codec\)"):
             open_user_files(path, sample_dim="time")
     assert open_user_files(path, sample_dim="time", variables=["p"]).dataset.fused == ()
 
@@ -181,7 +181,7 @@ def test_unknown_layouts_of_version_3_are_named(tmp_path, open_user_files):
     path = write(tmp_path / "s.zarr")
     grid = {"name": "hexagonal", "configuration": {}}
     edit(path / "t" / "zarr.json", chunk_grid=grid)
-    with pytest.raises(FileFormatError, match=r"s\.zarr: array 't' \(chunk grid hexagonal\)"):
+    with pytest.raises(FileFormatError, match=r"s\.zarr/t: array 't' \(chunk grid hexagonal\)"):
         open_user_files(path, sample_dim="time")
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from iobench.datasets import assembler
 from iobench.datasets.contract import make_sample
 from iobench.datasets.decoded_chunks import CHUNK_CACHE, take_decode_counts
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.netcdf import boxes
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
@@ -96,13 +96,13 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     for file in files:
         in_chunks(file)
     decodes: list[tuple[Any, ...]] = []
-    decode = boxes.decoded_chunk
+    decode = assembler.decode_stored_chunk
 
-    def counting(slab: Any, storage: Any, place: Any, stored: Any) -> Any:
-        decodes.append((slab.file, slab.name, place))
-        return decode(slab, storage, place, stored)
+    def counting(file: Any, variable: Any, place: Any, stored: Any) -> Any:
+        decodes.append((file, variable.name, place))
+        return decode(file, variable, place, stored)
 
-    monkeypatch.setattr(boxes, "decoded_chunk", counting)
+    monkeypatch.setattr(assembler, "decode_stored_chunk", counting)
     dataset = CASES[name]()
     index = dataset.samples(files, FileLocator(stand_in=root, cache_dir=tmp_path / "other"))
     pipeline = dataset_pipeline(dataset, index)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.netcdf.storage import Chunked, Contiguous, Storage
+from iobench.chunks.manifest import ChunkManifest, contiguous, in_ranges
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError
 
@@ -41,7 +41,7 @@ class ClassicVariable:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     attributes: dict[str, Any]
-    storage: Storage
+    storage: ChunkManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,21 +205,17 @@ def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
 
 def _storage(
     each: _Described, shape: tuple[int, ...], record_nbytes: int | None, size: int
-) -> tuple[int, Storage]:
+) -> tuple[int, ChunkManifest]:
     """Return where the variable ends and how it lies; records are chunks of one index."""
+    dtype = each.dtype.str
     if record_nbytes is None:
-        return each.begin + math.prod(shape) * each.dtype.itemsize, Contiguous(each.begin)
+        nbytes = math.prod(shape) * each.dtype.itemsize
+        return each.begin + nbytes, contiguous(dtype, shape, each.begin if nbytes else -1)
     nbytes = math.prod(shape[1:]) * each.dtype.itemsize
     end = each.begin + (shape[0] - 1) * record_nbytes + nbytes if shape[0] else 0
     if end > size:  # before as many places are made as there are records
-        return end, Contiguous(each.begin)
+        return end, contiguous(dtype, shape, each.begin)
     grid = (shape[0],) + (1,) * (len(shape) - 1)
     offsets = each.begin + np.arange(shape[0], dtype=np.int64) * record_nbytes
-    chunked = Chunked(
-        chunk=(1, *shape[1:]),
-        filters=(),
-        offsets=offsets.reshape(grid),
-        nbytes=np.full(grid, nbytes, dtype=np.int64),
-        masks=np.zeros(grid, dtype=np.uint32),
-    )
-    return end, chunked
+    sizes = np.full(grid, nbytes, dtype=np.int64)
+    return end, in_ranges(dtype, (1, *shape[1:]), (), offsets.reshape(grid), sizes)

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.boxes import Box, check_known, index_box
 from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
+from iobench.chunks.manifest import (
+    ChunkManifest,
+    StoredVariable,
+    as_packed,
+    contiguous,
+    in_ranges,
+)
+from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.remote_hdf5 import hdf5_source
-from iobench.datasets.netcdf.storage import (
-    Chunked,
-    Contiguous,
-    Slab,
-    Storage,
-    slab_array,
-)
-from iobench.datasets.packing import CODING, Packing, packing_of, unpack
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_files import OpenFile, open_files
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NetcdfFile",
-    "NetcdfVariable",
-    "decode_slab",
+    "box_through_library",
     "inspect_netcdf",
     "is_hdf5",
+    "make_box",
     "read_through_library",
     "where_slab",
 ]
@@ -54,35 +55,6 @@ CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NetcdfVariable:
-    """A numeric variable: its schema and where its numbers lie.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the file.
-    dims, shape : tuple
-        In file order.
-    packing : Packing
-        How stored numbers become numbers.
-    fill : number
-        What never written parts hold, as stored.
-    storage : Contiguous, Chunked or None
-        None: only the NetCDF library can read it (a filter or layout of its own).
-    attributes : mapping
-        ``units``, ``calendar``, ``coordinates`` and ``bounds`` where it has them.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    packing: Packing
-    fill: Any
-    storage: Storage | None
-    attributes: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class NetcdfFile:
     """What a NetCDF file holds, without its numbers.
 
@@ -91,7 +63,7 @@ class NetcdfFile:
 
     path: Path
     dims: Mapping[str, int]
-    variables: Mapping[str, NetcdfVariable]
+    variables: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
 
 
@@ -130,33 +102,34 @@ def is_hdf5(opened: SourceBytes) -> bool:
     return HDF5_MAGIC in opened.read_each([512 << n for n in doublings], 8)
 
 
-def where_slab(file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int) -> Slab:
+def where_slab(file: NetcdfFile, variable: StoredVariable, *, dim: str | None, index: int) -> Box:
     """Return one index of ``variable`` along ``dim``; all of it where it lacks that dimension."""
-    if variable.storage is None:
-        raise FileFormatError(f"{file.path}: variable {variable.name!r} has no known extents")
-    axis = variable.dims.index(dim) if dim in variable.dims else -1
-    return Slab(
-        file=range_file(file.path),
-        name=variable.name,
-        shape=variable.shape,
-        stored=variable.packing.stored,
-        fill=variable.fill,
-        storage=variable.storage,
-        axis=axis,
-        index=index if axis >= 0 else -1,
-    )
+    return index_box(range_file(file.path), variable, variable.axis(dim), index)
 
 
-def decode_slab(slab: Slab, packing: Packing, buffers: Sequence[memoryview]) -> NDArray[Any]:
-    """Return the numbers of a slab from the bytes of its `slab_extents`.
+def make_box(
+    file: NetcdfFile,
+    name: str,
+    start: Sequence[int],
+    stop: Sequence[int],
+    *,
+    axis: int = -1,
+    of_all: bool = False,
+) -> Box:
+    """Return a box of a variable of a file; ``axis`` is the sample dimension, -1 without it.
 
-    Equal to what ``xarray.open_dataset(..., decode_times=False)`` gives, dtype included.
+    Raises
+    ------
+    FileFormatError
+        If only the NetCDF library knows how the variable is stored.
     """
-    return unpack(slab_array(slab, buffers), packing)
+    variable, path = file.variables[name], range_file(file.path)
+    check_known(path, variable)
+    return Box(path, variable, tuple(start), tuple(stop), axis, of_all)
 
 
 def read_through_library(
-    file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int
+    file: NetcdfFile, variable: StoredVariable, *, dim: str | None, index: int
 ) -> NDArray[Any]:
     """Read and decode through the NetCDF library, for storage only it knows."""
     if isinstance(file.path, URL):
@@ -173,10 +146,29 @@ def read_through_library(
         raise FileFormatError(
             f"{file.path}: variable {variable.name!r} cannot be read: {error}; fetch the file again"
         ) from error
-    return unpack(np.asarray(stored).view(_as_packed(stored, variable)), variable.packing)
+    return unpack(np.asarray(stored).view(_with_byte_order(stored, variable)), variable.packing)
 
 
-def _as_packed(stored: Any, variable: NetcdfVariable) -> np.dtype[Any]:
+def box_through_library(
+    file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[int]
+) -> NDArray[Any]:
+    """Return a box's numbers through the NetCDF library, where only it knows the storage.
+
+    It reads a whole index of the first dimension at a time.
+    """
+    variable = file.variables[name]
+    if not variable.dims:
+        return read_through_library(file, variable, dim=None, index=-1)
+    inside = tuple(slice(*ends) for ends in zip(start[1:], stop[1:], strict=True))
+    outer = range(start[0], stop[0])
+    parts = [
+        read_through_library(file, variable, dim=variable.dims[0], index=index)[inside]
+        for index in outer
+    ]
+    return np.stack(parts)
+
+
+def _with_byte_order(stored: Any, variable: StoredVariable) -> np.dtype[Any]:
     """Return the stored dtype with the byte order the library gave it."""
     return np.dtype(variable.packing.stored).newbyteorder(np.asarray(stored).dtype.byteorder)
 
@@ -209,11 +201,14 @@ def _variable(
     dtype: np.dtype[Any],
     attributes: Mapping[str, Any],
     fill: Any,
-    storage: Storage | None,
-) -> NetcdfVariable:
+    storage: ChunkManifest | str,
+) -> StoredVariable:
+    """Return a variable; ``storage`` says where it lies, or why only the library can read it."""
     texts = {key: _text(attributes[key]) for key in TEXTS if key in attributes}
     packing = packing_of(dtype, attributes)
-    return NetcdfVariable(name, dims, shape, packing, fill, storage, texts)
+    if isinstance(storage, str):
+        return StoredVariable(name, dims, shape, packing, fill, None, texts, storage)
+    return StoredVariable(name, dims, shape, packing, fill, as_packed(storage, packing), texts)
 
 
 def _text(value: Any) -> str:
@@ -265,7 +260,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
-        storage = _hdf5_storage(path, name, dataset, size, h5py)
+        storage = _hdf5_storage(path, name, dataset, dataset.dtype.str, size, h5py)
         # A netCDF4 `_FillValue` is also HDF5's fill value, and that is what readers see.
         variables[name] = _variable(
             name,
@@ -281,24 +276,25 @@ def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
 
 
 def _hdf5_storage(
-    path: Path, name: str, dataset: Any, size: int, h5py: ModuleType
-) -> Storage | None:
+    path: Path, name: str, dataset: Any, dtype: str, size: int, h5py: ModuleType
+) -> ChunkManifest | str:
+    """Return where the numbers lie, or why only the library can read them."""
     plist = dataset.id.get_create_plist()
-    layout = plist.get_layout()
+    layout, shape = plist.get_layout(), tuple(dataset.shape)
     if layout == h5py.h5d.CONTIGUOUS and plist.get_external_count() == 0:
         offset = dataset.id.get_offset()
         if offset is None or dataset.nbytes == 0:
-            return Contiguous(-1)
+            return contiguous(dtype, shape, -1)
         _check_end(path, name, offset + dataset.nbytes, size)
-        return Contiguous(offset)
-    if layout == h5py.h5d.CHUNKED:
-        filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
-        try:
-            codecs = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
-        except UnknownFilterError:
-            return None
-        return _chunked(path, name, dataset, codecs, size)
-    return None
+        return contiguous(dtype, shape, offset)
+    if layout != h5py.h5d.CHUNKED:
+        return "a layout of HDF5's own"
+    filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
+    try:
+        applied = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
+    except UnknownFilterError as error:
+        return str(error)
+    return _chunked(path, name, dataset, dtype, applied, size)
 
 
 def _check_end(path: Path, name: str, end: int, size: int) -> None:
@@ -309,7 +305,9 @@ def _check_end(path: Path, name: str, end: int, size: int) -> None:
         )
 
 
-def _chunked(path: Path, name: str, dataset: Any, filters: tuple[str, ...], size: int) -> Chunked:
+def _chunked(
+    path: Path, name: str, dataset: Any, dtype: str, applied: tuple[str, ...], size: int
+) -> ChunkManifest:
     chunk = tuple(dataset.chunks)
     grid = tuple(-(-n // length) for n, length in zip(dataset.shape, chunk, strict=True))
     offsets = np.full(grid, -1, dtype=np.int64)
@@ -329,4 +327,4 @@ def _chunked(path: Path, name: str, dataset: Any, filters: tuple[str, ...], size
     offsets[where], nbytes[where], masks[where] = found[inside, -3:].T
     if offsets.size:
         _check_end(path, name, int((offsets + nbytes).max()), size)
-    return Chunked(chunk, filters, offsets, nbytes, masks)
+    return in_ranges(dtype, chunk, applied, offsets, nbytes, masks)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.chunks.codec_chain import ChunkCodecs
+from iobench.chunks.manifest import (
+    ChunkManifest,
+    ChunkRanges,
+    ContiguousNumbers,
+    StoredVariable,
+)
+from iobench.chunks.packing import Packing
 from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.chunk_reading import read_box
 from iobench.datasets.contract import no_progress
-from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import (
     NetcdfFile,
-    NetcdfVariable,
-    decode_slab,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
-from iobench.datasets.packing import Packing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NETCDF_KINDS", "inspect_files", "whole_variable"]
 
-NETCDF_KINDS: Final = (NetcdfFile, NetcdfVariable, Packing, Contiguous, Chunked)
+NETCDF_KINDS: Final = (
+    NetcdfFile, StoredVariable, Packing, ChunkManifest, ChunkCodecs, ChunkRanges, ContiguousNumbers,
+)  # fmt: skip
 """What a `NetcdfFile` is made of."""
 
 
@@ -60,12 +66,11 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
     variable = file.variables[name]
     if variable.storage is None:
         return read_through_library(file, variable, dim=None, index=-1)
-    slab = where_slab(file, variable, dim=None, index=-1)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+    return read_box(where_slab(file, variable, dim=None, index=-1))
 
 
 def _inspect(path: Path, advance: Advance) -> NetcdfFile:
     return inspect_netcdf(path)
 
 
-_INSPECTION: Final = Inspection("netcdf 1", _inspect, NETCDF_KINDS)
+_INSPECTION: Final = Inspection("netcdf 2", _inspect, NETCDF_KINDS)

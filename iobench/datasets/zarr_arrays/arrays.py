@@ -1,4 +1,4 @@
-"""What iobench knows of a Zarr array and of a store: schema, chunks, where their bytes are."""
+"""What metadata say of a Zarr array and of a store."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.chunks.codec_chain import ChunkCodecs
-    from iobench.datasets.packing import Packing
+    from iobench.chunks.manifest import ChunkManifest, StoredVariable
 
 __all__ = [
-    "Chunking",
-    "Sharding",
     "StoredArray",
     "ZarrStore",
-    "ZarrVariable",
     "fill_number",
     "lengths",
 ]
@@ -66,55 +62,6 @@ def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
     return number.astype(dtype)[()]
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """How chunks lie together in a shard, a file of many.
-
-    Parameters
-    ----------
-    chunks_per_shard : tuple of int
-        Along each dimension.
-    index_at_end : bool
-        Else the index of chunks is the beginning of the file.
-    index_checksum : bool
-        Whether the index ends with a CRC-32C.
-    index_dtype : str
-        Of its offsets and lengths.
-    """
-
-    chunks_per_shard: tuple[int, ...]
-    index_at_end: bool
-    index_checksum: bool
-    index_dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chunking:
-    """How an array is cut into chunks, and what they are called.
-
-    Parameters
-    ----------
-    codecs : ChunkCodecs
-        How to decode a chunk; its ``shape`` is that of a chunk.
-    key_prefix, separator, key_of_scalar : str
-        A chunk, or shard, is the file ``key_prefix + separator.join(places)``.
-    sharding : Sharding or None
-        None: every chunk is a file.
-    """
-
-    codecs: ChunkCodecs
-    key_prefix: str
-    separator: str
-    key_of_scalar: str
-    sharding: Sharding | None = None
-
-    def key(self, place: Sequence[int]) -> str:
-        """Return the name of the file of a chunk, or of a shard, by its place in the grid."""
-        if not place:
-            return self.key_of_scalar
-        return self.key_prefix + self.separator.join(map(str, place))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredArray:
     """An array as its metadata describes it.
@@ -129,7 +76,7 @@ class StoredArray:
         Of the stored numbers, with byte order; ``""`` where they are no numbers or dates.
     fill : number or None
         What chunks hold that were never written; None: not said.
-    chunking : Chunking or None
+    storage : ChunkManifest or None
         None: only zarr can read it; ``only_zarr`` says why.
     attributes : mapping
         As in the store.
@@ -139,48 +86,9 @@ class StoredArray:
     dims: tuple[str, ...] | None
     dtype: str
     fill: Any
-    chunking: Chunking | None
+    storage: ChunkManifest | None
     only_zarr: str
     attributes: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ZarrVariable:
-    """A numeric array of a store: its schema and where its chunks are.
-
-    Parameters
-    ----------
-    store, name : str
-        Path of the store; name of the array in it, that of the folder where the store is the array.
-    folder : str
-        The folder of its chunks.
-    dims, shape : tuple
-        In the order of the axes.
-    dtype : str
-        As stored; ``packing`` may read its bits with another sign.
-    packing : Packing
-        How stored numbers become numbers.
-    fill : number
-        What never written chunks hold, as stored.
-    chunking : Chunking or None
-        None: only zarr can read it; ``only_zarr`` says why.
-    only_zarr : str
-        See above.
-    attributes : mapping
-        Those that are texts.
-    """
-
-    store: str
-    name: str
-    folder: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    packing: Packing
-    fill: Any
-    chunking: Chunking | None
-    only_zarr: str
-    attributes: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,9 +103,9 @@ class ZarrStore:
         2 or 3.
     dims : mapping of str to int
         Lengths of all dimensions.
-    variables : mapping of str to ZarrVariable
+    variables : mapping of str to StoredVariable
         The numeric arrays of the root group.
-    dates : mapping of str to ZarrVariable
+    dates : mapping of str to StoredVariable
         Its arrays of datetime64 and timedelta64.
     skipped : mapping of str to str
         For each array or group left out, why.
@@ -208,7 +116,7 @@ class ZarrStore:
     path: Path
     zarr_format: int
     dims: Mapping[str, int]
-    variables: Mapping[str, ZarrVariable]
-    dates: Mapping[str, ZarrVariable]
+    variables: Mapping[str, StoredVariable]
+    dates: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
     attributes: Mapping[str, Any]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.packing import Packing, packing_of
+from iobench.chunks.manifest import StoredVariable, as_packed
+from iobench.chunks.packing import Packing, packing_of
 from iobench.datasets.source_bytes import forget_source_files
-from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore, ZarrVariable
+from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore
 from iobench.datasets.zarr_arrays.version2 import array_of_version2
 from iobench.datasets.zarr_arrays.version2 import check_safe as check_safe2
 from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
@@ -228,8 +229,8 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     )
 
 
-def _is_number(variable: ZarrVariable) -> bool:
-    return np.dtype(variable.dtype).kind not in "Mm"
+def _is_number(variable: StoredVariable) -> bool:
+    return np.dtype(variable.packing.stored).kind not in "Mm"
 
 
 def _arrays(
@@ -295,7 +296,7 @@ def _dimensions(
 
 def _variable(
     path: Path, zarr_format: int, name: str, folder: str, found: StoredArray
-) -> ZarrVariable:
+) -> StoredVariable:
     try:
         packing = _packing(zarr_format, found)
     except MissingExtraError as error:
@@ -307,18 +308,16 @@ def _variable(
             f"{path}: array {name!r} has attributes that cannot be used: {error}"
         ) from error
     zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
-    return ZarrVariable(
-        store=range_file(path),
+    return StoredVariable(
         name=name,
-        folder=folder,
         dims=_dims(found),
         shape=found.shape,
-        dtype=found.dtype,
         packing=packing,
         fill=zero if found.fill is None else found.fill,
-        chunking=found.chunking,
-        only_zarr=found.only_zarr,
+        storage=None if found.storage is None else as_packed(found.storage, packing),
         attributes={key: text for key, text in found.attributes.items() if isinstance(text, str)},
+        only_library=found.only_zarr,
+        folder=folder,
     )
 
 

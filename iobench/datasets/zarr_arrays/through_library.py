@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.packing import unpack
+from iobench.chunks.packing import unpack
 from iobench.datasets.zarr_arrays.version3 import check_safe
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.files.urls import URL, as_path
@@ -21,14 +21,14 @@ from iobench.json_files import read_json
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.zarr_arrays.arrays import ZarrVariable
+    from iobench.chunks.manifest import StoredVariable
 
 __all__ = ["check_through_zarr", "read_through_zarr"]
 
 ZARR_ERRORS = (ValueError, KeyError, TypeError, NotImplementedError, OSError, RuntimeError)
 
 
-def check_through_zarr(variable: ZarrVariable) -> None:
+def check_through_zarr(variable: StoredVariable) -> None:
     """Open an array through zarr, or say why neither can read it.
 
     Raises
@@ -41,7 +41,7 @@ def check_through_zarr(variable: ZarrVariable) -> None:
     _opened(os.getpid(), variable.folder, _said(variable))
 
 
-def read_through_zarr(variable: ZarrVariable, *, axis: int, index: int) -> NDArray[Any]:
+def read_through_zarr(variable: StoredVariable, *, axis: int, index: int) -> NDArray[Any]:
     """Return one index along ``axis`` (-1: all) through zarr, unpacked."""
     opened = _opened(os.getpid(), variable.folder, _said(variable))
     place: list[Any] = [slice(None)] * len(variable.shape)
@@ -58,8 +58,8 @@ def read_through_zarr(variable: ZarrVariable, *, axis: int, index: int) -> NDArr
     return unpack(stored.view(as_packed), variable.packing)
 
 
-def _said(variable: ZarrVariable) -> str:
-    return f"{variable.store}: array {variable.name!r} ({variable.only_zarr})"
+def _said(variable: StoredVariable) -> str:
+    return f"{variable.folder}: array {variable.name!r} ({variable.only_library})"
 
 
 def _unreadable(said: str, reason: str) -> FileFormatError:

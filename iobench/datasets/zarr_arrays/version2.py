@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.codec_chain import TEXT_CODECS, ChunkCodecs, refused_codecs
-from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray, fill_number, lengths
+from iobench.chunks.manifest import ChunkKeys, ChunkManifest
+from iobench.datasets.zarr_arrays.arrays import StoredArray, fill_number, lengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,16 +35,16 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
         raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
     dtype = _dtype(metadata["dtype"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
-    chunking, only_zarr = None, ""
+    storage, only_zarr = None, ""
     if dtype:
-        chunking, only_zarr = _chunking(metadata, dtype, len(shape))
+        storage, only_zarr = _chunking(metadata, dtype, len(shape))
     dims = attributes.get(DIMENSIONS)
     return StoredArray(
         shape=shape,
         dims=None if dims is None else tuple(map(str, dims)),
         dtype=dtype,
         fill=_fill(metadata["fill_value"], dtype),
-        chunking=chunking,
+        storage=storage,
         only_zarr=only_zarr,
         attributes={name: value for name, value in attributes.items() if name != DIMENSIONS},
     )
@@ -81,7 +82,9 @@ def _fill(value: Any, dtype: str) -> Any:
     return fill_number(value, np.dtype(dtype).newbyteorder("="))
 
 
-def _chunking(metadata: Mapping[str, Any], dtype: str, rank: int) -> tuple[Chunking | None, str]:
+def _chunking(
+    metadata: Mapping[str, Any], dtype: str, rank: int
+) -> tuple[ChunkManifest | None, str]:
     """Return how the array is cut, or None and the codecs that are not made here."""
     applied = [*(metadata.get("filters") or []), metadata["compressor"]]
     configurations = [each for each in applied if each is not None]
@@ -103,4 +106,4 @@ def _chunking(metadata: Mapping[str, Any], dtype: str, rank: int) -> tuple[Chunk
     separator = metadata.get("dimension_separator") or "."
     if separator not in (".", "/"):
         raise ValueError(f"dimension_separator {separator!r}")
-    return Chunking(codecs, key_prefix="", separator=separator, key_of_scalar="0"), ""
+    return ChunkManifest(codecs, ChunkKeys("", separator, "0")), ""

@@ -21,9 +21,8 @@ from iobench.chunks.codec_chain import (
     ChunkCodecs,
     refused_codecs,
 )
+from iobench.chunks.manifest import ChunkKeys, ChunkManifest, Sharding
 from iobench.datasets.zarr_arrays.arrays import (
-    Chunking,
-    Sharding,
     StoredArray,
     fill_number,
     lengths,
@@ -65,10 +64,10 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     """
     dtype = _dtype(metadata["data_type"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
-    chunking, only_zarr = None, ""
+    storage, only_zarr = None, ""
     if dtype:
         try:
-            chunking = _chunking(metadata, dtype, shape)
+            storage = _chunking(metadata, dtype, shape)
         except _OnlyZarrError as error:
             only_zarr = str(error)
     names = metadata.get("dimension_names") or [None] * len(shape)
@@ -76,9 +75,9 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     return StoredArray(
         shape=shape,
         dims=tuple(map(str, names)) if named else None,
-        dtype=chunking.codecs.dtype if chunking else dtype,
+        dtype=storage.codecs.dtype if storage else dtype,
         fill=_fill(metadata["fill_value"], dtype) if dtype else None,
-        chunking=chunking,
+        storage=storage,
         only_zarr=only_zarr,
         attributes=metadata.get("attributes") or {},
     )
@@ -147,7 +146,7 @@ def _fill(value: Any, dtype: str) -> Any:
     return fill_number(value, found)
 
 
-def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> Chunking:
+def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> ChunkManifest:
     for name, value in metadata.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in KNOWN_FIELDS and not optional:
@@ -167,8 +166,8 @@ def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -
         if separator not in (".", "/"):
             raise ValueError(f"separator {separator!r} in chunk_key_encoding")
         if encoding == "default":
-            return Chunking(codecs, f"c{separator}", separator, "c", sharding)
-        return Chunking(codecs, "", separator, "0", sharding)
+            return ChunkManifest(codecs, ChunkKeys(f"c{separator}", separator, "c", sharding))
+        return ChunkManifest(codecs, ChunkKeys("", separator, "0", sharding))
     raise _OnlyZarrError(f"chunk key encoding {encoding}")
 
 

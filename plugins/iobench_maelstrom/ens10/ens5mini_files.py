@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import (
-    Contiguous,
+    Box,
     NetcdfFile,
-    NetcdfVariable,
-    Slab,
-    decode_slab,
+    StoredVariable,
     inspect_netcdf,
-    read_extents,
-    read_fields,
+    read_box,
+    read_boxes,
     read_through_library,
-    slab_extents,
     unpack,
     where_slab,
 )
@@ -80,7 +77,7 @@ class Forecasts:
         """Return the bytes of a forecast; its arrays where the library must read them."""
         if self.fused:
             return {name: self._through_library(where, name) for name in NAMES}
-        return read_fields(chunks, [self._slab(where, name) for name in NAMES], where)
+        return read_boxes(chunks, [self._slab(where, name) for name in NAMES], where)
 
     def decode(self, raw: Raw, where: tuple[int, int]) -> dict[str, NDArray[np.float32]]:
         """Return each variable, shape (member, level, latitude, longitude)."""
@@ -90,16 +87,16 @@ class Forecasts:
             for name, stored in zip(NAMES, raw.arrays(), strict=True)
         }
 
-    def _slab(self, where: tuple[int, int], name: str) -> Slab:
+    def _slab(self, where: tuple[int, int], name: str) -> Box:
         """Return the forecast's part of a variable: of contiguous ones the lead time's alone."""
         number, index = where
         file = self.files[number]
         slab = where_slab(file, file.variables[name], dim="time", index=index)
-        if not isinstance(slab.storage, Contiguous):
+        if not slab.variable.manifest.is_contiguous:
             return slab
-        members, n_times, n_steps, *rest = slab.shape
-        both = (members, n_times * n_steps, *rest)
-        return dataclasses.replace(slab, shape=both, index=index * n_steps + self.lead[number])
+        start, stop, lead = list(slab.start), list(slab.stop), self.lead[number]
+        start[2], stop[2] = lead, lead + 1
+        return dataclasses.replace(slab, start=tuple(start), stop=tuple(stop))
 
     def _through_library(self, where: tuple[int, int], name: str) -> NDArray[np.float32]:
         file = self.files[where[0]]
@@ -108,7 +105,7 @@ class Forecasts:
 
     def _at_lead(self, where: tuple[int, int], values: NDArray[Any]) -> NDArray[np.float32]:
         if values.ndim == len(self.shape) + 1:
-            values = values[:, self.lead[where[0]]]
+            values = values[:, self.lead[where[0]] if values.shape[1] > 1 else 0]
         return values.astype(np.float32, copy=False)
 
 
@@ -175,11 +172,11 @@ def _axis(file: NetcdfFile, name: str) -> NDArray[Any]:
     return _all_of(file, variable)
 
 
-def _all_of(file: NetcdfFile, variable: NetcdfVariable) -> NDArray[Any]:
+def _all_of(file: NetcdfFile, variable: StoredVariable) -> NDArray[Any]:
     if variable.storage is None:
         return read_through_library(file, variable, dim=None, index=-1)
     slab = where_slab(file, variable, dim=None, index=-1)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+    return read_box(slab)
 
 
 def _starts(file: NetcdfFile) -> list[str]:

@@ -11,11 +11,9 @@ import numpy as np
 
 from iobench.datasets import (
     NetcdfFile,
-    decode_slab,
     inspect_netcdf,
-    read_extents,
+    read_box,
     read_through_library,
-    slab_extents,
     where_slab,
 )
 from iobench.errors import FileFormatError
@@ -90,5 +88,5 @@ def _values(file: NetcdfFile, name: str) -> NDArray[np.float32]:
         values = read_through_library(file, variable, dim=None, index=-1)
     else:
         slab = where_slab(file, variable, dim=None, index=-1)
-        values = decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+        values = read_box(slab)
     return values.astype(np.float32)

@@ -14,7 +14,7 @@ from iobench_maelstrom.radiation.pairs import COLUMN, OUTPUT_PRESSURE, Pairs, Pa
 from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, POSITIONS, SHARED, ColumnVariable
 
 if TYPE_CHECKING:
-    from iobench.datasets import NetcdfFile, NetcdfVariable, Progress
+    from iobench.datasets import NetcdfFile, Progress, StoredVariable
 
 __all__ = ["open_pairs"]
 
@@ -115,7 +115,7 @@ def _part(file: NetcdfFile, name: str, *, in_outputs: bool) -> Part:
 
 
 def _check_variable(
-    file: NetcdfFile, variable: NetcdfVariable, known: ColumnVariable | None
+    file: NetcdfFile, variable: StoredVariable, known: ColumnVariable | None
 ) -> None:
     """Check a variable against the schema; ``known`` None: one only `all_outputs` asks for."""
     if np.dtype(variable.packing.dtype) != np.float32:

@@ -13,17 +13,16 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
-    Contiguous,
+    Box,
     FileRange,
     NetcdfFile,
-    NetcdfVariable,
     Packing,
     Raw,
-    Slab,
+    StoredVariable,
+    box_ranges,
+    read_boxes,
     read_extents,
-    read_fields,
     read_through_library,
-    slab_extents,
     unpack,
     where_slab,
 )
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import DecodedChunks, Storage
+    from iobench.datasets import ChunkManifest, DecodedChunks
 
 __all__ = ["COLUMN", "OUTPUT_PRESSURE", "Pairs", "Part"]
 
@@ -101,7 +100,7 @@ class Pairs:
         self.needs_library = any(storage is None for storage in stored)
         self._rows = None
         self._files: tuple[tuple[NetcdfFile, NetcdfFile], ...] = files
-        if all(isinstance(storage, Contiguous) and storage.offset >= 0 for storage in stored):
+        if all(how is not None and how.is_contiguous and how.offset >= 0 for how in stored):
             self._rows = self._find_rows(files)
         self._paths = tuple((str(inputs.path), str(outputs.path)) for inputs, outputs in files)
         if self._rows is not None:
@@ -121,7 +120,7 @@ class Pairs:
         """Whether the files hold aerosols as (aerosol type, level), the transpose of samples."""
         return self._by_name["aerosol_mmr"].dims != INPUTS["aerosol_mmr"].dims
 
-    def stored(self) -> Iterator[tuple[NetcdfVariable, Storage | None]]:
+    def stored(self) -> Iterator[tuple[StoredVariable, ChunkManifest | None]]:
         """Yield each variable of all files and how it is stored; none if all are in one piece."""
         for pair in self._files:
             for part in self._parts:
@@ -154,7 +153,7 @@ class Pairs:
                 for part in self._parts
             }
         slabs = [self._slab(files, part, column) for part in self._parts]
-        return read_fields(chunks, slabs, where)
+        return read_boxes(chunks, slabs, where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of a column's bytes, float32, without the column dimension."""
@@ -171,7 +170,7 @@ class Pairs:
         base = np.empty((len(files), len(self._parts)), dtype=np.int64)
         for number, pair in enumerate(files):
             for place, part in enumerate(self._parts):
-                first = slab_extents(self._slab(pair, part, 0))
+                first = box_ranges(self._slab(pair, part, 0))
                 axis = self._variable(pair, part).dims[:1]
                 if len(first) != 1 or (part.name != SHARED and axis != (COLUMN,)):
                     return None
@@ -185,10 +184,10 @@ class Pairs:
         return _Rows(base, step, tuple(nbytes))
 
     @staticmethod
-    def _variable(files: tuple[NetcdfFile, NetcdfFile], part: Part) -> NetcdfVariable:
+    def _variable(files: tuple[NetcdfFile, NetcdfFile], part: Part) -> StoredVariable:
         return files[part.in_outputs].variables[part.name]
 
-    def _slab(self, files: tuple[NetcdfFile, NetcdfFile], part: Part, column: int) -> Slab:
+    def _slab(self, files: tuple[NetcdfFile, NetcdfFile], part: Part, column: int) -> Box:
         variable = self._variable(files, part)
         return where_slab(files[part.in_outputs], variable, dim=COLUMN, index=column)
 

@@ -1,0 +1,285 @@
+"""The one model of a stored variable: its chunks, how each is encoded, where each lies.
+
+Whatever container holds it, a variable is a `ChunkManifest`, made by a parser of its format. CDF's
+records and contiguous data are chunks without codecs; inner chunks of Zarr's shards are chunks at
+offsets. It says nothing of paths, so that what was found out about a file holds where the file is
+called otherwise: readers bring the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.chunks.codec_chain import ChunkCodecs, DamagedChunkError, decode_chunk
+from iobench.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.packing import Packing
+
+__all__ = [
+    "ChunkKeys",
+    "ChunkManifest",
+    "ChunkRanges",
+    "ContiguousNumbers",
+    "Place",
+    "Sharding",
+    "StoredVariable",
+    "as_packed",
+    "contiguous",
+    "damaged_chunk",
+    "decode_stored_chunk",
+    "in_ranges",
+    "mask_of",
+]
+
+Place = tuple[int, ...]
+"""Where a chunk is in the grid of chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousNumbers:
+    """All numbers in C order from byte ``offset`` of the file; -1: never written, fill value."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRanges:
+    """Chunks that are ranges of the file.
+
+    Parameters
+    ----------
+    offsets, nbytes : ndarray of int64, shape of the grid of chunks
+        Where each chunk is (-1: never written), and its stored size.
+    masks : ndarray of uint32 or None
+        As bits the codecs that were left out for each chunk; None: none for any.
+    """
+
+    offsets: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    masks: NDArray[np.uint32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How chunks lie together in a shard, a file of many.
+
+    Parameters
+    ----------
+    chunks_per_shard : tuple of int
+        Along each dimension.
+    index_at_end : bool
+        Else the index of chunks is the beginning of the file.
+    index_checksum : bool
+        Whether the index ends with a CRC-32C.
+    index_dtype : str
+        Of its offsets and lengths.
+    """
+
+    chunks_per_shard: tuple[int, ...]
+    index_at_end: bool
+    index_checksum: bool
+    index_dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """Chunks that are files of a folder, each alone or with others in a shard.
+
+    Parameters
+    ----------
+    key_prefix, separator, key_of_scalar : str
+        A chunk, or shard, is the file ``key_prefix + separator.join(places)``.
+    sharding : Sharding or None
+        None: every chunk is a file.
+    """
+
+    key_prefix: str
+    separator: str
+    key_of_scalar: str
+    sharding: Sharding | None = None
+
+    def key(self, place: Sequence[int]) -> str:
+        """Return the name of the file of a chunk, or of a shard, by its place in their grid."""
+        if not place:
+            return self.key_of_scalar
+        return self.key_prefix + self.separator.join(map(str, place))
+
+    def file_key(self, place: Place) -> str:
+        """Return the name of the file that a chunk is in."""
+        if self.sharding is None:
+            return self.key(place)
+        counts = self.sharding.chunks_per_shard
+        return self.key([number // count for number, count in zip(place, counts, strict=True)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkManifest:
+    """How the chunks of a variable are encoded, and where they lie.
+
+    Parameters
+    ----------
+    codecs : ChunkCodecs
+        dtype and byte order of the stored numbers, shape of a chunk, codecs.
+    chunks : ContiguousNumbers, ChunkRanges or ChunkKeys
+        Where they lie. Of numbers that are contiguous, one chunk, parts are read alone.
+    """
+
+    codecs: ChunkCodecs
+    chunks: ContiguousNumbers | ChunkRanges | ChunkKeys
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Shape of a chunk."""
+        return self.codecs.shape
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether numbers lie as they are, in one piece."""
+        return isinstance(self.chunks, ContiguousNumbers)
+
+    @property
+    def offset(self) -> int:
+        """Where contiguous numbers begin; raise TypeError where they are not."""
+        if not isinstance(self.chunks, ContiguousNumbers):
+            raise TypeError("numbers in chunks do not lie in one piece")
+        return self.chunks.offset
+
+    @property
+    def ranges(self) -> ChunkRanges:
+        """Where the chunks lie in the one file; raise TypeError where they are files."""
+        if not isinstance(self.chunks, ChunkRanges):
+            raise TypeError("chunks that are files have no ranges")
+        return self.chunks
+
+    @property
+    def keys(self) -> ChunkKeys:
+        """Which files the chunks are; raise TypeError where they are ranges of one."""
+        if not isinstance(self.chunks, ChunkKeys):
+            raise TypeError("chunks that are ranges of a file are no files")
+        return self.chunks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredVariable:
+    """A numeric variable of a file or store: its schema and where its numbers lie.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the file; that of the folder where a Zarr store is the array.
+    dims, shape : tuple
+        In file order.
+    packing : Packing
+        How stored numbers become numbers.
+    fill : number
+        What never written parts hold, as stored.
+    storage : ChunkManifest or None
+        None: only the format's library can read it; ``only_library`` says why.
+    attributes : mapping
+        Those that are texts.
+    only_library : str
+        See above.
+    folder : str
+        Where chunks that are files lie.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    packing: Packing
+    fill: Any
+    storage: ChunkManifest | None
+    attributes: Mapping[str, str]
+    only_library: str = ""
+    folder: str = ""
+
+    @property
+    def manifest(self) -> ChunkManifest:
+        """Where its numbers lie; raise TypeError where only the library knows."""
+        if self.storage is None:
+            raise TypeError(f"variable {self.name!r} has no known chunks: {self.only_library}")
+        return self.storage
+
+    def axis(self, dim: str | None) -> int:
+        """Return which of its dimensions ``dim`` is; -1 where it lacks that."""
+        return self.dims.index(dim) if dim in self.dims else -1
+
+    @property
+    def fill_array(self) -> NDArray[Any]:
+        """One number, of a part never written."""
+        return np.full(1, self.fill, dtype=self.packing.stored)
+
+
+def as_packed(manifest: ChunkManifest, packing: Packing) -> ChunkManifest:
+    """Return a manifest with the signedness that ``_Unsigned`` gives the stored numbers."""
+    if manifest.codecs.dtype == packing.stored:
+        return manifest
+    return replace(manifest, codecs=replace(manifest.codecs, dtype=packing.stored))
+
+
+def in_ranges(
+    dtype: str,
+    chunk: tuple[int, ...],
+    applied: tuple[str, ...],
+    offsets: NDArray[np.int64],
+    nbytes: NDArray[np.int64],
+    masks: NDArray[np.uint32] | None = None,
+) -> ChunkManifest:
+    """Return the manifest of chunks in C order that are ranges of one file."""
+    codecs = ChunkCodecs(dtype, chunk, tuple(range(len(chunk))), applied)
+    if masks is not None and not masks.any():
+        masks = None
+    return ChunkManifest(codecs, ChunkRanges(offsets, nbytes, masks))
+
+
+def contiguous(dtype: str, shape: tuple[int, ...], offset: int) -> ChunkManifest:
+    """Return the manifest of numbers that lie in C order from an offset; -1: never written."""
+    codecs = ChunkCodecs(dtype, shape, tuple(range(len(shape))))
+    return ChunkManifest(codecs, ContiguousNumbers(offset))
+
+
+def decode_stored_chunk(
+    file: str, variable: StoredVariable, place: Place, stored: memoryview
+) -> NDArray[Any]:
+    """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be decoded, has a wrong size or checksum: names file, variable and chunk.
+    """
+    manifest = variable.manifest
+    try:
+        return decode_chunk(stored, manifest.codecs, mask_of(manifest, place))
+    except DamagedChunkError as error:
+        raise damaged_chunk(file, variable, place, str(error)) from error
+
+
+def mask_of(manifest: ChunkManifest, place: Place) -> int:
+    """Return as bits the codecs that were left out for a chunk."""
+    masks = manifest.chunks.masks if isinstance(manifest.chunks, ChunkRanges) else None
+    return 0 if masks is None else int(masks[place])
+
+
+def damaged_chunk(
+    file: str, variable: StoredVariable, place: Place, reason: str
+) -> FileFormatError:
+    """Return the error for a chunk, by the name that its container gives it."""
+    chunks = variable.manifest.chunks
+    if not isinstance(chunks, ChunkKeys):
+        kind, name, whole = "variable", str(place), "file"
+    else:
+        inside = "" if chunks.sharding is None else f" at {place}"
+        kind, name, whole = "array", f"{chunks.file_key(place)}{inside}", "store"
+    return FileFormatError(
+        f"{file}: {kind} {variable.name!r}: chunk {name} is damaged: {reason}; "
+        f"fetch the {whole} again"
+    )

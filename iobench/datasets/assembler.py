@@ -1,0 +1,267 @@
+"""What a sample takes of stored variables: read, decoded, joined; what is shared is kept."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.chunks.boxes import (
+    Box,
+    box_ranges,
+    contiguous_array,
+    join_chunks,
+    page_chunks,
+    places_touched,
+)
+from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
+from iobench.datasets.chunk_reading import StoredChunk, read_chunks
+from iobench.datasets.decoded_chunks import ChunkRow, count_decoded, count_used
+from iobench.samples import SharedBytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk, DecodedChunks, Stored
+    from iobench.files.ranges import FileRange
+
+__all__ = ["StoredArrays", "read_boxes"]
+
+
+@functools.lru_cache(maxsize=1024)
+def brick_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
+    """Return the shape of the bricks of chunks that are kept as one.
+
+    They are neighbours in all but the sample dimension: the same samples need them.
+
+    Parameters
+    ----------
+    chunk, shape : tuple of int
+        Shape of a chunk and of the array.
+    axis : int
+        The sample dimension; -1 where the array lacks it.
+    n_chunks : int
+        How many there may be in one.
+    """
+    brick = list(chunk)
+    for each in reversed(range(len(chunk))):
+        fitting = min(n_chunks, -(-shape[each] // chunk[each]))
+        if each != axis and fitting > 1:
+            brick[each] *= fitting
+            n_chunks //= fitting
+    return tuple(brick)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """What a sample takes of a variable in chunks.
+
+    Parameters
+    ----------
+    box : Box
+    variable : StoredVariable
+        That of the box; where samples share its pages, those as chunks.
+    key : str
+        What tells it from other variables that samples of a file take.
+    is_counted : bool
+        Whether decoding takes work: numbers that lie as they are are no chunks to a user.
+    """
+
+    box: Box
+    variable: StoredVariable
+    key: str
+    is_counted: bool
+
+    @property
+    def chunk(self) -> Place:
+        """Shape of a chunk."""
+        return self.variable.manifest.chunk
+
+    def brick(self, nbytes: int) -> Place:
+        """Return the shape of what is kept as one: a chunk where the sample takes only some."""
+        box, chunk, shape = self.box, self.chunk, self.variable.shape
+        ends = enumerate(zip(box.start, box.stop, shape, strict=True))
+        if not all(each == box.axis or (a == 0 and b == n) for each, (a, b, n) in ends):
+            return chunk
+        itemsize = np.dtype(self.variable.packing.stored).itemsize
+        n_chunks = nbytes // max(1, math.prod(chunk) * itemsize)
+        return brick_shape(chunk, shape, box.axis, n_chunks)
+
+    def row(self, file: int, brick_nbytes: int) -> ChunkRow:
+        """Return which chunks its own are kept with."""
+        axis = self.box.axis
+        length = self.chunk[axis] if axis >= 0 else 0
+        number = self.box.start[axis] // length if length else 0
+        brick = self.brick(brick_nbytes)
+        return ChunkRow(-1 if self.box.of_all else file, self.key, length, number, brick)
+
+    def chunks_in(self, row: ChunkRow, place: Place) -> list[StoredChunk]:
+        """Return the chunks of a brick, in C order."""
+        inside = places_touched(self.chunk, *self._ends(row.brick, place))
+        return [(self.box.file, self.variable, at) for at in inside]
+
+    def _ends(self, brick: Place, place: Place) -> tuple[Place, Place]:
+        start = tuple(n * length for n, length in zip(place, brick, strict=True))
+        ends = zip(start, brick, self.variable.shape, strict=True)
+        return start, tuple(min(a + length, end) for a, length, end in ends)
+
+    def joined(self, row: ChunkRow, bricks: dict[Place, DecodedChunk]) -> NDArray[Any]:
+        """Return its numbers as stored; decodes the chunks that nobody has decoded yet."""
+        decode = functools.partial(self._decoded, row.brick)
+        values = join_chunks(
+            row.brick, self.box.start, self.box.stop, lambda place: bricks[place].values(decode),
+            dtype=self.variable.packing.stored, fill=self.variable.fill,
+        )  # fmt: skip
+        n_chunks = sum(brick.n_chunks for brick in bricks.values())
+        if n_chunks and self.is_counted:
+            count_used(values.nbytes, n_chunks)
+        return values.reshape(self.box.shape)
+
+    def _decoded(self, brick: Place, place: Place, stored: Stored) -> NDArray[Any] | None:
+        """Return the numbers of a brick; None where none of its chunks was ever written."""
+        if all(content is None for content in stored):
+            return None
+        if len(stored) == 1:
+            (at,) = places_touched(self.chunk, *self._ends(brick, place))
+            return self._chunk(at, stored[0])
+        contents = iter(stored)
+        return join_chunks(
+            self.chunk, *self._ends(brick, place), lambda at: self._chunk(at, next(contents)),
+            dtype=self.variable.packing.stored, fill=self.variable.fill,
+        )  # fmt: skip
+
+    def _chunk(self, place: Place, stored: memoryview | None) -> NDArray[Any] | None:
+        if stored is None:
+            return None
+        if not self.is_counted:
+            return self._as_it_lies(place, stored)
+        values = decode_stored_chunk(self.box.file, self.variable, place, stored)
+        count_decoded(values.nbytes)
+        return values
+
+    def _as_it_lies(self, place: Place, stored: memoryview) -> NDArray[Any]:
+        """Return the numbers of neighbouring pages; the last ones may be fewer."""
+        ends = zip(place, self.chunk, self.variable.shape, strict=True)
+        shape = [min(length, n - number * length) for number, length, n in ends]
+        return np.frombuffer(stored, dtype=self.variable.packing.stored).reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArrays(SharedBytes):
+    """What was read of the arrays of a sample.
+
+    Parameters
+    ----------
+    decoders : sequence of callable
+        Each returns one of the arrays that were asked for, as stored.
+    is_absent : bool
+        Whether a chunk was to be read that is not there.
+    """
+
+    decoders: Sequence[Callable[[], NDArray[Any]]]
+    is_absent: bool = False
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays as stored, in the order in which they were asked for.
+
+        Raises
+        ------
+        FileFormatError
+            If a chunk cannot be decoded, has a wrong size or checksum: names file and array.
+        """
+        return [each() for each in self.decoders]
+
+
+def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int]) -> StoredArrays:
+    """Read what the boxes of a sample need and no thread has read or decoded already.
+
+    Parameters
+    ----------
+    kept : DecodedChunks
+        Of the source.
+    boxes : sequence of Box
+        Of one file, but for those that are ``of_all``. Several may share chunks.
+    sample : (int, int)
+        Number of the file, index along the sample dimension.
+
+    Returns
+    -------
+    StoredArrays
+        Whose ``arrays()`` are what `read_stored_box` returns of each.
+    """
+    parts = [_part(box) for box in boxes]
+    plain = [box_ranges(b) if p is None else [] for b, p in zip(boxes, parts, strict=True)]
+    beside = [each for ranges in plain for each in ranges]
+    held, own, contiguous = _take(kept, [p for p in parts if p is not None], sample, beside)
+    buffers = iter(contiguous)
+    decoders: list[Callable[[], NDArray[Any]]] = []
+    chunked = iter(held)
+    for box, part, ranges in zip(boxes, parts, plain, strict=True):
+        if part is None:
+            mine = [next(buffers) for _ in ranges]
+            decoders.append(functools.partial(contiguous_array, box, mine))
+        else:
+            decoders.append(functools.partial(part.joined, *next(chunked)))
+    absent = any(brick.is_absent for _, bricks in held for brick in bricks.values())
+    return StoredArrays([*contiguous, *own], decoders, absent)
+
+
+def _part(box: Box) -> _Part | None:
+    """Return what the box takes of what is kept: chunks, or shared pages; None of others."""
+    variable = box.variable
+    is_chunked = not variable.manifest.is_contiguous
+    pages = variable if is_chunked else page_chunks(box)
+    # A sample may take variables of the same name of two files.
+    return (
+        None if pages is None else _Part(box, pages, f"{variable.name} of {box.file}", is_chunked)
+    )
+
+
+_Held = tuple[ChunkRow, "dict[Place, DecodedChunk]"]
+
+
+def _take(
+    kept: DecodedChunks,
+    parts: Sequence[_Part],
+    sample: tuple[int, int],
+    beside: Sequence[FileRange[str]],
+) -> tuple[list[_Held], list[memoryview], list[memoryview]]:
+    """Return the bricks of each part, what was read for them, and what was read beside them."""
+    contiguous: list[memoryview] = []
+
+    def read(chunks: Sequence[StoredChunk]) -> list[memoryview | None]:
+        found, more = read_chunks(chunks, beside=() if contiguous else beside)
+        contiguous.extend(more)  # neighbours at once, whichever variable they are of
+        return found
+
+    brick_nbytes = kept.brick_nbytes() if parts else 0
+    rows = [part.row(sample[0], brick_nbytes) for part in parts]
+    places = [
+        list(places_touched(row.brick, part.box.start, part.box.stop))
+        for part, row in zip(parts, rows, strict=True)
+    ]
+    wanted: dict[ChunkKey, _Part] = {
+        (row, place): part
+        for part, row, some in zip(parts, rows, places, strict=True)
+        for place in some
+    }
+
+    def read_wanted(keys: Sequence[ChunkKey]) -> Sequence[Stored]:
+        chunks = [wanted[key].chunks_in(*key) for key in keys]
+        contents = iter(read(list(itertools.chain.from_iterable(chunks))))
+        return [list(itertools.islice(contents, len(some))) for some in chunks]
+
+    bricks, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
+    if beside and not contiguous:
+        read(())
+    held = dict(zip(wanted, bricks, strict=True))
+    return (
+        [(row, {at: held[row, at] for at in some}) for row, some in zip(rows, places, strict=True)],
+        own,
+        contiguous,
+    )

@@ -1,0 +1,284 @@
+"""Samples of users' own NetCDF files and Zarr stores: one index along a dimension, file by file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.chunks.boxes import index_box
+from iobench.chunks.packing import unpack
+from iobench.datasets.assembler import read_boxes
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.chunk_pieces import pieces_of
+from iobench.datasets.chunk_reading import read_stored_box
+from iobench.datasets.chunked_fields import ChunkedFields
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.grouped import SampleGroups
+from iobench.datasets.netcdf.file import NetcdfFile, read_through_library
+from iobench.datasets.netcdf.inspected import inspect_files, whole_variable
+from iobench.datasets.rows import SampleRows
+from iobench.datasets.selection import (
+    Selection,
+    check_same_schema,
+    check_sample_dim,
+    choose_variables,
+    sample_variable,
+)
+from iobench.datasets.zarr_arrays.arrays import ZarrStore
+from iobench.datasets.zarr_arrays.chunks import check_held
+from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
+from iobench.files.urls import range_file
+from iobench.samples import SampleSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.manifest import StoredVariable
+    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.pieces import PiecedVariable
+    from iobench.datasets.processes import Advance
+
+__all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]
+
+Container = NetcdfFile | ZarrStore
+
+
+def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
+    """Return the coordinate along ``dim``, or the indices where it has none."""
+    variable = _coordinate(file, dim)
+    if variable is None:
+        return np.arange(file.dims[dim])
+    if isinstance(file, NetcdfFile):
+        return whole_variable(file, dim)
+    if variable.storage is None:
+        return _through_library(file, variable)
+    # Without the fill value: zarr's default of 0 is a time like any other.
+    values = read_stored_box(index_box(range_file(file.path), variable))
+    if values.dtype.kind == "m":
+        return values / np.timedelta64(1, "s")
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _coordinate(file: Container, dim: str) -> StoredVariable | None:
+    found = file.variables.get(dim)
+    if found is None and isinstance(file, ZarrStore):
+        found = file.dates.get(dim)
+    return found if found is not None and found.dims == (dim,) else None
+
+
+def _attribute(file: Container, dim: str, name: str) -> str | None:
+    """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
+    variable = _coordinate(file, dim)
+    return None if variable is None else variable.attributes.get(name, "")
+
+
+def _through_library(
+    file: Container, variable: StoredVariable, dim: str | None = None, index: int = -1
+) -> NDArray[Any]:
+    if isinstance(file, NetcdfFile):
+        return read_through_library(file, variable, dim=dim, index=index)
+    axis = variable.axis(dim)
+    return read_through_zarr(variable, axis=axis, index=index if axis >= 0 else -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """The numbers of a file along a dimension."""
+
+    along: NDArray[Any]
+
+
+class ChunkedSamples(ChunkedFields):
+    """Reads and decodes samples of files of one container, dtypes as xarray decodes them.
+
+    Samples are counted file after file. Files are put in the order of their coordinate along the
+    sample dimension where that orders them (no overlap; times, or one unit): they are then one row
+    of samples. Else, as with forecasts that all have the same lead times, they stay in the order
+    given and each is a row of its own.
+    """
+
+    kind = ""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.fused: tuple[str, ...] = ()
+        self._dim = ""
+        self._names: tuple[str, ...] = ()
+        self._files: tuple[Container, ...] = ()
+
+    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
+        """Return what the files hold; the sample dimension is looked for in the first one first."""
+        raise NotImplementedError
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples; files whose schemas differ are an error."""
+        inspected = self._inspect(files, locator)
+        first = inspected[0]
+        self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
+        self._names, skipped = choose_variables(first, self.selection, self._dim)
+        check_same_schema(inspected, self._names, self._dim)
+        for file in inspected:
+            self._check(file)
+        coordinates = self._coordinates(inspected, locator.cache_dir)
+        rows = SampleRows(
+            coordinates,
+            [_attribute(file, self._dim, "units") for file in inspected],
+            [_attribute(file, self._dim, "calendar") for file in inspected],
+        )
+        self._files = tuple(inspected[number] for number in rows.order)
+        chosen = [file.variables[name] for file in inspected for name in self._names]
+        for variable in chosen:
+            if variable.storage is None:
+                self.fused = ("read", "decode")
+                self._check_through_library(variable)
+        self._find_chunks(self._dim, [(each, each.storage) for each in chosen])
+        where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
+        spelled = self._spelled([coordinates[number] for number in rows.order], rows.values)
+        return SampleIndex(
+            spec=SampleSpec(
+                tuple(
+                    sample_variable(first.variables[name], self.selection, self._dim)
+                    for name in self._names
+                )
+            ),
+            where=where,
+            coordinate=[
+                f"{self._files[n].path.name} {self._dim}={_spelled(spelled[n][i])}"
+                for n, i in where
+            ],
+            positions=rows.positions.tolist(),
+            position_units=rows.units,
+            rows=rows.numbers.tolist() if rows.numbers.any() else (),
+            provenance={"sample_dim": self._dim, "skipped": skipped},
+        )
+
+    def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
+        """Return the coordinate of each file along the sample dimension."""
+        return [coordinate_values(file, self._dim) for file in files]
+
+    def _check(self, file: Container) -> None:
+        """Check what a file claims of the chosen variables."""
+
+    def _check_through_library(self, variable: StoredVariable) -> None:
+        """Check that the library can read what only it knows."""
+
+    def _spelled(
+        self, stored: Sequence[NDArray[Any]], values: Sequence[NDArray[Any]]
+    ) -> Sequence[NDArray[Any]]:
+        """Return what samples are called by: coordinates as stored, or as times."""
+        return stored
+
+    def read(self, where: tuple[int, int]) -> Any:
+        """Return the sample's bytes; the arrays themselves where the library must read them."""
+        number, index = where
+        file = self._files[number]
+        variables = [file.variables[name] for name in self._names]
+        if self.fused:
+            return {each.name: _through_library(file, each, self._dim, index) for each in variables}
+        name = range_file(file.path)
+        boxes = [index_box(name, each, each.axis(self._dim), index) for each in variables]
+        return read_boxes(self._chunks, boxes, where)
+
+    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
+        """Return the arrays of the sample's bytes."""
+        variables = self._files[where[0]].variables
+        return {
+            name: unpack(stored, variables[name].packing)
+            for name, stored in zip(self._names, raw.arrays(), strict=True)
+        }
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order that samples count them by."""
+        return tuple(file.path for file in self._files)
+
+    @property
+    def sample_dim(self) -> str:
+        """The sample dimension; known once `samples` has run."""
+        return self._dim
+
+    @cached_property
+    def grouped(self) -> SampleGroups:
+        """The same samples, made in groups; not where only the library knows the storage."""
+        return SampleGroups(self._pieced, len(self._files))
+
+    def _pieced(self, number: int) -> list[PiecedVariable]:
+        file = self._files[number]
+        name = range_file(file.path)
+        return [pieces_of(name, file.variables[each], self._dim) for each in self._names]
+
+
+class NetcdfSamples(ChunkedSamples):
+    """Samples of NetCDF files."""
+
+    kind = "NetCDF"
+
+    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
+        # The first by itself: what it lacks is said before thousands are looked into.
+        (first,) = inspect_files(files[:1], cache_dir=locator.cache_dir)
+        check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
+        return inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+
+    def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
+        by_path = {file.path: file for file in files}
+
+        def read(path: Path, _: Advance) -> _Numbers:
+            return _Numbers(coordinate_values(by_path[path], self._dim))
+
+        name = f"netcdf coordinate {self._dim} 2"
+        inspection = Inspection(name, read, (_Numbers,), in_processes=False)
+        found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+        known = {path: each.along for path, each in zip(by_path, found, strict=True)}
+        return [known[file.path] for file in files]
+
+
+class ZarrSamples(ChunkedSamples):
+    """Samples of Zarr stores."""
+
+    kind = "Zarr"
+
+    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
+        inspected = []
+        for number, path in enumerate(files):
+            inspected.append(inspect_zarr(path))
+            locator.progress(number + 1, len(files))
+        return inspected
+
+    def _check(self, file: Container) -> None:
+        for name in self._names:
+            check_held(file.path, file.variables[name])
+
+    def _check_through_library(self, variable: StoredVariable) -> None:
+        check_through_zarr(variable)
+
+    def _spelled(
+        self, stored: Sequence[NDArray[Any]], values: Sequence[NDArray[Any]]
+    ) -> Sequence[NDArray[Any]]:
+        return values
+
+    def facts(self, path: Path) -> dict[str, Any]:
+        """Return name, size of the numbers and a fingerprint of the metadata of a store."""
+        store = inspect_zarr(path)
+        nbytes = sum(
+            int(np.prod(each.shape, dtype=np.int64)) * np.dtype(each.packing.stored).itemsize
+            for each in store.variables.values()
+        )
+        return {
+            "name": path.name,
+            "zarr_format": store.zarr_format,
+            "nbytes": nbytes,
+            "fingerprint": metadata_fingerprint(store),
+        }
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
+    return f"{value:g}" if isinstance(value, np.number | int | float) else str(value)
