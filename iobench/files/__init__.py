@@ -1,1 +1,1 @@
-"""Bytes of files of this machine: ranges of them, read, joined, and the descriptors for it."""
+"""Where bytes lie, on this machine and behind URLs: see the map in `iobench/README.md`."""
