@@ -6,6 +6,7 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.plugin_samples import plugin_downloads
-from iobench_maelstrom.yr.patches import Patch, PatchGrid, SampleNames
+from iobench_maelstrom.yr.patches import Patch, PatchGrid
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     CHANNELS,
@@ -204,22 +205,6 @@ class Yr(Recipe):
         """The variables a sample is made of: the target's deviation if it was asked for."""
         return self.fields if self.n_targets == 2 else self.fields[:-1]
 
-    def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
-        """Raise FileFormatError where a file is of another schema, or has other channels."""
-        super().check(file, first)
-        for each in self.sample_fields:
-            dtype = file.variables[each.name].packing.dtype
-            if dtype != "<f4":
-                raise FileFormatError(
-                    f"{file.path}: variable {each.name!r} is {dtype}, expected <f4: "
-                    f"{ANOTHER_VERSION}"
-                )
-        if "leadtime" not in file.variables or file.dims["leadtime"] != first.dims["leadtime"]:
-            raise FileFormatError(
-                f"{file.path}: has no 'leadtime' of {first.dims['leadtime']}, expected the lead "
-                f"times of {first.path}"
-            )
-
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked, and their channels' names with it."""
         found = super().open(files, locator)
@@ -257,7 +242,7 @@ class Yr(Recipe):
         self.mean, self.std = self._moments()
         return Items(
             self.grid.all(self.grid.patch),
-            self.grid.all(SampleNames(self.grid, self.starts, self.leadtimes)),
+            self.grid.all(functools.partial(self.grid.name, self.starts, self.leadtimes)),
             splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
         )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from iobench.datasets import Computed
 from iobench.errors import OptionError
 
-__all__ = ["Patch", "PatchGrid", "SampleNames"]
+__all__ = ["Patch", "PatchGrid"]
 
 T = TypeVar("T")
 
@@ -111,20 +111,10 @@ class PatchGrid:
         y, x = self.y_range[0] + row * self.shape[0], self.x_range[0] + column * self.shape[1]
         return Patch(file, lead, y, x)
 
-
-@dataclass(frozen=True, slots=True)
-class SampleNames:
-    """Names samples for messages."""
-
-    grid: PatchGrid
-    starts: tuple[str, ...]
-    leadtimes: tuple[float, ...]
-
-    def __call__(self, number: int) -> str:
-        """Return start, lead time and place of sample ``number``."""
-        patch = self.grid.patch(number)
-        hours = self.leadtimes[patch.lead] / 3600
-        return f"{self.starts[patch.file]} +{hours:g}h y={patch.y} x={patch.x}"
+    def name(self, starts: Sequence[str], leadtimes: Sequence[float], number: int) -> str:
+        """Return start, lead time (given in seconds) and place of a sample, for messages."""
+        file, lead, y, x = self.patch(number)
+        return f"{starts[file]} +{leadtimes[lead] / 3600:g}h y={y} x={x}"
 
 
 def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
