@@ -186,7 +186,7 @@ class OpenFile:
         if (
             status.st_size != self.nbytes
             or not status.st_nlink
-            or (status.st_mtime_ns != self.version and self.kind.is_dated)
+            or (self.kind.is_dated and status.st_mtime_ns != self.version)
         ):
             raise self._changed(status)
 
@@ -283,11 +283,14 @@ class OpenFiles:
     ----------
     counts : FileCounts
         Of this process alone.
+    find : callable
+        Returns the file of a key as it is open, or None.
     """
 
     def __init__(self) -> None:
         # Looked up without the lock; whoever finds a file holds it by that.
         self._files: OrderedDict[FileKey, OpenFile] = OrderedDict()
+        self.find = self._files.get
         self._mapped: set[FileKey] = set()
         self._expected: dict[FileKey, _Identity] = {}
         self._evicted: set[FileKey] = set()
@@ -524,11 +527,20 @@ class FileSet:
 
     def opened(self, number: int) -> OpenFile:
         """Return a file, which is as it was; raise as `OpenFiles.opened`."""
-        return open_files.opened(self._keys[number], self._nbytes[number], self._flags)
+        key = self._keys[number]
+        file = open_files.find(key)  # as `OpenFiles.opened`, without a call more for each use
+        if file is None:
+            return open_files.opened(key, self._nbytes[number], self._flags)
+        file.is_recent = True
+        file.check()
+        return file
 
     def mapped(self, number: int) -> mmap.mmap:
         """Return a file's mapping; raise as `OpenFiles.opened`."""
-        return open_files.mapped(self._keys[number], self._nbytes[number])
+        mapping = self.opened(number).mapping
+        if mapping is None:
+            return open_files.mapped(self._keys[number], self._nbytes[number])
+        return mapping
 
     def read(self, ranges: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of ranges of the files, in buffers of their own.
