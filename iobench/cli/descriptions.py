@@ -147,10 +147,23 @@ def describe_run(path: Path) -> dict[str, Any]:
         "kind": "run",
         "path": str(path.absolute()),
         "runs": [
-            {**run.config, "path": str(run.path), "n_span_files": len(run.span_files())}
+            {
+                **run.config,
+                "path": str(run.path),
+                "n_span_files": len(run.span_files()),
+                **_reopened(run.path),
+            }
             for run in runs
         ],
     }
+
+
+def _reopened(run: Path) -> dict[str, Any]:
+    """Return which processes opened files again, for want of room; nothing where none did."""
+    from iobench.recording.opened_files import read_opened
+
+    told = [asdict(each) for each in read_opened(run)]
+    return {"files_reopened": told} if told else {}
 
 
 def describe_files(path: Path) -> dict[str, Any]:

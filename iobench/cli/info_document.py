@@ -142,10 +142,19 @@ def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
 def _run_section(number: int, run: Mapping[str, Any]) -> Section:
     rows = [
         row
-        for name in sorted(run.keys() - {"format", "version"})
+        for name in sorted(run.keys() - {"format", "version", "files_reopened"})
         for row in _value_rows(name.replace("_", " "), run[name])
     ]
+    rows += listed_values("files reopened", map(_reopened, run.get("files_reopened", ())))
     return Section(f"run-{number}", f"as {run.get('format', UNKNOWN)}", (properties(rows),))
+
+
+def _reopened(told: Mapping[str, Any]) -> str:
+    who = f"worker {told['worker']}" if told["worker"] >= 0 else "the training process"
+    return (
+        f"{who}: {count(told['reopened'])} of {count(told['opened'])} files opened had been open "
+        f"before; {count(told['limit'])} may stay open, half of ulimit -n"
+    )
 
 
 def _value_rows(name: str, value: Any) -> Iterator[Row]:

@@ -28,6 +28,7 @@ from iobench.errors import (
 )
 from iobench.files.reading import read_into
 from iobench.json_files import open_regular
+from iobench.recording.opened_files import count_opened_files
 
 try:
     import resource
@@ -334,7 +335,7 @@ class OpenFiles:
         except OSError as error:
             if error.errno not in _NO_MORE:
                 raise not_opened(path, kind, error) from error
-            self._close_all()  # others hold more than their part of the limit
+            self.let_go()  # others hold more than their part of the limit
             try:
                 file = OpenFile(path, kind, flags)
             except OSError as again:
@@ -361,7 +362,7 @@ class OpenFiles:
             except OSError as error:
                 if error.errno not in _NO_MORE:
                     raise refused(file.path, error) from error
-                self._close_all()
+                self.let_go()
                 try:
                     mapping = _mapping(file)
                 except OSError as again:
@@ -395,8 +396,8 @@ class OpenFiles:
         self._evicted.add(key)
         self._expected.setdefault(key, (file.nbytes, file.version))
 
-    def _close_all(self) -> None:
-        """Close all files that nobody reads from."""
+    def let_go(self) -> None:
+        """Close all files that nobody reads from, so that there are descriptors for others."""
         with self._lock:
             every = list(self._files.items())
             self._files.clear()
@@ -481,6 +482,9 @@ def _mapping(file: OpenFile) -> mmap.mmap:
 
 
 open_files: Final = OpenFiles()
+count_opened_files(
+    lambda: (open_files.counts.opened, open_files.counts.reopened, descriptor_limit())
+)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=open_files.before_fork,

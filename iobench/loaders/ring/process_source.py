@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError, WorkerError
+from iobench.files.open_files import open_files
 from iobench.loaders.ring.contract import is_planned
 from iobench.loaders.ring.process_worker import DESCRIBE, ProcessJob, run_process
 from iobench.loaders.ring.shared_memory import SharedFile
@@ -172,6 +173,19 @@ class ProcessSource:
     def _start(self, number: int) -> _Process:
         job = replace(self._job, spec=self.spec, worker=number, started_ns=now_ns())
         packed = job if self._is_forking else _packed(job)
+        try:
+            return self._started(number, packed)
+        except OSError:
+            open_files.let_go()  # files that nobody reads from here may be what is too many
+        try:
+            return self._started(number, packed)
+        except OSError as error:
+            raise WorkerError(
+                f"a loading process cannot be started ({error.strerror or error}); free processes "
+                "and memory, give TMPDIR a shorter path, or load with processes=False"
+            ) from error
+
+    def _started(self, number: int, packed: ProcessJob | bytes) -> _Process:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_process,
@@ -181,14 +195,11 @@ class ProcessSource:
         )
         try:
             process.start()
-        except OSError as error:
+        except OSError:
             ours.close()
+            raise
+        finally:
             theirs.close()
-            raise WorkerError(
-                f"a loading process cannot be started ({error.strerror or error}); free processes "
-                "and memory, give TMPDIR a shorter path, or load with processes=False"
-            ) from error
-        theirs.close()
         return _Process(process, ours, number)
 
     def close(self) -> None:
