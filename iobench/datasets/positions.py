@@ -11,7 +11,7 @@ import numpy as np
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -36,6 +36,7 @@ PLAIN_UNITS: Final = re.compile(
 )
 """Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
 UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+UNIT_US: Final = {unit: seconds * 10**6 for unit, seconds in UNIT_S.items()}
 STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
 GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
 """Between these all standard calendars, and all libraries, agree."""
@@ -117,23 +118,28 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
 
 
 def _decode_whole(values: NDArray[Any], units: str, calendar: str) -> NDArray[np.datetime64] | None:
-    """Return the times that whole numbers mean in a standard calendar; None of all others.
+    """Return the times that whole seconds mean in a standard calendar; None of all others.
 
     Exact, and without xarray, which takes seconds to load and milliseconds for each file.
     """
     spelled = PLAIN_UNITS.fullmatch(units)
-    if spelled is None or calendar.lower() not in STANDARD_CALENDARS or not _are_whole(values):
+    if spelled is None or not _is_standard(calendar) or values.dtype.kind not in "iuf":
         return None
     unit_s = UNIT_S[spelled["unit"].lower()]
+    # Halves, quarters and so on of a unit, as far as they are whole seconds.
+    share = unit_s & -unit_s if values.dtype.kind == "f" else 1
+    shares = values.astype(np.float64) * share if share > 1 else values
+    if not _are_whole(shares):
+        return None
     try:
         since = np.datetime64(f"{spelled['date']}T{spelled['time'] or '00:00'}", "s")
     except ValueError:
         return None  # a 30 February
-    first, last = (int(each) * unit_s for each in (values.min(), values.max()))
+    first, last = (int(each) * (unit_s // share) for each in (shares.min(), shares.max()))
     allowed = [int((border - since) / np.timedelta64(1, "s")) for border in GREGORIAN]
     if since < GREGORIAN[0] or not allowed[0] <= first <= last < allowed[1]:
         return None
-    seconds = values.astype(np.int64) * unit_s
+    seconds = shares.astype(np.int64) * (unit_s // share)
     return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
 
 
@@ -148,21 +154,49 @@ def decode_times_of_files(
 ) -> list[NDArray[Any]] | None:
     """Return the times of files that all count alike, as `decode_times` gives them of each.
 
-    At once where that makes no difference: fractions of a day are rounded by all that are decoded
-    together, and what is before 1582 makes objects of all others.
+    At once for those where that makes no difference: xarray rounds to microseconds, or to
+    nanoseconds where one number has a fraction of a microsecond, and makes objects of all times
+    where one is before 1582.
     """
-    standard = calendar.lower() in STANDARD_CALENDARS
-    alike = len({part.dtype for part in parts}) == 1 and all(len(part) for part in parts)
-    if alike:
-        values = np.concatenate(parts)
-        if _are_whole(values) if standard else np.isfinite(values).all():
-            times = decode_times(values, units, calendar)
-            if times is None:
+    found: dict[int, NDArray[Any]] = {}
+    for numbers in _decoded_alike(parts, units, calendar):
+        values = np.concatenate([parts[number] for number in numbers])
+        times = decode_times(values, units, calendar)
+        if times is None:
+            return None
+        if len(numbers) > 1 and times.dtype.kind != "M" and _is_standard(calendar):
+            each = [decode_times(parts[number], units, calendar) for number in numbers]
+            if any(part is None for part in each):
                 return None
-            if times.dtype.kind == "M" or not standard:
-                return np.split(times, np.cumsum([len(part) for part in parts])[:-1])
-    each = [decode_times(part, units, calendar) for part in parts]
-    return None if any(part is None for part in each) else [t for t in each if t is not None]
+            found.update(zip(numbers, [part for part in each if part is not None], strict=True))
+        else:
+            ends = np.cumsum([len(parts[number]) for number in numbers])
+            found.update(zip(numbers, np.split(times, ends[:-1]), strict=True))
+    return [found[number] for number in range(len(parts))]
+
+
+def _decoded_alike(
+    parts: Sequence[NDArray[Any]], units: str, calendar: str
+) -> Iterable[Sequence[int]]:
+    """Return which files may be decoded at once, by their numbers."""
+    unit_us = UNIT_US.get(units.partition(" since ")[0].strip().lower().removesuffix("s"))
+    groups: dict[tuple[Any, str], list[int]] = {}
+    for number, part in enumerate(parts):
+        if not len(part) or part.dtype.kind not in "iuf" or not np.isfinite(part).all():
+            how = f"file {number} by itself"
+        elif part.dtype.kind != "f" or not _is_standard(calendar):
+            how = "exactly"
+        elif unit_us is None:
+            how = f"file {number} by itself"
+        else:
+            microseconds = part.astype(np.float64) * np.int64(unit_us)
+            how = "exactly" if (microseconds % 1 == 0).all() else "in nanoseconds"
+        groups.setdefault((part.dtype, how), []).append(number)
+    return groups.values()
+
+
+def _is_standard(calendar: str) -> bool:
+    return calendar.lower() in STANDARD_CALENDARS
 
 
 def cf_times(
