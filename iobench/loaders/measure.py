@@ -16,7 +16,8 @@ from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.loaders.compute import Compute
-    from iobench.loaders.contract import Batch, Loader
+    from iobench.loaders.contract import Batch
+    from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.loaders.plan import BatchPlan
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
@@ -40,7 +41,7 @@ class MeasuredPipeline:
     ----------
     name : str
         Format, for progress and messages.
-    loader : Loader
+    loader : MeasuredLoader
         Where batches come from.
     plan : BatchPlan
         Which batches, and how many.
@@ -66,7 +67,7 @@ class MeasuredPipeline:
     """
 
     name: str
-    loader: Loader
+    loader: MeasuredLoader
     plan: BatchPlan
     recorder: Recorder
     compute: Compute

@@ -24,12 +24,17 @@ def refuse_below_one(**numbers: int) -> None:
 
 
 class MeasuredLoader(ABC):
-    """A loader whose rounds follow each other; a context manager, ``close`` is idempotent.
+    """Turns a plan of batches into batches, ahead of the consumer, round after round.
+
+    The consumer's own wait is timed by whoever iterates (`iobench.loaders.measure`); a loader
+    records what makes its batches. A context manager; ``close`` is idempotent.
 
     Attributes
     ----------
-    workers, prefetch
-        As of `iobench.loaders.contract.Loader`.
+    workers : int
+        Loading processes; 0 means the consumer loads for itself, or its threads do.
+    prefetch : int
+        Batches each worker may be ahead; without workers, batches kept ready by threads.
     """
 
     workers = 0
@@ -41,6 +46,8 @@ class MeasuredLoader(ABC):
 
     def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
         """Yield a batch for each planned one; ends the round before, if that still goes on.
+
+        The plan is drawn from lazily, no further ahead than batches are made.
 
         Raises
         ------
@@ -69,6 +76,10 @@ class MeasuredLoader(ABC):
     @abstractmethod
     def _let_go(self) -> None:
         """Free what outlives a round; called once, after the last one."""
+
+    def after_round(self) -> None:
+        """Do what takes time between two rounds, outside of what is measured."""
+        return
 
     def close(self) -> None:
         """End the round that goes on, threads and processes, and what they shared."""

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.baselines import Baseline
     from iobench.datasets.contract import Dataset, Progress
-    from iobench.loaders.contract import Loader
+    from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.recorder import Recorder
     from iobench.sources.request import Screen
 
@@ -221,7 +221,9 @@ def _make_run(
     )
 
 
-def _expected_by(one: Prepared, loader: Loader) -> Callable[[NDArray[np.int64]], None] | None:
+def _expected_by(
+    one: Prepared, loader: MeasuredLoader
+) -> Callable[[NDArray[np.int64]], None] | None:
     """Return what tells a dataset the order of an epoch; None where none asks."""
     if isinstance(loader, PlannedRing):
         return loader.expect
@@ -246,12 +248,9 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
     return limit, limit_s
 
 
-def _after_round(directory: RunDirectory, loader: Loader) -> Callable[[], None]:
-    finish: Callable[[], None] | None = getattr(loader, "after_round", None)
-
+def _after_round(directory: RunDirectory, loader: MeasuredLoader) -> Callable[[], None]:
     def after_round() -> None:
-        if finish is not None:
-            finish()
+        loader.after_round()
         directory.gather()
 
     return after_round
@@ -264,7 +263,7 @@ def _make_loader(
     recorder: Recorder,
     batch_size: int,
     costs: Mapping[str, int | None],
-) -> Loader:
+) -> MeasuredLoader:
     detail = Detail.parse(config.detail)
     if one.ready is not None:
         from iobench.torch.ready_loader import ReadyLoader
@@ -328,7 +327,7 @@ def _ring(framework: str) -> type[PlannedRing]:
     return PlannedRing
 
 
-def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Loader:
+def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> MeasuredLoader:
     """Return a framework's own reader of a store."""
     made: dict[str, Any] = {
         "threads": one.threads,

@@ -33,7 +33,7 @@ class MeasuredWorkers(MeasuredLoader):
     recording : MeasuredRecording
         Where the iterator records; ends with the loader.
     workers, prefetch : int
-        As of `iobench.loaders.contract.Loader`.
+        As of `MeasuredLoader`.
     """
 
     without_workers: ClassVar[str]
