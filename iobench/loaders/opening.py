@@ -25,7 +25,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     ----------
     path : path or str
         A store that ``iobench convert`` made, of any format, or its address (``s3://...``). Or
-        what others wrote, if each sample is one uncompressed stretch of a file for each array: a
+        what others wrote, if each sample is one uncompressed range of a file for each array: a
         Zarr array or group of version 2 or 3 whose first dimension counts samples, an ``.npy``
         file, a folder of them. Arrays of a group without that dimension are left out.
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.range_plan import ExtentRange
     from iobench.loaders.ring.reads import Octets
-    from iobench.loaders.ring.stretches import ExtentStretch
     from iobench.stores.extents import ExtentTable
 
 __all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
@@ -114,7 +114,7 @@ class DirectReads:
     ----------
     table : ExtentTable
         Where extents are.
-    stretches : sequence of ExtentStretch
+    ranges : sequence of ExtentRange
         What is read of a sample; whole extents where there are checks.
     reader : AlignedReader
         Of the thread.
@@ -125,13 +125,13 @@ class DirectReads:
     def __init__(
         self,
         table: ExtentTable,
-        stretches: Sequence[ExtentStretch],
+        ranges: Sequence[ExtentRange],
         reader: AlignedReader,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
-        self._stretches = stretches
-        self._dropped = dropped_memory(stretches)
+        self._ranges = ranges
+        self._dropped = dropped_memory(ranges)
         self._reader = reader
         self._checks = checks
 
@@ -145,14 +145,14 @@ class DirectReads:
     ) -> None:
         """Fill the rows of these samples."""
         laps.start()
-        numbers = [one.extent for one in self._stretches]
+        numbers = [one.extent for one in self._ranges]
         file = self._table.file[samples][:, numbers].reshape(-1)
-        starts = np.array([one.start for one in self._stretches], dtype=np.int64)
+        starts = np.array([one.start for one in self._ranges], dtype=np.int64)
         offset = (self._table.offset[samples][:, numbers] + starts).reshape(-1)
-        targets = targets_of(self._stretches, octets, gaps, self._dropped)
+        targets = targets_of(self._ranges, octets, gaps, self._dropped)
         for place in np.lexsort((offset, file)).tolist():
             row, at = divmod(place, len(targets))
-            nbytes = self._stretches[at].nbytes
+            nbytes = self._ranges[at].nbytes
             data = self._reader.read(int(file[place]), int(offset[place]), nbytes)
             done = 0
             for view, pitch, start, length in targets[at]:

@@ -10,15 +10,15 @@ import numpy as np
 from iobench.errors import OptionError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
-from iobench.loaders.ring.scratch import ScratchRows
-from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.ring.stretches import (
+from iobench.loaders.ring.range_plan import (
     CALL_NBYTES,
     REQUEST_NBYTES,
     GridCut,
     plan_of,
     wanted_of,
 )
+from iobench.loaders.ring.scratch import ScratchRows
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.extents import ExtentStore, ExtentTable
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.stretches import StretchPlan
+    from iobench.loaders.ring.range_plan import RangePlan
     from iobench.samples import Variable
     from iobench.stores.contract import Store
 
-__all__ = ["GRID_DIMS", "GridPartSource", "StretchSource", "part_of_grid"]
+__all__ = ["GRID_DIMS", "GridPartSource", "PartRangesSource", "part_of_grid"]
 
 GRID_DIMS: Final = (
     "y", "lat", "latitude", "rlat", "cell", "cells", "ncells", "values", "grid", "x", "lon",
@@ -50,7 +50,7 @@ def part_of_grid(
     """Return the samples of a source, cut to one of several parts of their grid.
 
     Variables without that dimension stay whole. Of a store that holds numbers as they are no more
-    than the part is read, which may be several stretches of a sample, unless these are so short
+    than the part is read, which may be several ranges of a sample, unless these are so short
     that reading all is cheaper. Whole samples are read, and cut, where they have to be decoded, and
     where they are verified: a checksum is of a whole extent. ``choice`` of the source says which.
 
@@ -113,10 +113,10 @@ def _part_of_store(source: StoreSource, cuts: Mapping[str, GridCut]) -> BatchSou
     call_nbytes = CALL_NBYTES if is_local(store.path) else REQUEST_NBYTES
     plan = plan_of(fields, store.manifest.spec, stored, call_nbytes)
     if plan is None or plan.cost >= plan.whole_cost:
-        count = sum(cut.n_stretches for cut in cuts.values())
-        why = f"the part is {count} stretches, and reading all is cheaper"
+        count = sum(cut.n_ranges for cut in cuts.values())
+        why = f"the part is {count} ranges, and reading all is cheaper"
         return GridPartSource(source, cuts, _whole(whole_nbytes, cuts, store, why))
-    return StretchSource(source, store, fields, plan, cuts)
+    return PartRangesSource(source, store, fields, plan, cuts)
 
 
 def _whole(nbytes: int, cuts: Mapping[str, GridCut], store: Store, why: str) -> str:
@@ -130,8 +130,8 @@ def _whole(nbytes: int, cuts: Mapping[str, GridCut], store: Store, why: str) -> 
 def _smaller_store(
     store: ExtentStore, fields: FieldLayout, cuts: Mapping[str, GridCut]
 ) -> ExtentStore | None:
-    """Return a store whose extents are the parts; None where they are no stretches of bytes."""
-    if any(fields.around or ()) or any(cut.n_stretches > 1 for cut in cuts.values()):
+    """Return a store whose extents are the parts; None where they are no ranges of bytes."""
+    if any(fields.around or ()) or any(cut.n_ranges > 1 for cut in cuts.values()):
         return None
     stored = store.manifest.spec
     columns, offsets, lengths = [], [], []
@@ -189,7 +189,7 @@ class _PartDecoder:
         return FieldLayout(tuple((FieldPart(name, 0, len(data)),) for name, data in named))
 
 
-class StretchSource:
+class PartRangesSource:
     """Parts of samples of a store, of which no more is read; see `part_of_grid`.
 
     Parameters
@@ -200,7 +200,7 @@ class StretchSource:
         Its store.
     fields : FieldLayout
         Where variables lie in the extents.
-    plan : StretchPlan
+    plan : RangePlan
         What is read of a sample.
     cuts : mapping of str to GridCut
         What of some variables is wanted.
@@ -216,7 +216,7 @@ class StretchSource:
         source: StoreSource,
         store: ExtentStore,
         fields: FieldLayout,
-        plan: StretchPlan,
+        plan: RangePlan,
         cuts: Mapping[str, GridCut],
     ) -> None:
         self.source = source
@@ -227,7 +227,7 @@ class StretchSource:
         self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
         self.choice = (
             f"{plan.nbytes} of the {plan.whole_nbytes} bytes of a sample are read, in "
-            f"{len(plan.stretches)} stretches, for {plan.wanted_nbytes} that are wanted "
+            f"{len(plan.ranges)} ranges, for {plan.wanted_nbytes} that are wanted "
             f"({plan.nbytes / max(1, plan.wanted_nbytes):.2f} times)"
         )
 
@@ -247,7 +247,7 @@ class GridPartSource:
     source : BatchSource
         Of whole samples.
     cuts : mapping of str to GridCut
-        Of some variables, which stretch; the others stay whole.
+        Of some variables, which part; the others stay whole.
     choice : str
         Why.
     """

@@ -13,10 +13,10 @@ from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, choose_reads
+from iobench.loaders.ring.range_plan import wanted_of
 from iobench.loaders.ring.read_ahead import is_cached
 from iobench.loaders.ring.reads import RowReads
 from iobench.loaders.ring.scratch import ScratchRows
-from iobench.loaders.ring.stretches import wanted_of
 from iobench.recording.kinds import Kind
 from iobench.stores.rounding import unpack
 from iobench.stores.varints import decode_varint_rows
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.decode_filler import DecodeFiller
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.probe_reads import ReadChoice
+    from iobench.loaders.ring.range_plan import GridCut, RangePlan
     from iobench.loaders.ring.reads import Reads
-    from iobench.loaders.ring.stretches import GridCut, StretchPlan
     from iobench.samples import Variable
     from iobench.stores.extents import ExtentStore
     from iobench.stores.fields import FieldLayout
@@ -126,7 +126,7 @@ class LocalReads:
         Where variables lie.
     files : StoreFiles
         Of the source.
-    plan : StretchPlan
+    plan : RangePlan
         What is read of each sample.
     may_map : bool
         Whether extents may be gathered from mappings: those that are read whole.
@@ -137,7 +137,7 @@ class LocalReads:
         source: ChoosingSource,
         fields: FieldLayout,
         files: StoreFiles,
-        plan: StretchPlan,
+        plan: RangePlan,
         *,
         may_map: bool,
     ) -> None:
@@ -147,13 +147,13 @@ class LocalReads:
         self._table = files.table
         self._shared = files
         self._files = files.files
-        rows = RowReads(self._table, plan.stretches, self._files, source.checks)
+        rows = RowReads(self._table, plan.ranges, self._files, source.checks)
         self._rows = rows
         self._warm = self._cold = ReadSet([rows], plan.around_nbytes)
         self._direct: ReadSet | None = None
         self._aligned = files.aligned() if source.direct else None
         if self._aligned is not None:
-            direct = DirectReads(self._table, plan.stretches, self._aligned, source.checks)
+            direct = DirectReads(self._table, plan.ranges, self._aligned, source.checks)
             self._direct = ReadSet([direct], plan.around_nbytes)
         self._n_until_retry = 0 if may_map else -1
 
@@ -205,8 +205,8 @@ class LocalReads:
                 assert grid is not None
                 chosen[number] = grid, self._fields.extents[number]
             return MappedReads(chosen, self._files, checks)
-        stretches = [one for one in self._plan.stretches if one.extent in numbers]
-        return RowReads(self._table, stretches, self._files, checks)
+        ranges = [one for one in self._plan.ranges if one.extent in numbers]
+        return RowReads(self._table, ranges, self._files, checks)
 
 
 class InPlaceFiller:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from iobench.files.ranges import FileRange, join_ranges
+from iobench.loaders.ring.range_plan import REQUEST_NBYTES
 from iobench.loaders.ring.reads import dropped_memory, targets_of
-from iobench.loaders.ring.stretches import REQUEST_NBYTES
 from iobench.recording.kinds import Kind
 from iobench.stores.checksums import crc32c
 from iobench.stores.object_extents import fill_ranges
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.range_plan import ExtentRange
     from iobench.loaders.ring.reads import Octets
-    from iobench.loaders.ring.stretches import ExtentStretch
     from iobench.stores.extents import ExtentTable
 
 __all__ = [
@@ -55,7 +55,7 @@ class ObjectReads:
     ----------
     table : ExtentTable
         Where extents are.
-    stretches : sequence of ExtentStretch
+    ranges : sequence of ExtentRange
         What is read of a sample; whole extents where there are checks.
     in_flight : callable
         Returns how many requests may be under way at once.
@@ -66,13 +66,13 @@ class ObjectReads:
     def __init__(
         self,
         table: ExtentTable,
-        stretches: Sequence[ExtentStretch],
+        ranges: Sequence[ExtentRange],
         in_flight: Callable[[], int],
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
-        self._stretches = stretches
-        self._dropped = dropped_memory(stretches)
+        self._ranges = ranges
+        self._dropped = dropped_memory(ranges)
         self._in_flight = in_flight
         self._checks = checks
 
@@ -86,7 +86,7 @@ class ObjectReads:
     ) -> None:
         """Fill the rows of these samples, then compare checksums of extents."""
         laps.start()
-        targets = targets_of(self._stretches, octets, gaps, self._dropped)
+        targets = targets_of(self._ranges, octets, gaps, self._dropped)
         files, offsets = self._table.file[samples].tolist(), self._table.offset[samples].tolist()
         ranges = [
             RangeViews(
@@ -97,15 +97,15 @@ class ObjectReads:
                 ],
             )
             for row in range(len(samples))
-            for number, one in enumerate(self._stretches)
+            for number, one in enumerate(self._ranges)
         ]
         n_read = fill_objects(self._table.files, ranges, in_flight=self._in_flight())
         laps.end(Kind.READ, n_read)
         if expected is None or self._checks is None:
             return
         for place, (_, views) in enumerate(ranges):
-            row, at = divmod(place, len(self._stretches))
-            number = self._stretches[at].extent
+            row, at = divmod(place, len(self._ranges))
+            number = self._ranges[at].extent
             crc = 0
             for view in views:
                 crc = crc32c(view, crc)

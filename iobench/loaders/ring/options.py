@@ -320,7 +320,7 @@ def loader(
     grid_part : (int, int), optional
         Which part of the grid, from 0, of how many, for training processes that share a sample.
         Each then has the same ``rank``. No more is read of a store that holds numbers as they are,
-        unless that is many short stretches, or ``verify`` needs all; `RingLoader.choice` tells.
+        unless that is many short ranges, or ``verify`` needs all; `RingLoader.choice` tells.
     grid_dim : str, optional
         The dimension that is cut; by default rows or cells, by their usual names.
     processes : bool, optional

@@ -94,7 +94,7 @@ def ahead_of(
 
 
 class _StoreReads:
-    """Stretches of a store, each read once; see `iobench.loaders.ring.ahead.TimedReads`."""
+    """Ranges of a store, each read once; see `iobench.loaders.ring.ahead.TimedReads`."""
 
     def __init__(self, store: ExtentStore, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -111,7 +111,7 @@ class _StoreReads:
         self._left = places
 
     def _places(self, store: ExtentStore) -> list[tuple[int, int]]:
-        """Return files and offsets of stretches, in random order, apart from each other."""
+        """Return files and offsets of ranges, in random order, apart from each other."""
         random = np.random.default_rng(0)
         table = store.table
         places = []
@@ -135,7 +135,7 @@ class _StoreReads:
         return 2 * sum(are_cached([place], files) for place in places) > len(places)
 
     def read(self, count: int) -> int:
-        """Read so many stretches at once; return how many there were."""
+        """Read so many ranges at once; return how many there were."""
         while len(self._memory) < count:
             self._memory.append(memoryview(bytearray(self.nbytes)))
         chosen, self._left = self._left[:count], self._left[count:]

@@ -1,8 +1,8 @@
-"""Which stretches of a sample's extents are wanted, where their bytes go, and what that saves.
+"""Which ranges of a sample's extents are wanted, where their bytes go, and what that saves.
 
-A part of a grid is one stretch of bytes where the cut dimension comes first, and as many as there
+A part of a grid is one range of bytes where the cut dimension comes first, and as many as there
 are channels where these do. A call, and more so a request to a store of objects, costs as much as
-some bytes: stretches with less than that between them are read as one, what is between them with
+some bytes: ranges with less than that between them are read as one, what is between them with
 them.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL_NBYTES",
     "REQUEST_NBYTES",
-    "ExtentStretch",
+    "ExtentRange",
     "GridCut",
+    "RangePlan",
     "RowPiece",
-    "StretchPlan",
     "plan_of",
     "wanted_of",
 ]
@@ -45,7 +45,7 @@ MAX_PIECES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class GridCut:
-    """Which stretch of one variable: along which axis, from where to where."""
+    """Which part of one variable: along which axis, from where to where."""
 
     variable: Variable
     axis: int
@@ -63,13 +63,13 @@ class GridCut:
         return replace(self.variable, shape=tuple(shape), channels=channels)
 
     @property
-    def n_stretches(self) -> int:
-        """How many stretches of memory it is."""
+    def n_ranges(self) -> int:
+        """How many ranges of memory it is."""
         return math.prod(self.variable.shape[: self.axis])
 
     def along(self, nbytes: int) -> tuple[int, int, int]:
-        """Return first byte, length and distance of its stretches, of a variable of ``nbytes``."""
-        pitch = nbytes // self.n_stretches
+        """Return first byte, length and distance of its ranges, of a variable of ``nbytes``."""
+        pitch = nbytes // self.n_ranges
         row = pitch // self.variable.shape[self.axis]
         return self.low * row, (self.high - self.low) * row, pitch
 
@@ -88,7 +88,7 @@ class RowPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtentStretch:
+class ExtentRange:
     """Bytes of an extent that are read together, and what they are made of, in order."""
 
     extent: int
@@ -98,12 +98,12 @@ class ExtentStretch:
 
 
 @dataclass(frozen=True, slots=True)
-class StretchPlan:
+class RangePlan:
     """What is read of each sample.
 
     Parameters
     ----------
-    stretches : tuple of ExtentStretch
+    ranges : tuple of ExtentRange
         In the order of extents, and of their bytes.
     part_nbytes : mapping of str to int
         Bytes of each variable, as stored, that are wanted.
@@ -112,10 +112,10 @@ class StretchPlan:
     whole_nbytes : int
         Of a sample's extents.
     cost, whole_cost : int
-        Of reading these stretches, and of reading all and copying the part, in bytes.
+        Of reading these ranges, and of reading all and copying the part, in bytes.
     """
 
-    stretches: tuple[ExtentStretch, ...]
+    ranges: tuple[ExtentRange, ...]
     part_nbytes: Mapping[str, int]
     around_nbytes: Mapping[int, int]
     whole_nbytes: int
@@ -125,7 +125,7 @@ class StretchPlan:
     @property
     def nbytes(self) -> int:
         """Bytes read of a sample."""
-        return sum(one.nbytes for one in self.stretches)
+        return sum(one.nbytes for one in self.ranges)
 
     @property
     def wanted_nbytes(self) -> int:
@@ -140,7 +140,7 @@ def plan_of(
     call_nbytes: int,
     *,
     keeps_all: bool = False,
-) -> StretchPlan | None:
+) -> RangePlan | None:
     """Return what is read of each sample; None where it is in too many pieces to think of.
 
     Parameters
@@ -155,11 +155,11 @@ def plan_of(
         What a call is worth: `CALL_NBYTES` or `REQUEST_NBYTES`.
     keeps_all : bool
         Keep all bytes around variables, as checksums of whole extents need them; each extent is
-        then one stretch where nothing is cut.
+        then one range where nothing is cut.
     """
-    if sum(cut.n_stretches for cut in cuts.values()) > MAX_PIECES:
+    if sum(cut.n_ranges for cut in cuts.values()) > MAX_PIECES:
         return None
-    stretches: list[ExtentStretch] = []
+    ranges: list[ExtentRange] = []
     around_nbytes: dict[int, int] = {}
     for number, parts in enumerate(layout.extents):
         is_kept = keeps_all or bool(layout.around and layout.around[number])
@@ -177,9 +177,9 @@ def plan_of(
                 low, length, pitch = cut.along(part.nbytes)
                 found += [
                     (part.start + low + row * pitch, RowPiece(part.name, row * length, length))
-                    for row in range(cut.n_stretches)
+                    for row in range(cut.n_ranges)
                 ]
-        stretches += _joined(number, found, call_nbytes)
+        ranges += _joined(number, found, call_nbytes)
         if n_around:
             around_nbytes[number] = n_around
     part_nbytes = {
@@ -187,26 +187,22 @@ def plan_of(
         for variable in spec
     }
     whole_nbytes = sum(layout.lengths)
-    n_views = sum(len(one.pieces) for one in stretches)
-    return StretchPlan(
-        tuple(stretches),
+    n_views = sum(len(one.pieces) for one in ranges)
+    return RangePlan(
+        tuple(ranges),
         part_nbytes,
         around_nbytes,
         whole_nbytes,
-        cost=sum(one.nbytes for one in stretches)
-        + len(stretches) * call_nbytes
-        + n_views * VIEW_NBYTES,
+        cost=sum(one.nbytes for one in ranges) + len(ranges) * call_nbytes + n_views * VIEW_NBYTES,
         whole_cost=whole_nbytes
         + len(layout.extents) * call_nbytes
         + sum(part_nbytes[name] for name in cuts),
     )
 
 
-def _joined(
-    extent: int, found: list[tuple[int, RowPiece]], call_nbytes: int
-) -> list[ExtentStretch]:
-    """Return pieces of an extent as stretches, those that lie near each other as one."""
-    stretches = []
+def _joined(extent: int, found: list[tuple[int, RowPiece]], call_nbytes: int) -> list[ExtentRange]:
+    """Return pieces of an extent as ranges, those that lie near each other as one."""
+    ranges = []
     places = [FileRange(extent, at, piece.nbytes) for at, piece in found]
     for whole, members in join_ranges(places, call_nbytes - 1):
         pieces: list[RowPiece] = []
@@ -217,8 +213,8 @@ def _joined(
                 pieces.append(RowPiece(None, 0, at - end))
             pieces.append(piece)
             end = at + piece.nbytes
-        stretches.append(ExtentStretch(extent, whole.offset, whole.nbytes, tuple(pieces)))
-    return stretches
+        ranges.append(ExtentRange(extent, whole.offset, whole.nbytes, tuple(pieces)))
+    return ranges
 
 
 def wanted_of(whole: NDArray[Any], cut: GridCut | None) -> NDArray[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
-    from iobench.loaders.ring.stretches import ExtentStretch, RowPiece
+    from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
 
 __all__ = ["Octets", "Reads", "RowReads", "Target", "dropped_memory", "targets_of"]
@@ -73,7 +73,7 @@ class RowReads:
     ----------
     table : ExtentTable
         Where extents are.
-    stretches : sequence of ExtentStretch
+    ranges : sequence of ExtentRange
         What is read of a sample, and what it is made of; whole extents where there are checks.
     files : FileSet
         Of the store.
@@ -84,20 +84,20 @@ class RowReads:
     def __init__(
         self,
         table: ExtentTable,
-        stretches: Sequence[ExtentStretch],
+        ranges: Sequence[ExtentRange],
         files: FileSet,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._table = table
         self._checks = checks
-        self._stretches = stretches
-        self._numbers = np.array([one.extent for one in stretches], dtype=np.int64)
-        self._starts = np.array([one.start for one in stretches], dtype=np.int64)
+        self._ranges = ranges
+        self._numbers = np.array([one.extent for one in ranges], dtype=np.int64)
+        self._starts = np.array([one.start for one in ranges], dtype=np.int64)
         self._is_all = bool(
             np.array_equal(self._numbers, np.arange(table.n_per_sample)) and not self._starts.any()
         )
-        self._lengths = [one.nbytes for one in stretches]
-        self._dropped = dropped_memory(stretches)
+        self._lengths = [one.nbytes for one in ranges]
+        self._dropped = dropped_memory(ranges)
         self._files = files
 
     def ask(self, samples: NDArray[np.int64]) -> None:
@@ -125,7 +125,7 @@ class RowReads:
         file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
-        targets = targets_of(self._stretches, octets, gaps, self._dropped)
+        targets = targets_of(self._ranges, octets, gaps, self._dropped)
         n_extents = len(targets)
         places = order.tolist()
         opened: OpenFile | None = None
@@ -177,19 +177,19 @@ class RowReads:
                 self._checks.fail(int(samples[row]), number)
 
 
-def dropped_memory(stretches: Sequence[ExtentStretch]) -> memoryview:
+def dropped_memory(ranges: Sequence[ExtentRange]) -> memoryview:
     """Return memory for the longest of the pieces that nobody wants."""
-    unwanted = (piece.nbytes for one in stretches for piece in one.pieces if piece.name is None)
+    unwanted = (piece.nbytes for one in ranges for piece in one.pieces if piece.name is None)
     return memoryview(bytearray(max(unwanted, default=0)))
 
 
 def targets_of(
-    stretches: Sequence[ExtentStretch],
+    ranges: Sequence[ExtentRange],
     octets: Octets,
     gaps: Mapping[int, NDArray[np.uint8]],
     dropped: memoryview,
 ) -> list[list[Target]]:
-    """Return where the pieces of each stretch go."""
+    """Return where the pieces of each range go."""
     views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
     between = {number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()}
 
@@ -199,4 +199,4 @@ def targets_of(
         view, pitch = views[piece.name] if piece.name else between[extent]
         return view, pitch, piece.at, piece.nbytes
 
-    return [[target(piece, one.extent) for piece in one.pieces] for one in stretches]
+    return [[target(piece, one.extent) for piece in one.pieces] for one in ranges]

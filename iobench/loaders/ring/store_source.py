@@ -22,7 +22,7 @@ from iobench.loaders.ring.in_place_filler import (
     StoreFiles,
 )
 from iobench.loaders.ring.object_reads import ObjectReads
-from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, plan_of
+from iobench.loaders.ring.range_plan import CALL_NBYTES, REQUEST_NBYTES, plan_of
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.in_place_filler import ChoosesReads
     from iobench.loaders.ring.probe_reads import ReadChoice
-    from iobench.loaders.ring.stretches import GridCut, StretchPlan
+    from iobench.loaders.ring.range_plan import GridCut, RangePlan
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout
@@ -147,13 +147,13 @@ class StoreSource:
         self,
         store: ExtentStore,
         fields: FieldLayout,
-        plan: StretchPlan,
+        plan: RangePlan,
         cuts: Mapping[str, GridCut],
     ) -> InPlaceFiller:
         """Return what fills rows with all of samples, or the part that the plan reads."""
         ways: ChoosesReads
         if self._files is None:
-            reads = ObjectReads(store.table, plan.stretches, self._n_in_flight, self.checks)
+            reads = ObjectReads(store.table, plan.ranges, self._n_in_flight, self.checks)
             ways = ReadSet([reads], plan.around_nbytes)
         else:
             ways = LocalReads(self, fields, self._files, plan, may_map=not cuts)

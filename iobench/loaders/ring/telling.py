@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.loaders.ring.grid_part import GridPartSource, StretchSource
+from iobench.loaders.ring.grid_part import GridPartSource, PartRangesSource
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.store_source import StoreSource
@@ -20,7 +20,7 @@ def _beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""
     if isinstance(source, WindowSource):
         return source.items
-    if isinstance(source, (GridPartSource, StretchSource, ProcessSource)):
+    if isinstance(source, (GridPartSource, PartRangesSource, ProcessSource)):
         return source.source
     return None
 
@@ -41,7 +41,7 @@ def told(source: BatchSource) -> list[str]:
             lines.append(at.note)
         if isinstance(at, StoreSource):
             lines += [str(at.choice)] if at.choice is not None else []
-        elif isinstance(at, (GridPartSource, StretchSource)) and at.choice:
+        elif isinstance(at, (GridPartSource, PartRangesSource)) and at.choice:
             lines.append(at.choice)
-        at = None if isinstance(at, StretchSource) else _beneath(at)
+        at = None if isinstance(at, PartRangesSource) else _beneath(at)
     return lines

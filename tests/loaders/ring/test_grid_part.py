@@ -38,7 +38,7 @@ def test_parts_together_are_the_whole(
     store = write_numbers(tmp_path / "store", fmt=fmt)
     whole = batches(StoreSource(store))
     sources = [part_of_grid(StoreSource(store), (k, 3), dim=dim) for k in range(3)]
-    reads_less = fmt != "tfrecord" and dim is None  # tags have to be looked at; x is no stretch
+    reads_less = fmt != "tfrecord" and dim is None  # tags have to be looked at; x is no range
     assert all(isinstance(one, StoreSource) == reads_less for one in sources)
     if reads_less:
         lengths = [int(one.store.table.length[0].sum()) for one in sources]  # type: ignore[union-attr, attr-defined]

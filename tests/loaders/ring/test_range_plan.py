@@ -13,13 +13,13 @@ import iobench
 from iobench.errors import StoreError
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
-from iobench.loaders.ring.grid_part import GridPartSource, StretchSource, part_of_grid
+from iobench.loaders.ring.grid_part import GridPartSource, PartRangesSource, part_of_grid
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.object_reads import RangeViews, joined
 from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.range_plan import CALL_NBYTES, GridCut, plan_of
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.ring.stretches import CALL_NBYTES, GridCut, plan_of
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
@@ -90,7 +90,7 @@ def test_of_each_channel_no_more_than_the_part_is_read(
     store = make_store(SPEC, samples, fmt, shards=(3, 2))
     for k in range(2):
         source = part_of_grid(StoreSource(store, direct=direct), (k, 2))
-        assert isinstance(source, StretchSource)
+        assert isinstance(source, PartRangesSource)
         assert source.spec["field"].shape == (3, 20, 640)
         rows, nbytes = filled(source, [4, 0, 3, 0])
         for row, number in enumerate([4, 0, 3, 0]):
@@ -103,19 +103,19 @@ def test_of_each_channel_no_more_than_the_part_is_read(
 
 
 def test_what_lies_near_is_read_as_one(make_store: MakeStore) -> None:
-    """Of 39 of 40 parts little is left out between channels: one stretch, less than all."""
+    """Of 39 of 40 parts little is left out between channels: one range, less than all."""
     store = make_store(SPEC, samples_of(1), "zarr")
     fields = StoreSource(store).fields
     assert fields is not None
     plan = plan_of(fields, SPEC, {"field": GridCut(SPEC["field"], 1, 0, 39)}, CALL_NBYTES)
     assert plan is not None
-    (stretch, other) = plan.stretches
-    assert [piece.name for piece in stretch.pieces] == ["field", None, "field", None, "field"]
-    assert stretch.nbytes == FIELD_NBYTES - 2560
+    (range, other) = plan.ranges
+    assert [piece.name for piece in range.pieces] == ["field", None, "field", None, "field"]
+    assert range.nbytes == FIELD_NBYTES - 2560
     assert other.nbytes == SPEC["other"].nbytes
 
 
-def test_tiny_stretches_are_read_whole_and_that_is_said(make_store: MakeStore) -> None:
+def test_tiny_ranges_are_read_whole_and_that_is_said(make_store: MakeStore) -> None:
     samples = samples_of(3)
     store = make_store(SPEC, samples, "numpy")
     source = part_of_grid(StoreSource(store), (1, 2), dim="x")
@@ -123,7 +123,7 @@ def test_tiny_stretches_are_read_whole_and_that_is_said(make_store: MakeStore) -
     rows, nbytes = filled(source, [2, 1])
     assert np.array_equal(rows["field"][0], samples[2]["field"][:, :, 320:])
     assert nbytes[Kind.READ] >= 2 * SPEC.nbytes
-    assert "the part is 120 stretches, and reading all is cheaper" in source.choice
+    assert "the part is 120 ranges, and reading all is cheaper" in source.choice
     assert "(2.00 times)" in source.choice
 
 
@@ -160,7 +160,7 @@ def test_packed_numbers_are_unpacked_of_the_part_alone(make_store: MakeStore) ->
     samples = [{"field": random.normal(270, 10, (3, 80, 640)).astype("<f4")} for _ in range(2)]
     store = make_store(spec, samples, "numpy", encoding=Encoding(dtypes={"": "bfloat16"}))
     source = part_of_grid(StoreSource(store), (1, 2))
-    assert isinstance(source, StretchSource)
+    assert isinstance(source, PartRangesSource)
     rows, nbytes = filled(source, [1, 0])
     assert np.array_equal(rows["field"][0], store[1]["field"][:, 40:])
     assert nbytes[Kind.READ] == spec.nbytes // 2  # two samples, half of the bits, half of the grid
@@ -182,7 +182,7 @@ def test_records_with_other_tags_are_decoded(tmp_path: Path, make_store: MakeSto
     cut = {"b": GridCut(spec["b"], 1, 50, 99)}
     plan = plan_of(other, spec, cut, 0)
     assert plan is not None
-    made = StretchSource(source, store, other, plan, cut)  # type: ignore[arg-type]
+    made = PartRangesSource(source, store, other, plan, cut)  # type: ignore[arg-type]
     rows, nbytes = filled(made, [3, 0])
     assert np.array_equal(rows["b"][0], samples[3]["b"][:, 50:])
     assert np.array_equal(rows["a"][1], samples[0]["a"])
@@ -233,14 +233,14 @@ def test_pieces_are_the_part_wherever_it_is_cut(
     assert plan is not None
     row = bytearray(cut.part.nbytes)
     n_read = 0
-    for stretch in plan.stretches:
-        data = extent[stretch.start : stretch.start + stretch.nbytes]
+    for range in plan.ranges:
+        data = extent[range.start : range.start + range.nbytes]
         at = 0
-        for piece in stretch.pieces:
+        for piece in range.pieces:
             if piece.name == "v":
                 row[piece.at : piece.at + piece.nbytes] = data[at : at + piece.nbytes]
             at += piece.nbytes
-        assert at == stretch.nbytes == len(data)
+        assert at == range.nbytes == len(data)
         n_read += at
     index = (slice(None),) * axis + (slice(low, high),)
     assert bytes(row) == whole[index].tobytes()

@@ -19,7 +19,7 @@ from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
 from iobench.loaders.ring import object_reads
 from iobench.loaders.ring.decode_filler import DecodeFiller
-from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
+from iobench.loaders.ring.grid_part import PartRangesSource, part_of_grid
 from iobench.loaders.ring.in_place_filler import InPlaceFiller
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -164,7 +164,7 @@ def test_a_part_of_the_grid_is_all_that_is_asked_for(
     samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
     store = uploaded(make_store(spec, samples, "tfrecord"), f"s3://{bucket}/store")
     source = part_of_grid(StoreSource(store), (1, 2))
-    assert isinstance(source, StretchSource)
+    assert isinstance(source, PartRangesSource)
     rows = {"field": np.empty((1, 2, 8, 1 << 17), "f4")}
     source.filler().fill(np.array([1]), rows, BatchLog())
     assert np.array_equal(rows["field"][0], samples[1]["field"][:, 8:])
