@@ -148,12 +148,12 @@ class PublishedFiles:
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return what every provenance says: the dataset, its files, the terms."""
-        return {
+        told = {
             "dataset": self.name,
             "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
             "terms_of_use": self.terms_of_use,
-            "citation": self.citation,
         }
+        return {**told, "citation": self.citation} if self.citation else told
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         """Return what a stand-in holds: tiny, ordinary, or a share of all files.

@@ -18,7 +18,7 @@ from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench.stores.places import list_items
-from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
 
 def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
     monkeypatch.setattr("iobench_maelstrom.ens10.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
-    dataset = ens5mini()
+    dataset = Ens5mini()
     root = stand_in_root(tmp_path, dataset.name, seed=0, version=1, scale=None, tiny=False)
     ensure_stand_in(dataset, root)
     answer = told("maelstrom-ens5mini", "--store-dir", tmp_path)
@@ -79,7 +79,7 @@ def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monke
 
 
 def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
-    root = ensure_stand_in(ens5mini(), tmp_path / "own", tiny=True)
+    root = ensure_stand_in(Ens5mini(), tmp_path / "own", tiny=True)
     answer = told("maelstrom-ens5mini", "--data-dir", root, "--option", "date=07")
     assert answer["told_from"] == "the files at hand"
     assert answer["files"]["names"] == ["ens5mini.07.nc"]

@@ -29,9 +29,9 @@ SPEC = SampleSpec(
 READ_WITH_PLUGIN = """
 import sys
 import numpy as np
-from climetlab_maelstrom_radiation.radiation_tf import radiation_tf
+from climetlab_maelstrom_radiation.radiation_tf import RadiationTf
 
-dataset = radiation_tf(path=sys.argv[2], hr_units="K s-1", shuffle_files=False)
+dataset = RadiationTf(path=sys.argv[2], hr_units="K s-1", shuffle_files=False)
 batches = dataset.to_tfdataset(batch_size=64, shuffle=False)
 (batch,) = batches.as_numpy_iterator()
 np.savez(sys.argv[1], **batch[0], **batch[1])
@@ -71,9 +71,9 @@ def test_radiation_plugin_parses_what_was_converted(tmp_path, read_elsewhere):
     for module in ("tensorflow", "climetlab_maelstrom_radiation"):
         if find_spec(module) is None:
             pytest.skip(f"needs {module}")
-    from iobench_maelstrom.radiation.tf_dataset import radiation_tf
+    from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
-    dataset = radiation_tf(hr_units="K s-1")
+    dataset = RadiationTf(hr_units="K s-1")
     root = ensure_stand_in(dataset, tmp_path / "stand-in", tiny=True)
     locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
     index = dataset.samples(dataset.files(locator), locator)

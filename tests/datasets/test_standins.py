@@ -324,8 +324,8 @@ def test_letters_are_a_synthesizer():
 def test_two_runs_at_once_write_one_stand_in(root):
     script = (
         "import sys; from pathlib import Path; from iobench.datasets import ensure_stand_in; "
-        "from iobench_maelstrom.ens10.dataset import ens10; "
-        "ensure_stand_in(ens10(), Path(sys.argv[1]), tiny=True)"
+        "from iobench_maelstrom.ens10.dataset import Ens10; "
+        "ensure_stand_in(Ens10(), Path(sys.argv[1]), tiny=True)"
     )
     runs = [subprocess.Popen([sys.executable, "-c", script, str(root)]) for _ in range(2)]
     assert [run.wait() for run in runs] == [0, 0]

@@ -12,7 +12,7 @@ import pytest
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
-from iobench_maelstrom.ens10.dataset import Ens10, ens10
+from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TinyEns10:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyEns10:
     folder = tmp_path_factory.mktemp("ens10")
-    dataset = ens10()
+    dataset = Ens10()
     root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
     locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
     files = dataset.files(locator)
@@ -51,7 +51,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyEns10:
 def pressure_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny stand-in of ENS-10's pressure levels; read-only."""
     folder = tmp_path_factory.mktemp("ens10-pl")
-    return ensure_stand_in(ens10(dtype="pl"), folder / "stand-in", tiny=True)
+    return ensure_stand_in(Ens10(dtype="pl"), folder / "stand-in", tiny=True)
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
-from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
 from iobench_maelstrom.power.production import Production
 from iobench_maelstrom.power.weather import SurfaceLevels
-from iobench_maelstrom.radiation.dataset import radiation
+from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ netCDF4 = pytest.importorskip("netCDF4", reason="writes the files")
 
 CASES: dict[str, Callable[[], Any]] = {
     "downscaling": DownscalingTier1,
-    "ens5mini": ens5mini,
-    "radiation": lambda: radiation(date="20200101", timestep="0", patch="0"),
+    "ens5mini": Ens5mini,
+    "radiation": lambda: Radiation(date="20200101", timestep="0", patch="0"),
     "yr": lambda: Yr(size="5GB", patch="24"),
     "power": PowerFeatures,
     "surface": SurfaceLevels,

@@ -17,8 +17,8 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import MissingExtraError, StorageError
 from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.ens10 import training_files, upstream
-from iobench_maelstrom.ens10.dataset import ens10
-from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.dataset import Ens10
+from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.ens10.schema import Grid
 
 for library in ("xarray", "dask", "netCDF4"):
@@ -32,7 +32,7 @@ def baseline(tiny, tmp_path):
     """Return our dataset, its index and its baseline; files are written below ``tmp_path``."""
 
     def make(root=tiny.root, *, stand_in=True, batch_size=None, **options):
-        dataset = ens10(**options)
+        dataset = Ens10(**options)
         place = {"stand_in": root} if stand_in else {"data_dir": root}
         locator = FileLocator(**place, cache_dir=tmp_path / "cache")
         files = dataset.files(locator)
@@ -268,4 +268,4 @@ def test_what_is_known_of_the_files_has_no_folders_of_this_machine(baseline, tin
 
 
 def test_ens5mini_has_no_training_code_and_no_such_baseline():
-    assert not isinstance(ens5mini(), UpstreamBaseline)
+    assert not isinstance(Ens5mini(), UpstreamBaseline)

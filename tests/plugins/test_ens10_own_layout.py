@@ -14,7 +14,7 @@ from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError
-from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.dataset import Ens10
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def located(own, pattern="ensemble/output.sfc.{year}{month}{day}.grib"):
 
 
 def test_samples_are_the_same(tiny, split):
-    dataset = ens10()
+    dataset = Ens10()
     files = dataset.files(located(split))
     assert len(files) == 5
     index = dataset.samples(files, located(split))
@@ -51,19 +51,19 @@ def test_samples_are_the_same(tiny, split):
 
 
 def test_dates_choose_among_them(split):
-    files = ens10(date="0104", target="none").files(located(split))
+    files = Ens10(date="0104", target="none").files(located(split))
     assert [file.name for file in files] == ["output.sfc.20150104.grib", "output.sfc.20160104.grib"]
 
 
 def test_dates_that_are_missing_are_listed_by_url(split):
     with pytest.raises(MissingFileError, match=r"output\.sfc\.20180108 not found in .*--files"):
-        ens10(date="0104,0108").files(located(split))
+        Ens10(date="0104,0108").files(located(split))
 
 
 def test_dates_need_a_pattern_that_tells_them(split):
     with pytest.raises(OptionError, match="does not say which date"):
-        ens10(date="0104").files(located(split, "ensemble/*.grib"))
-    assert len(ens10(target="none").files(located(split, "ensemble/*.grib"))) == 4
+        Ens10(date="0104").files(located(split, "ensemble/*.grib"))
+    assert len(Ens10(target="none").files(located(split, "ensemble/*.grib"))) == 4
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom import plugin_samples
-from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.dataset import Ens10
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"
@@ -24,7 +24,7 @@ pytest.importorskip(
 
 
 def baselined(root, cache_dir, **options):
-    dataset = ens10(**options)
+    dataset = Ens10(**options)
     locator = FileLocator(stand_in=root, cache_dir=cache_dir)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
@@ -87,7 +87,7 @@ def test_a_date_in_several_files_is_refused(tiny, tmp_path):
         rows = index.rows(dataDate=int(f"{year}0101")).tolist()
         parts = [data[offset : offset + length] for _, offset, length in index.extents(rows)]
         (folder / f"{year}0101.grib").write_bytes(b"".join(parts))
-    dataset = ens10(target="none")
+    dataset = Ens10(target="none")
     pattern = FilePattern(f"{folder}/{{year}}{{month}}{{day}}.grib")
     locator = FileLocator(cache_dir=tmp_path / "cache", data_dir=folder, pattern=pattern)
     files = dataset.files(locator)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.ens5mini_schema import LEVELS
 from iobench_maelstrom.ens10.schema import ALL_DATES
 
@@ -44,7 +44,7 @@ def real(tmp_path, no_network):
 @pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
 @pytest.mark.parametrize("date", ["0101", "20000104"])
 def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
-    dataset = ens10(date=date, target="none")
+    dataset = Ens10(date=date, target="none")
     index = dataset.samples(dataset.files(tiny.locator), tiny.locator)
     fields = real(tiny.root, date, "sfc").load()
     assert [str(time)[:10] for time in fields.time.values] == index.coordinate
@@ -61,7 +61,7 @@ def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
 def test_the_real_plugin_gives_equal_arrays_at_pressure_levels(
     pressure_root, tmp_path, real, target
 ):
-    dataset = ens10(date="0104", dtype="pl", target=target)
+    dataset = Ens10(date="0104", dtype="pl", target=target)
     locator = FileLocator(stand_in=pressure_root, cache_dir=tmp_path)
     index = dataset.samples(dataset.files(locator), locator)
     fields = real(pressure_root, "0104", "pl").load()

@@ -12,7 +12,7 @@ from iobench.datasets.baselines import PluginBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import MissingFileError
-from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"
@@ -21,7 +21,7 @@ pytest.importorskip(
 
 @pytest.fixture(scope="module")
 def root(tiny_root):
-    return tiny_root(ens5mini())
+    return tiny_root(Ens5mini())
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def locator(root, tmp_path):
 
 
 def test_its_samples_are_ours(locator):
-    dataset = ens5mini()
+    dataset = Ens5mini()
     assert isinstance(dataset, PluginBaseline)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
@@ -52,7 +52,7 @@ def test_its_samples_are_ours(locator):
 def test_a_month_in_several_files_is_refused(root, tmp_path, locator):
     import xarray
 
-    dataset = ens5mini()
+    dataset = Ens5mini()
     for file in dataset.files(locator):
         shutil.copyfile(file, tmp_path / file.name)
     with xarray.open_dataset(tmp_path / "ens5mini.01.nc", decode_times=False) as data:

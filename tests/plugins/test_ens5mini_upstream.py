@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"
@@ -30,8 +30,8 @@ def test_the_real_plugin_gives_equal_arrays(tiny_root, tmp_path, month):
     import climetlab
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
-    root = tiny_root(ens5mini())
-    dataset = ens5mini(date=month)
+    root = tiny_root(Ens5mini())
+    dataset = Ens5mini(date=month)
     locator = FileLocator(stand_in=root, cache_dir=tmp_path)
     index = dataset.samples(dataset.files(locator), locator)
     with (

@@ -16,7 +16,7 @@ from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.radiation.dataset import Radiation, radiation
+from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.radiation.schema import (
     DATES,
     FLUXES,
@@ -41,19 +41,19 @@ class Tiny:
         return FileLocator(stand_in=self.root, cache_dir=self.cache)
 
     def open(self, **options: str) -> tuple[Radiation, SampleIndex]:
-        dataset = radiation(**options)
+        dataset = Radiation(**options)
         return dataset, dataset.samples(dataset.files(self.locator), self.locator)
 
 
 @pytest.fixture(scope="module")
 def tiny(tiny_root, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    return Tiny(tiny_root(radiation()), tmp_path_factory.mktemp("radiation") / "cache")
+    return Tiny(tiny_root(Radiation()), tmp_path_factory.mktemp("radiation") / "cache")
 
 
 @pytest.fixture
 def pair(tiny, tmp_path):
     """A copy of one pair of files, to be spoiled: a function that indexes it, and the files."""
-    dataset = radiation(patch="0")
+    dataset = Radiation(patch="0")
     files = [Path(shutil.copy(file, tmp_path)) for file in dataset.files(tiny.locator)]
     return (lambda: dataset.samples(files, tiny.locator)), *files
 
@@ -61,7 +61,7 @@ def pair(tiny, tmp_path):
 class TestRadiation(DatasetTests):
     @pytest.fixture
     def dataset(self):
-        return radiation(patch="0,10")
+        return Radiation(patch="0,10")
 
     @pytest.fixture
     def files(self, tiny, dataset):
@@ -69,7 +69,7 @@ class TestRadiation(DatasetTests):
 
 
 def sources(tiny, patch):
-    dataset = radiation(patch=str(patch))
+    dataset = Radiation(patch=str(patch))
     return [xarray.load_dataset(file) for file in dataset.files(tiny.locator)]
 
 
@@ -160,7 +160,7 @@ def test_all_outputs_take_what_else_has_columns(pair, tiny):
     with netCDF4.Dataset(outputs, "a") as file:
         clear = file.createVariable("flux_dn_sw_clear", "f4", ("column", "half_level"))
         clear[:] = 7
-    dataset = radiation(patch="0", all_outputs="true")
+    dataset = Radiation(patch="0", all_outputs="true")
     index = dataset.samples([inputs, outputs], tiny.locator)
     sample = make_sample(dataset, index.where[5])
     index.spec.check(sample, where="sample 5")
@@ -188,8 +188,8 @@ def test_samples_are_in_order_of_patch_and_named(tiny):
 
 
 def test_dates_of_2019_validate_and_test(tiny):
-    dataset = radiation(date="20190131,20190531,20190829,20200131", patch="0")
-    files = radiation(patch="0").files(tiny.locator)
+    dataset = Radiation(date="20190131,20190531,20190829,20200131", patch="0")
+    files = Radiation(patch="0").files(tiny.locator)
     index = dataset.samples([files[0]] * 4 + [files[1]] * 4, tiny.locator)
     assert index.splits["test"] == range(128, 256)
     assert list(index.splits["validation"]) == [*range(128), *range(256, 384)]
@@ -226,7 +226,7 @@ def rewritten(file, target, *, aerosols=("column", "level", "aerosol_type"), **c
 )
 def test_other_storage_and_order_of_aerosols_give_the_same(pair, tmp_path, tiny, create):
     _, *files = pair
-    dataset = radiation(patch="0")
+    dataset = Radiation(patch="0")
     expected = make_sample(dataset, dataset.samples(files, tiny.locator).where[77])
     rewritten(files[0], tmp_path / "copy.nc", **create)
     index = dataset.samples([tmp_path / "copy.nc", files[1]], tiny.locator)
@@ -237,7 +237,7 @@ def test_other_storage_and_order_of_aerosols_give_the_same(pair, tmp_path, tiny,
 
 def test_what_only_the_library_reads_is_declared_fused(pair, tmp_path, tiny):
     _, *files = pair
-    dataset = radiation(patch="0")
+    dataset = Radiation(patch="0")
     expected = make_sample(dataset, dataset.samples(files, tiny.locator).where[77])
     rewritten(files[0], tmp_path / "copy.nc", compression="szip")
     index = dataset.samples([tmp_path / "copy.nc", files[1]], tiny.locator)
@@ -252,7 +252,7 @@ def test_what_only_the_library_reads_is_declared_fused(pair, tmp_path, tiny):
         ({"dates": "20200101"}, "knows dataset, date, timestep"),
         ({"dataset": "ecrad"}, "tripleclouds, mcica, 3dcorrection, spartacus"),
         ({"date": "20200102"}, "20200101, 20200131"),
-        ({"timestep": "1"}, "0, 125, 250"),
+        ({"timestep": "1"}, "0, 125 to"),
         ({"patch": "0,16"}, "patch '16'"),
         ({"subset": "tier-2"}, "tier-1, 2020"),
         ({"subset": "tier-1", "patch": "0"}, "leave patch away"),
@@ -266,20 +266,20 @@ def test_what_only_the_library_reads_is_declared_fused(pair, tmp_path, tiny):
 )
 def test_wrong_options_are_told_the_valid_ones(options, message):
     with pytest.raises(OptionError, match=message):
-        radiation(**options)
+        Radiation(**options)
 
 
 def test_subsets_are_upstreams():
     assert [len(files_of(*SUBSETS[name])) for name in ("tier-1", "2020")] == [8, 6032]
-    assert len(radiation(subset="2020").pairs) == 6032
+    assert len(Radiation(subset="2020").pairs) == 6032
     assert len(DATES) == 17
-    names = {Path(pair.output_url("tripleclouds")).name for pair in radiation().pairs}
+    names = {Path(pair.output_url("tripleclouds")).name for pair in Radiation().pairs}
     assert "triplecloud_outputs_2020010100_0c14.nc" in names
 
 
 def test_missing_files_are_listed_by_url(tiny):
     with pytest.raises(MissingFileError, match=r"maelstrom-ap3/rad4NN_inputs_2020010100_0c1\.nc"):
-        radiation(patch="0,1").files(tiny.locator)
+        Radiation(patch="0,1").files(tiny.locator)
 
 
 def test_missing_dimension_is_named(pair):
@@ -302,7 +302,7 @@ def test_another_number_of_levels_is_named(pair, tmp_path, tiny):
     _, inputs, outputs = pair
     xarray.load_dataset(inputs).isel(level=slice(60)).to_netcdf(tmp_path / "short.nc")
     with pytest.raises(FileFormatError, match=r"'q' is \(column 128, level 60\), expected"):
-        radiation(patch="0").samples([tmp_path / "short.nc", outputs], tiny.locator)
+        Radiation(patch="0").samples([tmp_path / "short.nc", outputs], tiny.locator)
 
 
 def test_another_dtype_is_named(pair, tmp_path, tiny):
@@ -310,14 +310,14 @@ def test_another_dtype_is_named(pair, tmp_path, tiny):
     data = xarray.load_dataset(inputs)
     data.assign(q_ice=data["q_ice"].astype("f8")).to_netcdf(tmp_path / "double.nc")
     with pytest.raises(FileFormatError, match=r"'q_ice' is .*expected float32"):
-        radiation(patch="0").samples([tmp_path / "double.nc", outputs], tiny.locator)
+        Radiation(patch="0").samples([tmp_path / "double.nc", outputs], tiny.locator)
 
 
 def test_pairs_of_unequal_length_are_named(pair, tmp_path, tiny):
     _, inputs, outputs = pair
     xarray.load_dataset(outputs).isel(column=slice(100)).to_netcdf(tmp_path / "short.nc")
     with pytest.raises(FileFormatError, match=r"short\.nc: .* 'column' is 100, expected 128"):
-        radiation(patch="0").samples([inputs, tmp_path / "short.nc"], tiny.locator)
+        Radiation(patch="0").samples([inputs, tmp_path / "short.nc"], tiny.locator)
 
 
 def test_files_that_differ_among_themselves_are_named(tiny, pair, tmp_path):
@@ -325,7 +325,7 @@ def test_files_that_differ_among_themselves_are_named(tiny, pair, tmp_path):
     rewritten(inputs, tmp_path / "turned.nc", contiguous=True)
     files = [inputs, tmp_path / "turned.nc", outputs, outputs]
     with pytest.raises(FileFormatError, match=r"turned\.nc: variable 'aerosol_mmr'.*differs from"):
-        radiation(patch="0,2").samples(files, tiny.locator)
+        Radiation(patch="0,2").samples(files, tiny.locator)
 
 
 def test_truncated_file_is_named(pair):
@@ -338,7 +338,7 @@ def test_truncated_file_is_named(pair):
 
 def test_file_cut_short_after_indexing_is_named(pair, tiny):
     _, inputs, outputs = pair
-    dataset = radiation(patch="0")
+    dataset = Radiation(patch="0")
     index = dataset.samples([inputs, outputs], tiny.locator)
     with inputs.open("rb+") as stream:
         stream.truncate(inputs.stat().st_size // 2)
@@ -347,7 +347,7 @@ def test_file_cut_short_after_indexing_is_named(pair, tiny):
 
 
 def test_stand_in_has_the_published_layout(tiny):
-    inputs, outputs = (netCDF4.Dataset(f) for f in radiation(patch="0").files(tiny.locator))
+    inputs, outputs = (netCDF4.Dataset(f) for f in Radiation(patch="0").files(tiny.locator))
     with inputs, outputs:
         assert inputs["aerosol_mmr"].dimensions == ("column", "aerosol_type", "level")
         assert inputs["solar_irradiance"].dimensions == ()
@@ -380,32 +380,32 @@ def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
     again, other = tmp_path / "again", tmp_path / "other"
     for root, seed, processes in ((again, 0, 2), (other, 1, 1)):
         root.mkdir()
-        radiation().synthesize(root, scale=None, tiny=True, seed=seed, processes=processes)
+        Radiation().synthesize(root, scale=None, tiny=True, seed=seed, processes=processes)
     assert contents(again) == contents(tiny.root)
     assert contents(other).keys() == contents(again).keys()
     assert all(contents(other)[name] != content for name, content in contents(again).items())
 
 
 def test_sizes_are_told_before_writing(tiny):
-    told = radiation().synthesis_nbytes(scale=None, tiny=True)
+    told = Radiation().synthesis_nbytes(scale=None, tiny=True)
     written = sum(len(content) for content in contents(tiny.root).values())
     assert written <= told < 1.05 * written
 
 
 def test_default_and_scaled_sizes():
     default = PairPlan.of_size(scale=None, tiny=False, seed=0)
-    assert (len(default.pairs), default.n_columns) == (8, 4096)
-    assert 0.5e9 < default.nbytes < 1e9
+    assert (len(default.pairs), default.n_steps) == (8, 4096)
+    assert 0.5e9 < Radiation().synthesis_nbytes(scale=None, tiny=False) < 1e9
     whole = PairPlan.of_size(scale=1.0, tiny=False, seed=0)
-    assert (len(whole.pairs), whole.n_columns) == (6032, 16960)
-    assert whole.pairs[:8] == radiation().pairs
+    assert (len(whole.pairs), whole.n_steps) == (6032, 16960)
+    assert whole.pairs[:8] == Radiation().pairs
     assert len(planned_pairs(whole)) == 2 * 6032
     small = PairPlan.of_size(scale=0.0001, tiny=False, seed=0)
-    assert abs(len(small.pairs) * small.n_columns / (6032 * 16960) - 0.0001) < 1e-6
+    assert abs(len(small.pairs) * small.n_steps / (6032 * 16960) - 0.0001) < 1e-6
 
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():
     with pytest.raises(OptionError, match="holds only tripleclouds"):
-        radiation(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
+        Radiation(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
     with pytest.raises(OptionError, match=r"rad4NN_inputs_2020010100_0c1\.nc is not at hand"):
-        radiation(patch="1").synthesis_nbytes(scale=None, tiny=True)
+        Radiation(patch="1").synthesis_nbytes(scale=None, tiny=True)

@@ -24,7 +24,7 @@ from iobench.datasets.baselines import (
 from iobench.datasets.contract import make_sample, sample_steps
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
-from iobench_maelstrom.radiation.dataset import radiation
+from iobench_maelstrom.radiation.dataset import Radiation
 
 pytest.importorskip("dask", reason="the application joins its files with dask")
 
@@ -53,11 +53,11 @@ OPTIONS = [
 @pytest.fixture(scope="module")
 def locator(tiny_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("radiation-baselines")
-    return FileLocator(stand_in=tiny_root(radiation()), cache_dir=folder / "cache")
+    return FileLocator(stand_in=tiny_root(Radiation()), cache_dir=folder / "cache")
 
 
 def opened(locator, **options):
-    dataset = radiation(**{**THREE, **options})
+    dataset = Radiation(**{**THREE, **options})
     files = dataset.files(locator)
     return dataset, files, dataset.samples(files, locator)
 
@@ -79,8 +79,8 @@ def through_plugin(locator, **options):
 
 
 def test_it_has_both_baselines():
-    assert isinstance(radiation(), UpstreamBaseline)
-    assert isinstance(radiation(), PluginBaseline)
+    assert isinstance(Radiation(), UpstreamBaseline)
+    assert isinstance(Radiation(), PluginBaseline)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -17,7 +17,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.radiation.on_tensorflow import import_tensorflow
-from iobench_maelstrom.radiation.tf_dataset import radiation_tf
+from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 pytestmark = [
     pytest.mark.timeout(110),
@@ -39,7 +39,7 @@ KINDS = ["upstream", "climetlab"]
 @pytest.fixture(scope="module")
 def locator(tiny_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("radiation-tf-baselines")
-    return FileLocator(stand_in=tiny_root(radiation_tf()), cache_dir=folder / "cache")
+    return FileLocator(stand_in=tiny_root(RadiationTf()), cache_dir=folder / "cache")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def needs():
 
 
 def opened(locator, **options):
-    dataset = radiation_tf(**options)
+    dataset = RadiationTf(**options)
     files = dataset.files(locator)
     return dataset, files, dataset.samples(files, locator)
 
@@ -77,8 +77,8 @@ def by_pressure(samples):
 
 
 def test_it_has_both_baselines():
-    assert isinstance(radiation_tf(), UpstreamBaseline)
-    assert isinstance(radiation_tf(), PluginBaseline)
+    assert isinstance(RadiationTf(), UpstreamBaseline)
+    assert isinstance(RadiationTf(), PluginBaseline)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,7 +139,7 @@ def test_a_pass_may_be_left_early(locator, needs, kind):
 def test_mcicas_heating_rates_are_mended(locator, needs, tmp_path, kind):
     """Its files hold something else, under other names."""
     needs(kind)
-    [file] = radiation_tf().files(locator)
+    [file] = RadiationTf().files(locator)
     shutil.copy(file, tmp_path / "TripCloud0.0.tfrecord")
     there = FileLocator(data_dir=tmp_path, cache_dir=tmp_path / "cache")
     dataset, files, index = opened(there, dataset="mcica")
@@ -153,7 +153,7 @@ def test_mcicas_heating_rates_are_mended(locator, needs, tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_is_named(locator, needs, tmp_path, kind):
     needs(kind)
-    [file] = radiation_tf().files(locator)
+    [file] = RadiationTf().files(locator)
     copy = Path(shutil.copy(file, tmp_path))
     there = FileLocator(data_dir=tmp_path, cache_dir=tmp_path / "cache")
     dataset, files, index = opened(there)
@@ -172,7 +172,7 @@ def test_folders_that_look_like_patterns(locator, needs, tmp_path):
     needs("upstream")
     folder = tmp_path / "run [1] *"
     folder.mkdir()
-    shutil.copy(radiation_tf().files(locator)[0], folder)
+    shutil.copy(RadiationTf().files(locator)[0], folder)
     there = FileLocator(data_dir=folder, cache_dir=tmp_path / "cache")
     dataset, files, index = opened(there)
     stream = dataset.upstream(files, index, there, batch_size=None).pipeline

@@ -17,7 +17,7 @@ from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.tensorflow import hooks
-from iobench_maelstrom.radiation.tf_dataset import radiation_tf
+from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def test_a3_tells_its_operations_and_every_wait(tiny_root: Any, tmp_path: Path) -> None:
-    dataset = radiation_tf()
+    dataset = RadiationTf()
     locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=tmp_path / "cache")
     files = dataset.files(locator)
     index = dataset.samples(files, locator)

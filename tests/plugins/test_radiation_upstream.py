@@ -10,11 +10,11 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.radiation.dataset import radiation
+from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.radiation.schema import DATES, PATCHES, TIMESTEPS
 from iobench_maelstrom.radiation.schema import SUBSETS as RAW_SUBSETS
 from iobench_maelstrom.radiation.subsets import SUBSETS
-from iobench_maelstrom.radiation.tf_dataset import radiation_tf
+from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 pytest.importorskip(
     "climetlab_maelstrom_radiation",
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairs(tiny_root, folder):
-    root = tiny_root(radiation())
+    root = tiny_root(Radiation())
     return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
 
@@ -71,7 +71,7 @@ def load(tmp_path, no_network):
 def ours(pairs, **options):
     """Return all samples of three patches, stacked, in upstream's order of patches."""
     locator, _ = pairs
-    dataset = radiation(patch="0,2,10", **options)
+    dataset = Radiation(patch="0,2,10", **options)
     index = dataset.samples(dataset.files(locator), locator)
     first = {patch: n * N_COLUMNS for n, patch in enumerate((0, 2, 10))}
     order = [first[patch] + n for patch in PATCH_ORDER for n in range(N_COLUMNS)]
@@ -104,7 +104,7 @@ def test_columns_equal_the_real_plugins(pairs, load, options):
 
 def test_decoded_columns_equal_the_files_as_the_plugin_opens_them(pairs, load):
     locator, root = pairs
-    dataset = radiation(patch="0,2,10")
+    dataset = Radiation(patch="0,2,10")
     index = dataset.samples(dataset.files(locator), locator)
     with load(root, "maelstrom-radiation", patch=[0, 2, 10], heating_rate=False) as plugin:
         theirs = plugin.to_xarray().load()
@@ -127,7 +127,7 @@ def test_the_choices_are_the_real_plugins():
 @pytest.fixture(scope="module")
 def examples(tiny_root, folder):
     pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
-    root = tiny_root(radiation_tf())
+    root = tiny_root(RadiationTf())
     return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
 
@@ -149,7 +149,7 @@ def test_examples_equal_the_real_plugins(examples, load, options):
         name: ",".join(value) if isinstance(value, list) else str(value)
         for name, value in options.items()
     }
-    dataset = radiation_tf(timestep="0", **texts)
+    dataset = RadiationTf(timestep="0", **texts)
     index = dataset.samples(dataset.files(locator), locator)
     with load(root, "maelstrom-radiation-tf", timestep=[0], **options) as plugin:
         batches = plugin.to_tfdataset(batch_size=1, shuffle=False, parallel_reads=1)
@@ -176,7 +176,7 @@ def test_every_example_of_mcica_equals_the_real_plugins(examples, load, tmp_path
     copy = tmp_path / bucket / "TFR" / "TripCloud0.0.tfrecord"
     copy.parent.mkdir(parents=True)
     copy.write_bytes((root / bucket / "records" / "triplecloud0.0.tfrecord").read_bytes())
-    dataset = radiation_tf(dataset="mcica", output_fields="hr_sw,hr_lw", input_fields="sca_inputs")
+    dataset = RadiationTf(dataset="mcica", output_fields="hr_sw,hr_lw", input_fields="sca_inputs")
     index = dataset.samples([copy], locator)
     with load(tmp_path, "maelstrom-radiation-tf", dataset="mcica") as plugin:
         [(_, theirs)] = plugin.to_tfdataset(batch_size=256, shuffle=False, parallel_reads=1)
@@ -187,7 +187,7 @@ def test_every_example_of_mcica_equals_the_real_plugins(examples, load, tmp_path
 
 def test_subsets_are_the_real_plugins():
     pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
-    from climetlab_maelstrom_radiation import radiation_tf as plugin
+    from climetlab_maelstrom_radiation import RadiationTf as plugin
 
     assert set(SUBSETS) == set(plugin.timestep_subset)
     for name, (timesteps, numbers) in SUBSETS.items():

@@ -8,7 +8,7 @@ level, and ERA5's geopotential or temperature there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +18,29 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     DatedFile,
+    Downloads,
     FileRange,
     GribIndex,
     Locator,
-    Progress,
+    Option,
+    PlannedFile,
+    PluginDownload,
+    PublishedFiles,
     PublishedStep,
     Raw,
     SampleIndex,
+    StandIn,
     decode_message,
+    existing_files,
     index_grib,
-    no_progress,
     own_files,
     read_messages,
-    stand_in_identity,
     stopwatch,
-    write_planned_files,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import ens10_downloads
 from iobench_maelstrom.ens10.messages import Layout, find_messages
 from iobench_maelstrom.ens10.normalisation import (
-    SPREAD,
     Statistics,
     member_moments,
     normalisation_folder,
@@ -67,11 +68,8 @@ from iobench_maelstrom.ens10.upstream import grid_loader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Downloads
+__all__ = ["Ens10"]
 
-__all__ = ["Ens10", "ens10"]
-
-OPTIONS = ("date", "dtype", "target")
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,
     backward_ns=15_870_000,
@@ -103,43 +101,10 @@ PUBLISHED_PL = dataclasses.replace(
 )
 
 
-def ens10(**options: str) -> Ens10:
-    """Return the dataset ``maelstrom-ens10``.
+class Ens10(PublishedFiles):
+    """ENS-10's fields as the D2.3 U-Net read them.
 
-    Parameters
-    ----------
-    date : str, optional
-        Start dates as upstream, ``MMDD`` or ``YYYYMMDD`` (the year is ignored), separated by
-        commas. By default all whose files are at hand.
-    dtype : {"sfc", "pl"}, optional
-        Surface fields, or those at a pressure level.
-    target : {"era5", "none"} or {"z500", "t850"}, optional
-        For sfc whether samples have the target, ERA5's t2m; for pl which target they have, which
-        says the level, too. The first of each is the default.
-
-    Raises
-    ------
-    OptionError
-        For any other option or value.
-    """
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise OptionError(f"option {unknown[0]!r}: maelstrom-ens10 knows {', '.join(OPTIONS)}")
-    dtype = options.get("dtype", "sfc")
-    if dtype not in TASKS:
-        raise OptionError(f"dtype {dtype!r}: expected {' or '.join(TASKS)}")
-    targets = TASKS[dtype]
-    target = options.get("target", next(iter(targets)))
-    if target not in targets:
-        raise OptionError(f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}")
-    dates = parse_dates(options["date"]) if "date" in options else ()
-    return Ens10(dates=dates, has_target=target != "none", task=targets[target])
-
-
-class Ens10:
-    """ENS-10's fields as the D2.3 U-Net read them; a `Dataset` and a `Synthesizer`.
-
-    Parameters
+    Attributes
     ----------
     dates : tuple of str
         Start dates (``MMDD``) whose files are all required; empty for those at hand.
@@ -150,24 +115,41 @@ class Ens10:
     """
 
     name = "maelstrom-ens10"
-    fused: tuple[str, ...] = ()
-    thread_safe = True  # ecCodes is built with threads; a conversion decodes on all cores
+    terms_of_use = TERMS
+    citation = CITATION
     synthesis_version = STAND_IN_VERSION
+    options = (
+        Option(
+            "date",
+            "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
+            "By default all whose files are at hand.",
+            (),
+            parse=parse_dates,
+        ),
+        Option("dtype", "Surface fields, or those at a pressure level.", "sfc", tuple(TASKS)),
+        Option(
+            "target",
+            "For sfc whether samples have the target, ERA5's t2m; for pl which target they have, "
+            "which says the level, too. The first of each is the default.",
+            values=tuple(target for targets in TASKS.values() for target in targets),
+        ),
+    )
 
-    def __init__(
-        self,
-        *,
-        dates: tuple[str, ...] = (),
-        has_target: bool = True,
-        task: UnetTask = SURFACE_TASK,
-    ) -> None:
-        self.task = task
-        fields = f"fields at {task.level} hPa" if task.level else "surface fields"
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        dtype, targets = self.chosen["dtype"], TASKS[self.chosen["dtype"]]
+        target = self.chosen["target"] or next(iter(targets))
+        if target not in targets:
+            raise OptionError(
+                f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}"
+            )
+        self.dates: tuple[str, ...] = self.chosen["date"]
+        self.has_target = target != "none"
+        self.task: UnetTask = targets[target]
+        level = self.task.level
+        fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
-        self.published: PublishedStep | None = PUBLISHED if task is SURFACE_TASK else PUBLISHED_PL
-        self.stand_in_name = self.name if task.dtype == "sfc" else f"{self.name}-{task.dtype}"
-        self.dates = dates
-        self.has_target = has_target
+        self.published = PUBLISHED if self.task is SURFACE_TASK else PUBLISHED_PL
         self._layout: Layout | None = None
         self._target_dtype = ""
         self._statistics: Statistics | None = None
@@ -176,6 +158,16 @@ class Ens10:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_mapped": None}
+
+    @property
+    def stand_in_name(self) -> str:
+        """What stand-ins are told apart by: the files of each dtype are others."""
+        dtype = self.task.dtype
+        return self.name if dtype == "sfc" else f"{self.name}-{dtype}"
+
+    def urls(self) -> list[str]:
+        """Return the URLs of the forecasts."""
+        return [forecast_url(date, self.task.dtype) for date in self.dates or ALL_DATES]
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the forecasts' files and, last, the target's.
@@ -186,7 +178,11 @@ class Ens10:
             Naming what is missing, where it was looked for and how to get it.
         """
         own = own_files(locator)
-        paths = self._published_files(locator) if own is None else self._own_files(own, locator)
+        if own is None:
+            needed = bool(self.dates)
+            paths = existing_files(self.name, self.urls(), locator, all_needed=needed)
+        else:
+            paths = self._own_files(own, locator)
         if not self.has_target:
             return paths
         url = self.task.target_url
@@ -199,14 +195,6 @@ class Ens10:
                 f"{or_without(self.task.target_variable)}"
             )
         return [*paths, target]
-
-    def _published_files(self, locator: Locator) -> list[Path]:
-        urls = [forecast_url(date, self.task.dtype) for date in self.dates or ALL_DATES]
-        found = locator.find(urls)
-        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-        if missing and (self.dates or len(missing) == len(urls)):
-            raise self._missing_forecasts(missing, locator)
-        return [path for path in found if path is not None]
 
     def _own_files(self, own: Sequence[DatedFile], locator: Locator) -> list[Path]:
         """Return the files of a user's layout, e.g. one per start date after ``grib_copy``."""
@@ -221,12 +209,37 @@ class Ens10:
         dtype = self.task.dtype
         missing = [forecast_url(date, dtype) for date in self.dates if date not in told]
         if missing:
-            raise self._missing_forecasts(missing, locator)
+            raise MissingFileError(
+                f"{self.name}: {', '.join(missing)} not found in {locator.searched()}; fetch the "
+                "files and name their folder with --data-dir"
+            )
         return [file.path for file in own if file.month + file.day in self.dates]
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return ens10_downloads(self)
+        """Return what ``--download`` fetches; the plugin takes one start date at a time.
+
+        Raises
+        ------
+        OptionError
+            If none was asked for: all of them are never fetched by default.
+        """
+        if not self.dates:
+            raise OptionError(
+                f"--download of {self.name}: say what to fetch, e.g. --option date=0101,0104"
+            )
+        dtype = self.task.dtype
+        calls = tuple(
+            PluginDownload(
+                self.name,
+                {"date": date, "dtype": dtype},
+                (forecast_url(date, dtype),),
+                terms_of_use=TERMS,
+                citation=CITATION,
+            )
+            for date in self.dates
+        )
+        # The target is nowhere to be had by itself.
+        return Downloads(calls, others=(self.task.target_url,) if self.has_target else ())
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per start date and year, in order of time.
@@ -311,7 +324,15 @@ class Ens10:
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the grid loader of the U-Net's training code (`UpstreamBaseline`)."""
-        return grid_loader(self, self._prepared(), index, locator, batch_size=batch_size)
+        return grid_loader(
+            self,
+            self._prepared(),
+            index,
+            locator,
+            task=self.task,
+            has_target=self.has_target,
+            batch_size=batch_size,
+        )
 
     def through_plugin(
         self,
@@ -322,37 +343,16 @@ class Ens10:
         batch_size: int | None = None,
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
-        return plugin_baseline(self, self._prepared(), index)
+        target_array = self.target_array if self.has_target else None
+        return plugin_baseline(self, self._prepared(), index, self.task, target_array)
 
     def target_array(self, raw: Any) -> NDArray[np.float32]:
         """Return the target's field out of its bytes."""
         values = np.frombuffer(raw, dtype=self._target_dtype)
         return values.reshape(self._prepared().shape).astype(np.float32)
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files, the target first."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root, planned_files(plan), identity=identity, processes=processes, progress=progress
-        )
-
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
+        """Return what a stand-in holds: forecasts, and the targets of all tasks."""
         plan = StandInPlan.of_size(scale=scale, tiny=tiny, seed=seed, dtype=self.task.dtype)
         missing = [date for date in self.dates if date not in plan.dates]
         if missing:
@@ -362,13 +362,10 @@ class Ens10:
             )
         return plan
 
-    def _missing_forecasts(self, missing: Sequence[str], locator: Locator) -> MissingFileError:
-        names = [url.rpartition("/")[2] for url in missing[:5]]
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        return MissingFileError(
-            f"maelstrom-ens10: {', '.join(names)}{more} not found in {locator.searched()}; fetch "
-            f"the files (e.g. {missing[0]}) and name their folder with --data-dir"
-        )
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of a stand-in, the targets first."""
+        assert isinstance(plan, StandInPlan)
+        return planned_files(plan)
 
     def _add_target(self, where: list[list[FileRange[str]]], layout: Layout, path: Path) -> None:
         target = open_target(path, self.task.target_variable)
@@ -393,23 +390,16 @@ class Ens10:
         target = Variable(task.target, layout.shape, "<f4", grid, task.target_units, role="target")
         return SampleSpec((inputs, target) if self.has_target else (inputs,))
 
-    def _provenance(self, layout: Layout, index: GribIndex) -> Mapping[str, Any]:
+    def _provenance(self, layout: Layout, index: GribIndex) -> dict[str, Any]:
         statistics = self._statistics
         return {
-            "dataset": self.name,
+            **self.facts(index.files),
             "dtype": self.task.dtype,
             "step_hours": LEAD_HOURS,
             "members": list(layout.members),
             "starts": list(layout.starts),
-            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in index.files],
             "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
-            "normalisation": {
-                "formula": f"(x - mean) / (std + {SPREAD})",
-                "over": "samples, per channel and grid point, ddof 0",
-                "sha256": statistics.checksum() if statistics else "",
-            },
-            "terms_of_use": TERMS,
-            "citation": CITATION,
+            "normalisation": statistics.facts() if statistics else {},
         }
 
 

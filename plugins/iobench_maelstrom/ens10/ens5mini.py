@@ -6,45 +6,45 @@ assumption): mean and deviation over the members of every variable at every leve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import (
-    Advance,
-    Arrays,
-    Baseline,
-    ChunkedFields,
-    DecodedChunks,
-    Locator,
-    Progress,
-    PublishedStep,
-    Raw,
+    Axis,
+    Downloads,
+    Field,
+    Hyperslab,
+    Items,
+    Key,
+    Option,
+    PluginDownload,
+    Recipe,
     SampleIndex,
+    file_times,
     index_folders,
-    no_progress,
     run_jobs,
-    stand_in_identity,
     stopwatch,
-    write_planned_files,
+    whole_variable,
 )
-from iobench.errors import MissingFileError, OptionError
-from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import ens5mini_downloads
-from iobench_maelstrom.ens10.ens5mini_files import NAMES, Forecasts, open_forecasts
+from iobench.errors import FileFormatError, OptionError
+from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.ens10.ens5mini_schema import (
     ALL_MONTHS,
     CHANNELS,
+    DIMS,
     LEAD_HOURS,
+    LEVELS,
     PRESSURE_VARIABLES,
     month_url,
     parse_months,
 )
-from iobench_maelstrom.ens10.ens5mini_stand_in import STAND_IN_VERSION, MonthlyPlan, planned_files
+from iobench_maelstrom.ens10.ens5mini_stand_in import STAND_IN_VERSION, MonthlyPlan, write_month
 from iobench_maelstrom.ens10.normalisation import (
-    SPREAD,
     Moments,
     Statistics,
     describe_samples,
@@ -57,59 +57,54 @@ from iobench_maelstrom.ens10.toy_through_plugin import toy_plugin_baseline
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Downloads
+    from iobench.datasets import (
+        Advance,
+        Arrays,
+        Baseline,
+        FileKey,
+        Locator,
+        NetcdfFile,
+        Progress,
+        StandIn,
+    )
+    from iobench.samples import Sample
 
-__all__ = ["Ens5mini", "ens5mini"]
+__all__ = ["Ens5mini"]
 
-OPTIONS = ("date", "dtype")
 FORECASTS_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
 SMALL_NBYTES = 64 << 20
 """Less is read sooner by this process than by ones that must start first."""
+HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
 
 
-def ens5mini(**options: str) -> Ens5mini:
-    """Return the dataset ``maelstrom-ens5mini``.
-
-    Parameters
-    ----------
-    date : str, optional
-        Months as upstream, ``MM`` (or ``MMDD``, ``YYYYMMDD``, of which the month counts),
-        separated by commas. By default all whose files are at hand.
-    dtype : {"pl"}, optional
-        Pressure levels; there are no others.
-
-    Raises
-    ------
-    OptionError
-        For any other option or value.
-    """
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise OptionError(f"option {unknown[0]!r}: maelstrom-ens5mini knows {', '.join(OPTIONS)}")
-    if options.get("dtype", "pl") != "pl":
-        raise OptionError(f"dtype {options['dtype']!r}: expected pl")
-    return Ens5mini(months=parse_months(options["date"]) if "date" in options else ())
-
-
-class Ens5mini(ChunkedFields):
-    """The toy data set of ENS-10; a `Dataset` and a `Synthesizer`.
-
-    Parameters
-    ----------
-    months : tuple of str
-        Months (``MM``) whose files are all required; empty for those at hand.
-    """
+class Ens5mini(Recipe):
+    """The toy data set of ENS-10."""
 
     name = "maelstrom-ens5mini"
     title = "ENS5-mini ensemble forecasts over Europe, pressure levels, step 24 h (MAELSTROM A4)"
-    published: PublishedStep | None = None
+    url = month_url("{date}")
+    keys = (Key("date", ALL_MONTHS),)
+    options = (
+        Option(
+            "date",
+            "Months as upstream, MM (or MMDD, YYYYMMDD, of which the month counts), separated by "
+            "commas. By default all whose files are at hand.",
+            (),
+            parse=parse_months,
+        ),
+        Option("dtype", "Pressure levels; there are no others.", "pl", ("pl",)),
+    )
+    axes = tuple(Axis(dim) for dim in DIMS)
+    fields = tuple(Field(each.name, each.units) for each in PRESSURE_VARIABLES)
+    sample_dim = "time"
+    terms_of_use = TERMS
+    citation = CITATION
     synthesis_version = STAND_IN_VERSION
 
-    def __init__(self, *, months: tuple[str, ...] = ()) -> None:
-        self.months = months
-        self.fused: tuple[str, ...] = ()
-        self._forecasts: Forecasts | None = None
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.lead: tuple[int, ...] = ()
         self._statistics: Statistics | None = None
         self._mapped: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
@@ -117,31 +112,21 @@ class Ens5mini(ChunkedFields):
         return {**self.__dict__, "_mapped": None}
 
     @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: the HDF5 library cannot."""
-        return not self.fused
+    def shape(self) -> tuple[int, int, int, int]:
+        """Members, levels, latitudes and longitudes of a variable of one forecast."""
+        dims = self.opened[0].dims
+        members, levels, latitudes, longitudes = (dims[dim] for dim in (DIMS[0], *DIMS[3:]))
+        return members, levels, latitudes, longitudes
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the months' files.
-
-        Raises
-        ------
-        MissingFileError
-            Listing what is missing by URL, where it was looked for and how to get it.
-        """
-        urls = [month_url(month) for month in self.months or ALL_MONTHS]
-        found = locator.find(urls)
-        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-        if missing and (self.months or len(missing) == len(urls)):
-            raise MissingFileError(
-                f"maelstrom-ens5mini: {', '.join(missing)} not found in {locator.searched()}; "
-                "fetch the files and name their folder with --data-dir"
+    def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
+        """Raise FileFormatError where a file is of another schema, or has other levels or steps."""
+        super().check(file, first)
+        levels = whole_variable(file, "isobaricInhPa").tolist()
+        if levels != list(LEVELS):
+            told = " ".join(f"{level:g}" for level in levels)
+            raise FileFormatError(
+                f"{file.path}: isobaricInhPa is {told}, expected {' '.join(map(str, LEVELS))}"
             )
-        return [path for path in found if path is not None]
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return ens5mini_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per forecast, in order of time.
@@ -151,34 +136,54 @@ class Ens5mini(ChunkedFields):
         FileFormatError
             If a file is of another schema, cut short, or holds a forecast another file has.
         """
-        forecasts = open_forecasts(files)
-        self.fused = ("read", "decode") if forecasts.fused else ()
+        index = super().samples(files, locator)
         watch = stopwatch()
-        self._statistics, computed = _normalisation(forecasts, files, locator)
-        self._forecasts = forecasts.without_starts()
-        stored = [file.variables[name] for file in forecasts.files for name in NAMES]
-        self._find_chunks("time", [(each, each.storage) for each in stored])
+        about = describe_samples(
+            [str(file) for file in files], index.where, n_members=self.shape[0]
+        )
+        self._statistics, computed = keep_statistics(
+            index_folders(files[0].parent, locator.cache_dir),
+            f"ens5mini-normalisation-{about['key'][:16]}",
+            about,
+            functools.partial(_all_moments, self, index.where, locator.progress),
+        )
         self._mapped = None
-        starts = [f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in forecasts.starts]
-        return SampleIndex(
-            spec=_spec(forecasts),
-            where=forecasts.where,
-            coordinate=starts,
+        return dataclasses.replace(
+            index,
             setup={"normalisation": watch()} if computed else {},
-            provenance={**self._provenance(forecasts), "stand_in": locator.stand_in},
+            provenance={**index.provenance, "normalisation": self._statistics.facts()},
         )
 
-    def read(self, where: tuple[int, int]) -> Raw:
-        """Return the forecast's bytes at the lead time, by variable and member."""
-        return self._prepared().read(where, self._chunks)
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return each forecast, in order of time."""
+        self.lead = tuple(_lead_index(file) for file in files)
+        found: dict[str, tuple[int, int]] = {}
+        for number, times in enumerate(file_times(files, "time", "h")):
+            for place, start in enumerate(np.datetime_as_string(times, "D").tolist()):
+                if start in found:
+                    other = files[found[start][0]].path
+                    raise FileFormatError(
+                        f"{files[number].path}: holds the forecast of {start}, which is in {other} "
+                        "already; expected each once: are two files copies of one?"
+                    )
+                found[start] = number, place
+        starts = sorted(found)
+        return Items(tuple(found[start] for start in starts), starts)
 
-    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
-        """Return each variable, float32, shape (member, level, latitude, longitude)."""
-        return self._prepared().decode(raw, where)
+    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
+        """Return each variable of the forecast at its lead time."""
+        number, place = where
+        part = {"time": place, "step": self.lead[number] if self.lead else 0}
+        return [Hyperslab(each.name, part) for each in PRESSURE_VARIABLES]
+
+    def spec(self) -> SampleSpec:
+        """Return mean and deviation by variable and level, as channels."""
+        shape, dims = (len(CHANNELS), *self.shape[2:]), ("channel", "latitude", "longitude")
+        return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=CHANNELS),))
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return ``inputs``: normalised mean and deviation by variable and level."""
-        _, n_levels, n_latitudes, n_longitudes = self._prepared().shape
+        _, n_levels, n_latitudes, n_longitudes = self.shape
         if self._mapped is None:
             if self._statistics is None:
                 raise OptionError("maelstrom-ens5mini: call samples() before preprocess()")
@@ -194,6 +199,18 @@ class Ens5mini(ChunkedFields):
             inputs[number] = moments.reshape(2, n_levels, n_points).transpose(1, 0, 2)
         return {"inputs": inputs.reshape(len(CHANNELS), n_latitudes, n_longitudes)}
 
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        starts = [start for each in file_times(files, "time", "h") for start in each]
+        return {
+            **self.facts([file.path for file in files]),
+            "dtype": "pl",
+            "step_hours": LEAD_HOURS,
+            "starts": [str(start)[:10].replace("-", "") for start in sorted(starts)],
+            "target": "none",
+            "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
+        }
+
     def through_plugin(
         self,
         files: Sequence[Path],
@@ -206,100 +223,67 @@ class Ens5mini(ChunkedFields):
 
         There is no ``upstream``: no training code of ens5mini is published.
         """
-        return toy_plugin_baseline(self, self._prepared(), index)
+        return toy_plugin_baseline(self, [file.path for file in self.opened], index)
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; the plugin takes one month at a time.
 
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root, planned_files(plan), identity=identity, processes=processes, progress=progress
-        )
-
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> MonthlyPlan:
-        plan = MonthlyPlan.of_size(scale=scale, tiny=tiny, seed=seed)
-        missing = [month for month in self.months if month not in plan.months]
-        if missing:
+        Raises
+        ------
+        OptionError
+            If none was asked for: all of them are never fetched by default.
+        """
+        if not self.chosen["date"]:
             raise OptionError(
-                f"date {missing[0]!r}: no file of it is at hand, and the stand-in holds only the "
-                f"months {' '.join(plan.months)}; choose among them or give --data-dir"
+                f"--download of {self.name}: say what to fetch, e.g. --option date=01"
             )
+        return Downloads(
+            tuple(
+                PluginDownload(
+                    self.name,
+                    {"date": month},
+                    (month_url(month),),
+                    terms_of_use=TERMS,
+                    citation=CITATION,
+                )
+                for month in self.chosen["date"]
+            )
+        )
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> MonthlyPlan:
+        """Return what a stand-in holds."""
+        plan = MonthlyPlan.of_size(scale=scale, tiny=tiny, seed=seed)
+        self.check_held(plan.keys)
         return plan
 
-    def _prepared(self) -> Forecasts:
-        if self._forecasts is None:
-            raise OptionError("maelstrom-ens5mini: call samples() before reading a sample")
-        return self._forecasts
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a month's file."""
+        assert isinstance(plan, MonthlyPlan)
+        return plan.month_nbytes(key["date"])
 
-    def _provenance(self, forecasts: Forecasts) -> Mapping[str, Any]:
-        statistics = self._statistics
-        files = [file.path for file in forecasts.files]
-        return {
-            "dataset": self.name,
-            "dtype": "pl",
-            "step_hours": LEAD_HOURS,
-            "starts": list(forecasts.starts),
-            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
-            "target": "none",
-            "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
-            "normalisation": {
-                "formula": f"(x - mean) / (std + {SPREAD})",
-                "over": "samples, per channel and grid point, ddof 0",
-                "sha256": statistics.checksum() if statistics else "",
-            },
-            "terms_of_use": TERMS,
-            "citation": CITATION,
-        }
-
-
-def _spec(forecasts: Forecasts) -> SampleSpec:
-    shape = (len(CHANNELS), *forecasts.shape[2:])
-    dims = ("channel", "latitude", "longitude")
-    return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=CHANNELS),))
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a month's file of the stand-in."""
+        assert isinstance(plan, MonthlyPlan)
+        write_month(plan, key["date"], path, advance)
 
 
 def _moments(fields: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return mean and deviation over the members, shape (2, levels x points)."""
-    flat = fields.reshape(len(fields), -1)
+    flat = fields.reshape(len(fields), -1).astype(np.float32, copy=False)
     moments = np.empty((2, flat.shape[1]), dtype=np.float32)
     member_moments(flat, moments[0], moments[1])
     return moments
 
 
-def _normalisation(
-    forecasts: Forecasts, files: Sequence[Path], locator: Locator
-) -> tuple[Statistics, bool]:
-    about = describe_samples(
-        [str(file) for file in files], forecasts.where, n_members=forecasts.shape[0]
-    )
-    places = index_folders(files[0].parent, locator.cache_dir)
-    name = f"ens5mini-normalisation-{about['key'][:16]}"
-    return keep_statistics(places, name, about, lambda: _all_moments(forecasts, locator.progress))
-
-
-def _all_moments(forecasts: Forecasts, progress: Progress) -> list[Moments]:
+def _all_moments(
+    recipe: Ens5mini, where: Sequence[tuple[int, int]], progress: Progress
+) -> list[Moments]:
     """Return the moments of each variable's channels, merged in a fixed order."""
-    where = forecasts.where
     jobs = [
-        (forecasts.without_starts(), where[start : start + FORECASTS_PER_JOB])
+        (recipe, where[start : start + FORECASTS_PER_JOB])
         for start in range(0, len(where), FORECASTS_PER_JOB)
     ]
-    nbytes = len(where) * len(PRESSURE_VARIABLES) * 4 * int(np.prod(forecasts.shape))
+    nbytes = len(where) * len(PRESSURE_VARIABLES) * 4 * int(np.prod(recipe.shape))
     found = dict(
         run_jobs(
             _part_moments,
@@ -317,18 +301,31 @@ def _all_moments(forecasts: Forecasts, progress: Progress) -> list[Moments]:
 
 
 def _part_moments(
-    job: tuple[Forecasts, Sequence[tuple[int, int]]], advance: Advance
+    job: tuple[Ens5mini, Sequence[tuple[int, int]]], advance: Advance
 ) -> list[Moments]:
-    forecasts, where = job
-    n_values = int(np.prod(forecasts.shape[1:]))
+    recipe, where = job
+    n_values = int(np.prod(recipe.shape[1:]))
     parts = [
         Moments(0, np.zeros((2, n_values)), np.zeros((2, n_values))) for _ in PRESSURE_VARIABLES
     ]
-    chunks = DecodedChunks()
     for one in where:
-        raw = forecasts.read(one, chunks)
-        arrays = raw if forecasts.fused else forecasts.decode(raw, one)
+        raw = recipe.read(one)
+        arrays = raw if recipe.fused else recipe.decode(raw, one)
         for moments, variable in zip(parts, PRESSURE_VARIABLES, strict=True):
             moments.add(_moments(arrays[variable.name]))
         advance(1)
     return parts
+
+
+def _lead_index(file: NetcdfFile) -> int:
+    step = file.variables.get("step")
+    units = "" if step is None else step.attributes.get("units", "")
+    hours = HOURS.get(units.removesuffix("s"))
+    if hours is None:
+        raise FileFormatError(f"{file.path}: step has units {units!r}, expected 'hours'")
+    found = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, LEAD_HOURS))
+    if found.size != 1:
+        raise FileFormatError(
+            f"{file.path}: expected the step {LEAD_HOURS} h once, found it {found.size} times"
+        )
+    return int(found[0])

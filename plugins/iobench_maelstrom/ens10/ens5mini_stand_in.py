@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import PlannedFile
-from iobench.errors import MissingExtraError
+from iobench.datasets import StandIn, netcdf4
 from iobench_maelstrom.ens10.ens5mini_schema import (
     ALL_MONTHS,
     ALL_YEARS,
@@ -27,7 +26,6 @@ from iobench_maelstrom.ens10.ens5mini_schema import (
     STEPS,
     PressureVariable,
     dates_of,
-    month_url,
 )
 from iobench_maelstrom.ens10.schema import ALL_DATES, Grid
 from iobench_maelstrom.ens10.stand_in import smooth_mode, spread
@@ -35,7 +33,7 @@ from iobench_maelstrom.ens10.stand_in import smooth_mode, spread
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAND_IN_VERSION", "MonthlyPlan", "planned_files"]
+__all__ = ["STAND_IN_VERSION", "MonthlyPlan", "write_month"]
 
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
@@ -46,14 +44,13 @@ NORTH = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class MonthlyPlan:
-    """What a stand-in holds."""
+class MonthlyPlan(StandIn):
+    """What a stand-in holds: of each month a file."""
 
-    seed: int
-    dates: tuple[str, ...]
-    years: tuple[int, ...]
-    n_members: int
-    grid: Grid
+    dates: tuple[str, ...] = ()
+    years: tuple[int, ...] = ()
+    n_members: int = MEMBERS
+    grid: Grid = GRID
 
     @classmethod
     def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> MonthlyPlan:
@@ -61,17 +58,24 @@ class MonthlyPlan:
         default = tuple(date for month in DEFAULT_MONTHS for date in dates_of(month))
         if tiny:
             dates = tuple(date for month in DEFAULT_MONTHS for date in dates_of(month)[:2])
-            return cls(seed, dates, DEFAULT_YEARS, 3, Grid(10, 20, 2.0))
+            return cls._of(seed, dates, DEFAULT_YEARS, 3, Grid(10, 20, 2.0))
         if scale is None:
-            return cls(seed, default, DEFAULT_YEARS, MEMBERS, GRID)
+            return cls._of(seed, default, DEFAULT_YEARS)
         n_samples = max(1, round(scale * len(ALL_DATES) * len(ALL_YEARS)))
         years = tuple(ALL_YEARS)[:n_samples]
-        return cls(seed, spread(max(1, round(n_samples / len(years)))), years, MEMBERS, GRID)
+        return cls._of(seed, spread(max(1, round(n_samples / len(years)))), years)
 
-    @property
-    def months(self) -> tuple[str, ...]:
-        """Months that have a file."""
-        return tuple(month for month in ALL_MONTHS if self.starts(month))
+    @classmethod
+    def _of(
+        cls,
+        seed: int,
+        dates: tuple[str, ...],
+        years: tuple[int, ...],
+        n_members: int = MEMBERS,
+        grid: Grid = GRID,
+    ) -> MonthlyPlan:
+        keys = tuple({"date": month} for month in ALL_MONTHS if any(d[:2] == month for d in dates))
+        return cls(seed, keys, dates=dates, years=years, n_members=n_members, grid=grid)
 
     def starts(self, month: str) -> list[tuple[int, str]]:
         """Return year and date of each forecast in a month's file, in order of time."""
@@ -83,28 +87,11 @@ class MonthlyPlan:
         fields = len(PRESSURE_VARIABLES) * self.n_members * len(STEPS) * len(LEVELS)
         return len(self.starts(month)) * fields * self.grid.n_points * 4 + (32 << 10)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, about."""
-        return sum(self.month_nbytes(month) for month in self.months)
 
-
-def planned_files(plan: MonthlyPlan) -> list[PlannedFile]:
-    """Return the files of a stand-in."""
-    return [
-        PlannedFile(
-            "url/" + month_url(month).replace("://", "/"),
-            plan.month_nbytes(month),
-            functools.partial(_write_month, plan, month),
-        )
-        for month in plan.months
-    ]
-
-
-def _write_month(plan: MonthlyPlan, month: str, path: Path, advance: Callable[[int], None]) -> None:
+def write_month(plan: MonthlyPlan, month: str, path: Path, advance: Callable[[int], None]) -> None:
     """Write one month's file as xarray writes what cfgrib decodes: contiguous float32."""
     starts = plan.starts(month)
-    with _netcdf4().Dataset(path, "w", format="NETCDF4") as file:
+    with netcdf4("maelstrom-ens5mini").Dataset(path, "w", format="NETCDF4") as file:
         _write_axes(file, plan, starts)
         for variable in PRESSURE_VARIABLES:
             stored = file.createVariable(
@@ -187,13 +174,3 @@ def _modes(seed: int, grid: Grid) -> list[NDArray[np.float32]]:
         smooth_mode(np.random.default_rng([seed, STAND_IN_VERSION, 0, number]), grid)
         for number in range(N_MODES)
     ]
-
-
-def _netcdf4() -> Any:
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-ens5mini needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
-    return netCDF4

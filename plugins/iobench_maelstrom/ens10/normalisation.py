@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "SPREAD",
     "Moments",
     "Statistics",
     "describe_messages",
@@ -121,12 +120,16 @@ class Statistics:
         mean = np.load(self.folder / "mean.npy", mmap_mode="r")
         return mean, np.load(self.folder / "divisor.npy", mmap_mode="r")
 
-    def checksum(self) -> str:
-        """Return a digest of the values, for the provenance of stores."""
+    def facts(self) -> dict[str, str]:
+        """Return what it is and a digest of the values, for the provenance of stores."""
         digest = hashlib.sha256()
         for array in self.load():
             digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return {
+            "formula": f"(x - mean) / (std + {SPREAD})",
+            "over": "samples, per channel and grid point, ddof 0",
+            "sha256": digest.hexdigest(),
+        }
 
 
 def normalisation_folder(

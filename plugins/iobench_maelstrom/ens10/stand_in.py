@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets import PlannedFile
+from iobench.datasets import PlannedFile, StandIn, in_mirror
 from iobench.errors import MissingExtraError
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
@@ -57,15 +57,14 @@ FIRST_PRESSURE_NUMBER = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class StandInPlan:
+class StandInPlan(StandIn):
     """What a stand-in holds."""
 
-    seed: int
-    dates: tuple[str, ...]
-    years: tuple[int, ...]
-    steps: tuple[int, ...]
-    n_members: int
-    grid: Grid
+    dates: tuple[str, ...] = ()
+    years: tuple[int, ...] = DEFAULT_YEARS
+    steps: tuple[int, ...] = STEPS
+    n_members: int = MEMBERS
+    grid: Grid = GRID
     dtype: str = "sfc"
     fields: tuple[GribField, ...] = SURFACE_VARIABLES
 
@@ -92,14 +91,13 @@ class StandInPlan:
     @classmethod
     def _of_surface(cls, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
         if tiny:
-            return cls(seed, ALL_DATES[:2], DEFAULT_YEARS, STEPS, 3, Grid(91, 180, 2.0))
+            return cls(seed, (), dates=ALL_DATES[:2], n_members=3, grid=Grid(91, 180, 2.0))
         if scale is None:
-            dates = spread(N_DEFAULT_DATES)
-            return cls(seed, dates, DEFAULT_YEARS, (LEAD_HOURS,), MEMBERS, GRID)
+            return cls(seed, (), dates=spread(N_DEFAULT_DATES), steps=(LEAD_HOURS,))
         n_samples = max(1, round(scale * len(ALL_DATES) * len(ALL_YEARS)))
         years = tuple(ALL_YEARS)[:n_samples]
         dates = spread(max(1, round(n_samples / len(years))))
-        return cls(seed, dates, years, STEPS, MEMBERS, GRID)
+        return cls(seed, (), dates=dates, years=years)
 
     @property
     def tasks(self) -> list[UnetTask]:
@@ -127,12 +125,6 @@ class StandInPlan:
         """Bytes of one target's file, about."""
         return self.n_samples * 4 * self.grid.n_points + (32 << 10)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, about."""
-        forecasts = len(self.dates) * self.messages_per_file * self.message_nbytes
-        return forecasts + len(self.tasks) * self.target_nbytes
-
 
 def spread(count: int) -> tuple[str, ...]:
     """Return ``count`` start dates spread evenly over the year."""
@@ -143,7 +135,7 @@ def planned_files(plan: StandInPlan) -> list[PlannedFile]:
     """Return the files of a stand-in, the targets first since they are the odd ones out."""
     files = [
         PlannedFile(
-            _in_mirror(task.target_url),
+            in_mirror(task.target_url),
             plan.target_nbytes,
             functools.partial(_write_target_file, plan, task),
         )
@@ -152,12 +144,8 @@ def planned_files(plan: StandInPlan) -> list[PlannedFile]:
     size = plan.messages_per_file * plan.message_nbytes
     for date in plan.dates:
         write = functools.partial(_write_forecasts, plan, date)
-        files.append(PlannedFile(_in_mirror(forecast_url(date, plan.dtype)), size, write))
+        files.append(PlannedFile(in_mirror(forecast_url(date, plan.dtype)), size, write))
     return files
-
-
-def _in_mirror(url: str) -> str:
-    return "url/" + url.replace("://", "/")
 
 
 def _write_forecasts(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import FileRange, cf_times
+from iobench.datasets import FileRange, cf_times, netcdf4
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, Grid
 
@@ -80,11 +80,7 @@ def write_target(
     units: str = "K",
 ) -> None:
     """Write a NetCDF-4 file with one variable (time, latitude, longitude), contiguous float32."""
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise _missing_extra() from error
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with netcdf4("maelstrom-ens10").Dataset(path, "w", format="NETCDF4") as file:
         axes = {
             "time": (np.array([(time - EPOCH).astype(int) for time in times]), "i4"),
             "latitude": (90.0 - grid.spacing * np.arange(grid.n_latitudes), "f4"),

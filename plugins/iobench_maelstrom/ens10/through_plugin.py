@@ -14,11 +14,11 @@ from iobench_maelstrom.ens10.schema import LEAD_HOURS, forecast_url
 from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from iobench.datasets import FileRange, SampleIndex
-    from iobench_maelstrom.ens10.dataset import Ens10
+    from iobench.datasets import Dataset, FileRange, SampleIndex
     from iobench_maelstrom.ens10.messages import Layout
+    from iobench_maelstrom.ens10.schema import UnetTask
 
 __all__ = ["PLUGIN", "Ens10ThroughPlugin", "plugin_baseline"]
 
@@ -34,8 +34,16 @@ Where = tuple[str, str, "tuple[FileRange[str], ...]"]
 """Start date (``MMDD``); start as NumPy spells it; where the target's bytes are, if any."""
 
 
-def plugin_baseline(dataset: Ens10, layout: Layout, index: SampleIndex) -> Baseline:
+def plugin_baseline(
+    own: Dataset,
+    layout: Layout,
+    index: SampleIndex,
+    task: UnetTask,
+    target_array: Callable[[Any], Any] | None,
+) -> Baseline:
     """Return how samples are made from the plugin's datasets.
+
+    ``target_array`` makes the target's field of its bytes; None: samples have none.
 
     Raises
     ------
@@ -44,24 +52,24 @@ def plugin_baseline(dataset: Ens10, layout: Layout, index: SampleIndex) -> Basel
     MissingFileError
         If a start date is spread over several files: the plugin reads the published one.
     """
-    require_plugin(dataset.name, PLUGIN)
-    made = Ens10ThroughPlugin(dataset, layout, _requests(dataset, index))
-    n_targets = 1 if dataset.has_target else 0
+    require_plugin(own.name, PLUGIN)
+    requests = _requests(task.dtype, index)
+    made = Ens10ThroughPlugin(own, layout, requests, task, target_array)
+    n_targets = 0 if target_array is None else 1
     where = [
         (_date(start), start, tuple(extents[len(extents) - n_targets :]))
         for start, extents in zip(index.coordinate, index.where, strict=True)
     ]
-    own = dataclasses.replace(index, where=where, setup={})
-    return Baseline(MapStyle(made, own), BATCH_SIZE, SOURCE)
+    taken = dataclasses.replace(index, where=where, setup={})
+    return Baseline(MapStyle(made, taken), BATCH_SIZE, SOURCE)
 
 
 def _date(coordinate: str) -> str:
     return coordinate[5:7] + coordinate[8:10]
 
 
-def _requests(dataset: Ens10, index: SampleIndex) -> dict[str, PluginRequest]:
+def _requests(dtype: str, index: SampleIndex) -> dict[str, PluginRequest]:
     """Return what the plugin is asked for, by start date; a file holds one in all years."""
-    dtype = dataset.task.dtype
     found: dict[str, str] = {}
     for start, extents in zip(index.coordinate, index.where, strict=True):
         date, path = _date(start), extents[0][0]
@@ -86,20 +94,27 @@ class Ens10ThroughPlugin(PluginSamples):
 
     Parameters
     ----------
-    dataset : Ens10
+    own : Dataset
         Prepared: whose samples these are, and what makes a sample of arrays.
     layout : Layout
         Its members and grid.
     requests : mapping of str to PluginRequest
         By start date (``MMDD``).
+    task, target_array
+        As in `plugin_baseline`.
     """
 
     def __init__(
-        self, dataset: Ens10, layout: Layout, requests: Mapping[str, PluginRequest]
+        self,
+        own: Dataset,
+        layout: Layout,
+        requests: Mapping[str, PluginRequest],
+        task: UnetTask,
+        target_array: Callable[[Any], Any] | None,
     ) -> None:
-        super().__init__(dataset, requests)
-        self._target_array = dataset.target_array
-        self._task = dataset.task
+        super().__init__(own, requests)
+        self._target_array = target_array
+        self._task = task
         self._layout = layout.without_rows()
 
     def cut(self, where: Where) -> Any:
@@ -127,6 +142,6 @@ class Ens10ThroughPlugin(PluginSamples):
                     f"{members}, expected {shape}, {self._layout.members}; fetch the file again"
                 )
             arrays[variable.name] = values
-        if target:
+        if self._target_array is not None:
             arrays["target"] = self._target_array(read_messages(target)[0])
         return arrays

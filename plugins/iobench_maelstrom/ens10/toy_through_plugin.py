@@ -14,11 +14,10 @@ from iobench_maelstrom.ens10.through_plugin import PLUGIN
 from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.datasets import SampleIndex
-    from iobench_maelstrom.ens10.ens5mini import Ens5mini
-    from iobench_maelstrom.ens10.ens5mini_files import Forecasts
+    from iobench.datasets import Dataset, SampleIndex
 
 __all__ = ["Ens5miniThroughPlugin", "toy_plugin_baseline"]
 
@@ -33,8 +32,8 @@ Where = tuple[str, str]
 """Which file's forecasts, and the start as NumPy spells it."""
 
 
-def toy_plugin_baseline(dataset: Ens5mini, forecasts: Forecasts, index: SampleIndex) -> Baseline:
-    """Return how samples are made from the plugin's datasets.
+def toy_plugin_baseline(own: Dataset, paths: Sequence[Path], index: SampleIndex) -> Baseline:
+    """Return how samples are made from the plugin's datasets, of the files at ``paths``.
 
     Raises
     ------
@@ -43,18 +42,18 @@ def toy_plugin_baseline(dataset: Ens5mini, forecasts: Forecasts, index: SampleIn
     MissingFileError
         If a month is spread over several files: the plugin reads the published one.
     """
-    require_plugin(dataset.name, PLUGIN)
-    made = Ens5miniThroughPlugin(dataset, _requests(forecasts, index))
+    require_plugin(own.name, PLUGIN)
+    made = Ens5miniThroughPlugin(own, _requests(paths, index))
     where = [(start[5:7], start) for start in index.coordinate]
-    own = dataclasses.replace(index, where=where, setup={})
-    return Baseline(MapStyle(made, own), BATCH_SIZE, SOURCE)
+    taken = dataclasses.replace(index, where=where, setup={})
+    return Baseline(MapStyle(made, taken), BATCH_SIZE, SOURCE)
 
 
-def _requests(forecasts: Forecasts, index: SampleIndex) -> dict[str, PluginRequest]:
+def _requests(paths: Sequence[Path], index: SampleIndex) -> dict[str, PluginRequest]:
     """Return what the plugin is asked for, by month."""
     found: dict[str, Path] = {}
     for (number, _), start in zip(index.where, index.coordinate, strict=True):
-        month, path = start[5:7], forecasts.files[number].path
+        month, path = start[5:7], paths[number]
         if found.setdefault(month, path) != path:
             raise MissingFileError(
                 f"maelstrom-ens5mini: the plugin reads all of month {month} from "

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import psutil
 
-from iobench.datasets import make_index_folder, make_sample
-from iobench.errors import IobenchError, MissingExtraError, StorageError
+from iobench.datasets import make_index_folder, make_sample, netcdf4
+from iobench.errors import IobenchError, StorageError
 from iobench_maelstrom.ens10.normalisation import describe_messages
 from iobench_maelstrom.ens10.schema import GRID, UnetTask
 from iobench_maelstrom.ens10.target import EPOCH, valid_time
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Locator, Progress, SampleIndex
-    from iobench_maelstrom.ens10.dataset import Ens10
+    from iobench.datasets import Dataset, Locator, Progress, SampleIndex
     from iobench_maelstrom.ens10.messages import Layout
 
 __all__ = ["N_TRAINING_TIMES", "TrainingFiles", "prepare_training_files", "training_name"]
@@ -127,13 +126,19 @@ def training_name(name: str, level: int) -> str:
 
 
 def prepare_training_files(
-    dataset: Ens10, layout: Layout, index: SampleIndex, locator: Locator
+    own: Dataset,
+    layout: Layout,
+    index: SampleIndex,
+    locator: Locator,
+    *,
+    task: UnetTask,
+    has_target: bool,
 ) -> TrainingFiles:
     """Return the training files of these samples, written below ``locator.cache_dir`` if new.
 
     Parameters
     ----------
-    dataset : Ens10
+    own : Dataset
         Prepared: its ``samples`` returned ``index``.
     layout : Layout
         Its samples.
@@ -141,6 +146,10 @@ def prepare_training_files(
         The same.
     locator : Locator
         Says where to write, whether this is a stand-in, and is told of progress.
+    task : UnetTask
+        Whose.
+    has_target : bool
+        Whether samples have it.
 
     Raises
     ------
@@ -153,21 +162,21 @@ def prepare_training_files(
     about = describe_messages(index.where, n_members=layout.n_members)
     about |= {
         "version": VERSION,
-        "options": [dataset.task.dtype, dataset.task.target, dataset.has_target],
+        "options": [task.dtype, task.target, has_target],
         "n_target_times": n_target_times,
         "normalisation": index.provenance["normalisation"]["sha256"],
     }
     key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
     folder = locator.cache_dir / f"ens10-training-files-{key}"
-    files = TrainingFiles(folder, dataset.task, dataset.has_target, n_times, n_target_times)
+    files = TrainingFiles(folder, task, has_target, n_times, n_target_times)
     if _holds(files, about):
         return files
     make_index_folder(locator.cache_dir)
-    n_fields = n_times * len(dataset.task.channels) + n_target_times * dataset.has_target
+    n_fields = n_times * len(task.channels) + n_target_times * has_target
     _check_room(locator.cache_dir, n_fields * field_nbytes + OVERHEAD_NBYTES)
     with _renamed_when_complete(folder) as unfinished:
-        made = TrainingFiles(unfinished, dataset.task, dataset.has_target, n_times, n_target_times)
-        _write(made, dataset, layout, index, locator.progress)
+        made = TrainingFiles(unfinished, task, has_target, n_times, n_target_times)
+        _write(made, own, layout, index, locator.progress)
         about["nbytes"] = [path.stat().st_size for path in made.paths]
         (unfinished / "about.json").write_text(json.dumps(about))
     return files
@@ -228,7 +237,7 @@ def _renamed_when_complete(folder: Path) -> Iterator[Path]:
 
 
 def _write(
-    files: TrainingFiles, dataset: Ens10, layout: Layout, index: SampleIndex, progress: Progress
+    files: TrainingFiles, own: Dataset, layout: Layout, index: SampleIndex, progress: Progress
 ) -> None:
     """Write all files, one sample in memory at a time."""
     starts = [valid_time(start) for start in layout.starts]
@@ -244,7 +253,7 @@ def _write(
             file = _new_file(files.target, times, levels, layout.shape, (files.target_name,))
             target = opened.enter_context(file)[files.target_name]
         for number, where in enumerate(index.where):
-            sample = make_sample(dataset, where)
+            sample = make_sample(own, where)
             for channel, name in enumerate(files.names):
                 for moment, stored in enumerate(inputs):
                     stored[name][number] = sample["inputs"][2 * channel + moment]
@@ -271,12 +280,6 @@ def _new_file(
     names: tuple[str, ...],
 ) -> Any:
     """Return an open NetCDF-4 file with float32 variables (time, plev, lat, lon), contiguous."""
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "--pipeline upstream of maelstrom-ens10 needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
     axes: dict[str, tuple[NDArray[Any], str]] = {
         "time": (
             np.array([(time - EPOCH).astype(int) for time in times]),
@@ -287,7 +290,7 @@ def _new_file(
         axes["plev"] = np.array(levels, dtype=np.float64), "Pa"
     axes["lat"] = np.linspace(90, -90, shape[0]), "degrees_north"
     axes["lon"] = np.arange(shape[1]) * (360 / shape[1]), "degrees_east"
-    file = netCDF4.Dataset(path, "w", format="NETCDF4")
+    file = netcdf4("--pipeline upstream of maelstrom-ens10").Dataset(path, "w", format="NETCDF4")
     file.set_fill_off()
     for name, (values, units) in axes.items():
         file.createDimension(name, len(values))

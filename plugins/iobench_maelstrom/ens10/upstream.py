@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
+    from iobench.datasets import Arrays, Dataset, Locator, PublishedStep, Raw, SampleIndex
     from iobench.samples import Sample
-    from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.messages import Layout
+    from iobench_maelstrom.ens10.schema import UnetTask
 
 __all__ = ["Ens10Upstream", "grid_loader"]
 
@@ -57,22 +57,22 @@ class Ens10Upstream:
 
     Parameters
     ----------
-    dataset : Ens10
+    own : Dataset
         Whose samples these are.
     training : TrainingFiles
         What is read.
     index : SampleIndex
-        Of ``dataset``.
+        Of ``own``.
     """
 
     name = "maelstrom-ens10"
     title = "ENS-10's training files as the application's grid loader reads them (MAELSTROM A4)"
     fused: tuple[str, ...] = ("read", "decode")
 
-    def __init__(self, dataset: Ens10, training: TrainingFiles, index: SampleIndex) -> None:
-        self.published: PublishedStep | None = dataset.published
+    def __init__(self, own: Dataset, training: TrainingFiles, index: SampleIndex) -> None:
+        self.published: PublishedStep | None = own.published
         self.training = training
-        self.target = dataset.task.target
+        self.target = training.task.target
         ranges = training.target_ranges(index)
         where = [(number, *target) for number, target in enumerate(ranges)]
         self._index = dataclasses.replace(index, where=where, setup={})
@@ -132,11 +132,13 @@ class Ens10Upstream:
 
 
 def grid_loader(
-    dataset: Ens10,
+    own: Dataset,
     layout: Layout,
     index: SampleIndex,
     locator: Locator,
     *,
+    task: UnetTask,
+    has_target: bool,
     batch_size: int | None,
 ) -> Baseline:
     """Return the grid loader on these samples, its training files written if they are new.
@@ -150,8 +152,8 @@ def grid_loader(
     """
     _check_libraries()
     watch = stopwatch()
-    training = prepare_training_files(dataset, layout, index, locator)
-    made = Ens10Upstream(dataset, training, index)
+    training = prepare_training_files(own, layout, index, locator, task=task, has_target=has_target)
+    made = Ens10Upstream(own, training, index)
     return Baseline(
         MapStyle(made, made.samples((), locator), workers=WORKERS, prefetch=2),
         batch_size or BATCH_SIZE,

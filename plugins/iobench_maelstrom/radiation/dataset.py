@@ -6,8 +6,9 @@ its row of each array is read by extent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import copy
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,34 +16,26 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     ChunkedFields,
+    Computed,
+    Downloads,
     Locator,
-    Progress,
+    Option,
+    PlannedFile,
+    PluginDownload,
+    PublishedFiles,
     PublishedStep,
     Raw,
     SampleIndex,
-    no_progress,
-    stand_in_identity,
-    write_planned_files,
+    StandIn,
+    existing_files,
 )
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import radiation_downloads
-from iobench_maelstrom.radiation.grouping import (
-    CHANNELS,
-    GROUPS,
-    group_inputs,
-)
+from iobench_maelstrom.radiation.grouping import CHANNELS, GROUPS, group_inputs
 from iobench_maelstrom.radiation.opening import open_pairs
-from iobench_maelstrom.radiation.options import (
-    choose,
-    choose_many,
-    choose_numbers,
-    flag,
-    refuse_unknown,
-)
 from iobench_maelstrom.radiation.outputs import (
+    OUTPUT_OPTIONS,
     Outputs,
-    outputs_asked_for,
     target_arrays,
     target_variables,
     variables_read,
@@ -62,7 +55,7 @@ from iobench_maelstrom.radiation.schema import (
     files_of,
     split_of_date,
 )
-from iobench_maelstrom.radiation.sequences import PairNames, PairPlaces, samples_named
+from iobench_maelstrom.radiation.sequences import Starts, samples_named
 from iobench_maelstrom.radiation.stand_in import SOLVER, STAND_IN_VERSION, PairPlan, planned_pairs
 from iobench_maelstrom.radiation.through_plugin import columns_through_plugin
 from iobench_maelstrom.radiation.upstream import column_stream, in_upstream_order
@@ -70,15 +63,11 @@ from iobench_maelstrom.radiation.upstream import column_stream, in_upstream_orde
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Downloads
     from iobench_maelstrom.radiation.pairs import Pairs
 
-__all__ = ["PUBLISHED", "Radiation", "radiation", "require_files"]
+__all__ = ["INSTALL", "PUBLISHED", "SOLVER_OPTION", "Radiation", "chosen_files"]
 
-OPTIONS = (
-    "dataset", "date", "timestep", "patch", "subset", "raw_inputs", "minimal_outputs",
-    "all_outputs", "heating_rate", "hr_units", "topnetflux", "gather_fluxes",
-)  # fmt: skip
+INSTALL = "pip install --no-deps climetlab-maelstrom-radiation==0.7.5"
 PUBLISHED = PublishedStep(
     forward_ns=42_000_000,
     backward_ns=0,
@@ -96,78 +85,38 @@ PUBLISHED = PublishedStep(
 )
 
 
-def radiation(**options: str) -> Radiation:
-    """Return the dataset ``maelstrom-radiation``.
+SOLVER_OPTION = Option(
+    "dataset", "The radiation scheme whose outputs are the targets.", SOLVER, tuple(SOLVERS)
+)
+TIER_1 = SUBSETS["tier-1"]
 
-    Options have upstream's names and values; lists are separated by commas.
 
-    Parameters
-    ----------
-    dataset : {"tripleclouds", "mcica", "3dcorrection", "spartacus"}, optional
-        The radiation scheme whose outputs are the targets.
-    date : str, optional
-        Days, ``YYYYMMDD``: every 30 days of 2020, and four of 2019; by default 20200101.
-    timestep : str, optional
-        Some of 0,125,...,3500; by default 0.
-    patch : str, optional
-        Some of 0 to 15; by default 0,2,...,14.
-    subset : {"tier-1", "2020"}, optional
-        Instead of date, timestep and patch.
-    raw_inputs : {"true", "false"}, optional
-        True: each variable by itself, with latitude and longitude, as upstream does by default.
-        False, the default here: the five groups that the networks are trained on.
-    heating_rate : {"true", "false"}, optional
-        Whether samples have ``hr_sw`` and ``hr_lw``; true by default.
-    hr_units : {"K d-1", "K s-1"}, optional
-        Their units.
-    gather_fluxes : {"true", "false"}, optional
-        True: ``sw`` and ``lw``, downward and upward side by side.
-    minimal_outputs : {"true", "false"}, optional
-        True: ``fluxes_sw`` and ``fluxes_lw``, at the top and the ground alone.
-    topnetflux : {"true", "false"}, optional
-        True, with ``minimal_outputs``: the net flux at the top instead of the upward one.
-    all_outputs : {"true", "false"}, optional
-        True: every variable of the outputs that has columns.
+def chosen_files(
+    options: dict[str, str], chosen: dict[str, Any], names: Sequence[str]
+) -> list[Any] | None:
+    """Return the values of the options that choose files; None where a subset does.
 
     Raises
     ------
     OptionError
-        For any other option or value, listing the valid ones.
+        If both do.
     """
-    refuse_unknown(options, OPTIONS, dataset=Radiation.name)
-    return Radiation(
-        _pairs_asked_for(options),
-        solver=choose(options, "dataset", SOLVERS, "tripleclouds"),
-        raw_inputs=flag(options, "raw_inputs", False),
-        outputs=outputs_asked_for(options),
-    )
+    if "subset" not in options:
+        return [chosen[name] for name in names]
+    if also := sorted(set(names) & set(options)):
+        raise OptionError(f"subset says which files; leave {', '.join(also)} away, or subset")
+    return None
 
 
-def _pairs_asked_for(options: Mapping[str, str]) -> tuple[FilePair, ...]:
-    if "subset" in options:
-        also = sorted({"date", "timestep", "patch"} & set(options))
-        if also:
-            raise OptionError(f"subset says which files; leave {', '.join(also)} away, or subset")
-        return files_of(*SUBSETS[choose(options, "subset", SUBSETS, "")])
-    dates, timesteps, patches = SUBSETS["tier-1"]
-    return files_of(
-        choose_many(options, "date", DATES, dates),
-        choose_numbers(options, "timestep", TIMESTEPS, timesteps),
-        choose_numbers(options, "patch", PATCHES, patches),
-    )
+class Radiation(PublishedFiles, ChunkedFields):
+    """Columns of the raw radiation files, with both baselines; options as upstream's.
 
-
-class Radiation(ChunkedFields):
-    """Columns of the raw radiation files: a `Dataset` with both baselines, and a `Synthesizer`.
-
-    Parameters
+    Attributes
     ----------
     pairs : tuple of FilePair
         The files, all of which are required.
     solver : str
         Whose outputs are the targets.
-    raw_inputs : bool
-        Whether inputs are single variables rather than groups.
     outputs : Outputs
         Which targets.
     """
@@ -175,34 +124,61 @@ class Radiation(ChunkedFields):
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
     published: PublishedStep | None = PUBLISHED
+    terms_of_use = TERMS_OF_USE
     synthesis_version = STAND_IN_VERSION
+    options = (
+        SOLVER_OPTION,
+        Option(
+            "date", "Days: every 30 days of 2020, and four of 2019.", TIER_1[0], DATES, many=True
+        ),
+        Option("timestep", "", tuple(map(str, TIER_1[1])), tuple(map(str, TIMESTEPS)), many=True),
+        Option("patch", "", tuple(map(str, TIER_1[2])), tuple(map(str, PATCHES)), many=True),
+        Option("subset", "Instead of date, timestep and patch.", values=tuple(SUBSETS)),
+        Option(
+            "raw_inputs",
+            "Each variable by itself, with latitude and longitude, as upstream does by default; "
+            "else the five groups that the networks are trained on.",
+            False,
+        ),
+        *OUTPUT_OPTIONS,
+    )
 
-    def __init__(
-        self, pairs: tuple[FilePair, ...], *, solver: str, raw_inputs: bool, outputs: Outputs
-    ) -> None:
-        self.pairs = pairs
-        self.solver = solver
-        self.raw_inputs = raw_inputs
-        self.outputs = outputs
-        self.fused: tuple[str, ...] = ()
-        self.thread_safe = True
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.solver: str = self.chosen["dataset"]
+        self.raw_inputs: bool = self.chosen["raw_inputs"]
+        self.outputs = Outputs.asked_for(self.chosen, options)
+        names = ("date", "timestep", "patch")
+        if (asked := chosen_files(options, self.chosen, names)) is None:
+            self.pairs = files_of(*SUBSETS[self.chosen["subset"]])
+        else:
+            dates, *numbers = asked
+            timesteps, patches = (tuple(map(int, each)) for each in numbers)
+            self.pairs = files_of(dates, timesteps, patches)
         self._opened: Pairs | None = None
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of inputs and then, in the same order, those of outputs.
+    def urls(self) -> list[str]:
+        """Return the URLs of the inputs and then, in the same order, of the outputs."""
+        inputs = [pair.input_url() for pair in self.pairs]
+        return inputs + [pair.output_url(self.solver) for pair in self.pairs]
 
-        Raises
-        ------
-        MissingFileError
-            Naming what is missing by URL and where it was looked for.
-        """
-        urls = [pair.input_url() for pair in self.pairs]
-        urls += [pair.output_url(self.solver) for pair in self.pairs]
-        return require_files(self.name, urls, locator)
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files of inputs and then those of outputs; all are needed."""
+        return existing_files(self.name, self.urls(), locator)
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return radiation_downloads(self)
+        """Return what ``--download`` fetches: by default the small subset tier-1."""
+        arguments: dict[str, Any] = {
+            "dataset": self.solver,
+            "date": list(dict.fromkeys(pair.date for pair in self.pairs)),
+            "timestep": list(dict.fromkeys(pair.timestep for pair in self.pairs)),
+            "patch": list(dict.fromkeys(pair.patch for pair in self.pairs)),
+        }
+        urls = tuple(self.urls())
+        call = PluginDownload(
+            self.name, arguments, urls, install=INSTALL, terms_of_use=TERMS_OF_USE
+        )
+        return Downloads((call,))
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per column, in the order of date, time step, patch and column.
@@ -224,14 +200,21 @@ class Radiation(ChunkedFields):
         self._opened = opened
         self._find_chunks(COLUMN, opened.stored())
         self.fused = ("read", "decode") if opened.needs_library else ()
-        self.thread_safe = not opened.needs_library  # the NetCDF library is not
-        labels = [f"{pair.date} step {pair.timestep} patch {pair.patch}" for pair in self.pairs]
+        starts = Starts(opened.n_columns)
         return SampleIndex(
             spec=self._spec(opened),
-            where=PairPlaces(opened.n_columns),
+            where=Computed(len(starts), starts.locate),
             splits=self._splits(opened),
-            coordinate=PairNames(labels, opened.n_columns),
-            provenance={**self._provenance(files, opened), "stand_in": locator.stand_in},
+            coordinate=Computed(len(starts), ColumnNames(self.pairs, starts)),
+            provenance={
+                **self.facts(files),
+                "solver": self.solver,
+                "raw_inputs": self.raw_inputs,
+                "outputs": dataclasses.asdict(self.outputs),
+                "columns_per_file": list(opened.n_columns),
+                "licence": LICENCE,
+                "stand_in": locator.stand_in,
+            },
         )
 
     def read(self, where: tuple[int, int]) -> Any:
@@ -277,39 +260,22 @@ class Radiation(ChunkedFields):
         batch_size: int | None = None,
     ) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
-        like = Radiation(
-            self.pairs, solver=self.solver, raw_inputs=self.raw_inputs, outputs=self.outputs
-        )
-        return columns_through_plugin(like, files, index, self._prepared().n_columns)
-
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root,
-            planned_pairs(plan),
-            identity=identity,
-            processes=processes,
-            progress=progress,
+        columns = self._prepared().n_columns
+        like = copy.copy(self)  # travels to workers: without what is open
+        like._opened = None
+        return columns_through_plugin(
+            like,
+            files,
+            index,
+            columns,
+            pairs=self.pairs,
+            solver=self.solver,
+            raw_inputs=self.raw_inputs,
+            outputs=self.outputs,
         )
 
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
+        """Return what a stand-in holds."""
         plan = PairPlan.of_size(scale=scale, tiny=tiny, seed=seed)
         if self.solver != SOLVER:
             raise OptionError(
@@ -324,6 +290,11 @@ class Radiation(ChunkedFields):
                 "tier-1; choose among them, give --data-dir, or a larger --scale"
             )
         return plan
+
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of a stand-in: of each pair two."""
+        assert isinstance(plan, PairPlan)
+        return planned_pairs(plan)
 
     def _prepared(self) -> Pairs:
         if self._opened is None:
@@ -349,32 +320,20 @@ class Radiation(ChunkedFields):
             ]
         return SampleSpec((*variables, *target_variables(self.outputs, opened)))
 
-    def _provenance(self, files: Sequence[Path], opened: Pairs) -> dict[str, Any]:
-        wanted = self.outputs
-        return {
-            "dataset": self.name,
-            "solver": self.solver,
-            "raw_inputs": self.raw_inputs,
-            "outputs": {field.name: getattr(wanted, field.name) for field in fields(Outputs)},
-            "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
-            "columns_per_file": list(opened.n_columns),
-            "licence": LICENCE,
-            "terms_of_use": TERMS_OF_USE,
-        }
+
+class ColumnNames:
+    """The name of every column: that of its pair, and its number in it."""
+
+    def __init__(self, pairs: Sequence[FilePair], starts: Starts) -> None:
+        self._pairs = tuple(pairs)
+        self._starts = starts
+
+    def __call__(self, number: int) -> str:
+        """Return the name of one column."""
+        place, column = self._starts.locate(number)
+        pair = self._pairs[place]
+        return f"{pair.date} step {pair.timestep} patch {pair.patch} column {column}"
 
 
 GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
-
-
-def require_files(name: str, urls: Sequence[str], locator: Locator) -> list[Path]:
-    """Return the file of each URL, or raise MissingFileError that lists those without one."""
-    found = locator.find(urls)
-    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-    if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise MissingFileError(
-            f"{name}: {', '.join(missing[:5])}{more} not found in {locator.searched()}; fetch "
-            "what is missing and name its folder with --data-dir"
-        )
-    return [path for path in found if path is not None]

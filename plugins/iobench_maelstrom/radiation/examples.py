@@ -26,7 +26,7 @@ from iobench.stores import (
 )
 from iobench_maelstrom.radiation.grouping import GROUPS
 from iobench_maelstrom.radiation.schema import N_HALF_LEVELS, N_LEVELS
-from iobench_maelstrom.radiation.sequences import MadeWhenAsked, Starts
+from iobench_maelstrom.radiation.sequences import Starts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class _FileFrames:
         return len(self.offsets) - 1
 
 
-class Frames(MadeWhenAsked[tuple[str, int, int]]):
+class Frames:
     """(path, offset, length) of every example with its frame, file after file."""
 
     def __init__(self, files: Sequence[_FileFrames]) -> None:
@@ -69,7 +69,7 @@ class Frames(MadeWhenAsked[tuple[str, int, int]]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def make(self, number: int) -> tuple[str, int, int]:
+    def place(self, number: int) -> tuple[str, int, int]:
         """Return where one example is."""
         place, inside = self._starts.locate(number)
         file = self._files[place]

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Advance, PlannedFile
-from iobench.errors import MissingExtraError
+from iobench.datasets import Advance, PlannedFile, StandIn, in_mirror, netcdf4
 from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
 from iobench_maelstrom.radiation.atmosphere import ATMOSPHERE_VERSION, Atmosphere, solar_irradiance
 from iobench_maelstrom.radiation.examples import INPUT_FIELDS
 from iobench_maelstrom.radiation.grouping import group_inputs, heating_rate
 from iobench_maelstrom.radiation.norms import norm_urls
-from iobench_maelstrom.radiation.stand_in import in_mirror
 from iobench_maelstrom.radiation.subsets import COLUMNS_PER_EXAMPLE_FILE, SUBSETS, ExampleFile
 
 if TYPE_CHECKING:
@@ -35,12 +33,10 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ExamplesPlan:
-    """What a stand-in of the TFRecords holds: examples of tripleclouds, and the norms."""
+class ExamplesPlan(StandIn):
+    """What a stand-in of the TFRecords holds: ``n_steps`` examples a file, and the norms."""
 
-    seed: int
-    files: tuple[ExampleFile, ...]
-    n_columns: int
+    files: tuple[ExampleFile, ...] = ()
 
     @classmethod
     def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> ExamplesPlan:
@@ -52,24 +48,19 @@ class ExamplesPlan:
             file for name in ("tier-1", "tier-1-val", "tier-1-test") for file in _files(name)
         )
         if tiny or scale is None:
-            return cls(seed, tier_1, TINY_COLUMNS if tiny else DEFAULT_COLUMNS)
+            return cls(seed, (), TINY_COLUMNS if tiny else DEFAULT_COLUMNS, files=tier_1)
         everything = _files("2020")
         share = scale * len(everything)
         if share < len(tier_1):
-            return cls(seed, tier_1, max(1, round(share * COLUMNS_PER_EXAMPLE_FILE / 3)))
+            return cls(seed, (), max(1, round(share * COLUMNS_PER_EXAMPLE_FILE / 3)), files=tier_1)
         others = [file for file in everything if file not in tier_1]
         more = others[: round(share) - len(tier_1)]
-        return cls(seed, (*tier_1, *more), COLUMNS_PER_EXAMPLE_FILE)
+        return cls(seed, (), COLUMNS_PER_EXAMPLE_FILE, files=(*tier_1, *more))
 
     @property
     def file_nbytes(self) -> int:
         """Bytes of one TFRecord file."""
-        return self.n_columns * EXAMPLE_NBYTES
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, about."""
-        return len(self.files) * self.file_nbytes + len(INPUT_FIELDS) * NORM_NBYTES
+        return self.n_steps * EXAMPLE_NBYTES
 
 
 def _files(subset: str) -> tuple[ExampleFile, ...]:
@@ -82,7 +73,7 @@ def planned_examples(plan: ExamplesPlan) -> list[PlannedFile]:
     files = []
     for file in plan.files:
         key = (plan.seed, file.timestep, file.number)
-        write = functools.partial(_write_examples, key, plan.n_columns)
+        write = functools.partial(_write_examples, key, plan.n_steps)
         files.append(PlannedFile(in_mirror(file.url()), plan.file_nbytes, write))
     for name, url in zip(INPUT_FIELDS, norm_urls(INPUT_FIELDS), strict=True):
         write = functools.partial(_write_norms, plan.seed, name)
@@ -131,16 +122,10 @@ def _framed(features: list[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
 
 def _write_norms(seed: int, name: str, path: Path, advance: Advance) -> None:
     """Write mean and deviation of a group over other columns of the same climate."""
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "the stand-in of maelstrom-radiation-tf needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
     values = np.concatenate([part[name] for part in _shuffled_columns((seed, 1), NORM_COLUMNS)])
     values = values.reshape(-1, values.shape[-1])
     mean, deviation = values.mean(axis=0), values.std(axis=0)
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+    with netcdf4("maelstrom-radiation-tf").Dataset(path, "w", format="NETCDF4") as file:
         file.createDimension("variable", len(mean))
         file.createVariable(f"{name}_mean", "f4", ("variable",), contiguous=True)[:] = mean
         # Of what is constant, the deviation is told as 1, so that it stays a number.

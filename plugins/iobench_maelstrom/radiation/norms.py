@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import (
-    NetcdfFile,
-    inspect_netcdf,
-    read_box,
-    read_through_library,
-    where_slab,
-)
+from iobench.datasets import inspect_netcdf, whole_variable
 from iobench.errors import FileFormatError
 from iobench_maelstrom.radiation.grouping import GROUPS
 from iobench_maelstrom.radiation.schema import BUCKET_URL
@@ -63,7 +57,9 @@ def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
     norms = {}
     for path, name in zip(files, names, strict=True):
         file = inspect_netcdf(path)
-        mean, deviation = (_values(file, f"{name}_{kind}") for kind in ("mean", "std"))
+        mean, deviation = (
+            whole_variable(file, f"{name}_{kind}").astype(np.float32) for kind in ("mean", "std")
+        )
         expected = GROUPS[name][1][-1:]
         for kind, values in (("mean", mean), ("std", deviation)):
             if values.shape != expected:
@@ -78,15 +74,3 @@ def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
             )
         norms[name] = mean, deviation
     return Norms(norms)
-
-
-def _values(file: NetcdfFile, name: str) -> NDArray[np.float32]:
-    variable = file.variables.get(name)
-    if variable is None:
-        raise FileFormatError(f"{file.path}: lacks the variable {name!r}")
-    if variable.storage is None:
-        values = read_through_library(file, variable, dim=None, index=-1)
-    else:
-        slab = where_slab(file, variable, dim=None, index=-1)
-        values = read_box(slab)
-    return values.astype(np.float32)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets import Option
 from iobench.errors import OptionError
 from iobench.samples import Variable
 from iobench_maelstrom.radiation.grouping import CHANNELS, boundaries, heating_rate
-from iobench_maelstrom.radiation.options import HR_SCALES, choose, flag
 from iobench_maelstrom.radiation.pairs import OUTPUT_PRESSURE, Pairs
 from iobench_maelstrom.radiation.schema import FLUXES, N_HALF_LEVELS, N_LEVELS
 
@@ -20,41 +20,69 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Arrays
 
-__all__ = ["Outputs", "outputs_asked_for", "target_arrays", "target_variables", "variables_read"]
+__all__ = [
+    "HR_SCALES",
+    "HR_UNITS",
+    "MINIMAL_OUTPUTS",
+    "OUTPUT_OPTIONS",
+    "TOPNETFLUX",
+    "Outputs",
+    "target_arrays",
+    "target_variables",
+    "variables_read",
+]
 
 BANDS = ("sw", "lw")
 
 
+HR_SCALES = {"K s-1": 1, "K d-1": 24 * 3600}
+"""Units of heating rates, and how many of them one kelvin per second is."""
+HR_UNITS = Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALES))
+MINIMAL_OUTPUTS = Option("minimal_outputs", "Fluxes at the top and the ground alone.", False)
+TOPNETFLUX = Option(
+    "topnetflux",
+    "With minimal_outputs: the net flux at the top instead of the upward one.",
+    False,
+)
+OUTPUT_OPTIONS = (
+    Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
+    HR_UNITS,
+    Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
+    MINIMAL_OUTPUTS,
+    TOPNETFLUX,
+    Option("all_outputs", "Every variable of the outputs that has columns.", False),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Which targets a sample has, and the units of heating rates; see `radiation`."""
+    """Which targets a sample has, and the units of heating rates: `OUTPUT_OPTIONS`."""
 
-    heating_rate: bool = True
-    hr_units: str = "K d-1"
-    gather_fluxes: bool = False
-    minimal_outputs: bool = False
-    topnetflux: bool = False
-    all_outputs: bool = False
+    heating_rate: bool
+    hr_units: str
+    gather_fluxes: bool
+    minimal_outputs: bool
+    topnetflux: bool
+    all_outputs: bool
 
+    @classmethod
+    def asked_for(cls, chosen: Mapping[str, Any], given: Collection[str]) -> Outputs:
+        """Return the targets that options ask for; raise OptionError where they contradict.
 
-def outputs_asked_for(options: Mapping[str, str]) -> Outputs:
-    """Return the targets that options ask for; raise OptionError where they contradict."""
-    flags = {
-        field.name: flag(options, field.name, bool(field.default))
-        for field in fields(Outputs)
-        if field.name != "hr_units"
-    }
-    units = choose(options, "hr_units", HR_SCALES, "K d-1")
-    if "hr_units" in options and not flags["heating_rate"]:
-        raise OptionError("hr_units: are those of heating rates; leave heating_rate=false away")
-    if flags["topnetflux"] and not flags["minimal_outputs"]:
-        raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
-    if flags["minimal_outputs"] and not flags["heating_rate"]:
-        raise OptionError("minimal_outputs: needs heating rates; leave heating_rate=false away")
-    kinds = [n for n in ("minimal_outputs", "gather_fluxes", "all_outputs") if flags[n]]
-    if len(kinds) > 1:
-        raise OptionError(f"{' and '.join(kinds)}: choose other fluxes each; give one of them")
-    return Outputs(hr_units=units, **flags)
+        ``given`` are the names of the options that the user gave.
+        """
+        found = cls(**{field.name: chosen[field.name] for field in fields(cls)})
+        if "hr_units" in given and not found.heating_rate:
+            raise OptionError("hr_units: are those of heating rates; leave heating_rate=false away")
+        if found.topnetflux and not found.minimal_outputs:
+            raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
+        if found.minimal_outputs and not found.heating_rate:
+            raise OptionError("minimal_outputs: needs heating rates; leave heating_rate=false away")
+        names = ("minimal_outputs", "gather_fluxes", "all_outputs")
+        kinds = [name for name in names if getattr(found, name)]
+        if len(kinds) > 1:
+            raise OptionError(f"{' and '.join(kinds)}: choose other fluxes each; give one of them")
+        return found
 
 
 def variables_read(wanted: Outputs) -> tuple[str, ...] | None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Advance, PlannedFile
-from iobench.errors import MissingExtraError
+from iobench.datasets import Advance, PlannedFile, StandIn, in_mirror, netcdf4
 from iobench_maelstrom.radiation.atmosphere import ATMOSPHERE_VERSION, Atmosphere, solar_irradiance
 from iobench_maelstrom.radiation.schema import (
     COLUMNS_PER_FILE,
@@ -33,7 +32,7 @@ from iobench_maelstrom.radiation.schema import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAND_IN_VERSION", "PairPlan", "in_mirror", "planned_pairs"]
+__all__ = ["STAND_IN_VERSION", "PairPlan", "planned_pairs"]
 
 STAND_IN_VERSION = 10 * ATMOSPHERE_VERSION + 1
 """Counts up when the same seed gives other bytes."""
@@ -46,12 +45,10 @@ STORED_AEROSOLS = ("aerosol_type", "level")
 
 
 @dataclass(frozen=True, slots=True)
-class PairPlan:
-    """What a stand-in of the NetCDF pairs holds: outputs are those of tripleclouds."""
+class PairPlan(StandIn):
+    """What a stand-in of the NetCDF pairs holds, ``n_steps`` columns each, of tripleclouds."""
 
-    seed: int
-    pairs: tuple[FilePair, ...]
-    n_columns: int
+    pairs: tuple[FilePair, ...] = ()
 
     @classmethod
     def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
@@ -61,29 +58,26 @@ class PairPlan:
         """
         tier_1 = files_of(*SUBSETS["tier-1"])
         if tiny or scale is None:
-            return cls(seed, tier_1, TINY_COLUMNS if tiny else DEFAULT_COLUMNS)
+            return cls(seed, (), TINY_COLUMNS if tiny else DEFAULT_COLUMNS, pairs=tier_1)
         everything = files_of(*SUBSETS["2020"])
         share = scale * len(everything)
         if share < len(tier_1):
-            return cls(seed, tier_1, max(1, round(share * COLUMNS_PER_FILE / len(tier_1))))
+            return cls(
+                seed, (), max(1, round(share * COLUMNS_PER_FILE / len(tier_1))), pairs=tier_1
+            )
         others = [pair for pair in everything if pair not in set(tier_1)]
         more = others[: round(share) - len(tier_1)]
-        return cls(seed, (*tier_1, *more), COLUMNS_PER_FILE)
+        return cls(seed, (), COLUMNS_PER_FILE, pairs=(*tier_1, *more))
 
     @property
     def input_nbytes(self) -> int:
         """Bytes of a file of inputs, about."""
-        return HEADERS_NBYTES + self.n_columns * _column_nbytes({**INPUTS, **POSITIONS})
+        return HEADERS_NBYTES + self.n_steps * _column_nbytes({**INPUTS, **POSITIONS})
 
     @property
     def output_nbytes(self) -> int:
         """Bytes of a file of outputs, about."""
-        return HEADERS_NBYTES + self.n_columns * _column_nbytes(_outputs())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files, about."""
-        return len(self.pairs) * (self.input_nbytes + self.output_nbytes)
+        return HEADERS_NBYTES + self.n_steps * _column_nbytes(_outputs())
 
 
 def planned_pairs(plan: PairPlan) -> list[PlannedFile]:
@@ -97,11 +91,6 @@ def planned_pairs(plan: PairPlan) -> list[PlannedFile]:
             PlannedFile(in_mirror(pair.output_url(SOLVER)), plan.output_nbytes, outputs),
         ]
     return files
-
-
-def in_mirror(url: str) -> str:
-    """Return where a URL's file lies in a CliMetLab mirror."""
-    return "url/" + url.replace("://", "/")
 
 
 def _outputs() -> dict[str, ColumnVariable]:
@@ -119,23 +108,17 @@ def _write_file(
     path: Path,
     advance: Advance,
 ) -> None:
-    try:
-        import netCDF4
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-radiation needs NetCDF: pip install 'iobench[netcdf]'"
-        ) from error
     key = (plan.seed, int(pair.date), pair.timestep, pair.patch)
-    atmosphere = Atmosphere(key, plan.n_columns, shuffled=False)
+    atmosphere = Atmosphere(key, plan.n_steps, shuffled=False)
     make = atmosphere.inputs if SHARED in variables else atmosphere.outputs
-    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
-        file.createDimension("column", plan.n_columns)
+    with netcdf4("maelstrom-radiation").Dataset(path, "w", format="NETCDF4") as file:
+        file.createDimension("column", plan.n_steps)
         for variable in variables.values():
             _define(file, variable)
         if SHARED in variables:
             file[SHARED][...] = _irradiance(pair.date)
-        for start in range(0, plan.n_columns, AT_ONCE):
-            stop = min(start + AT_ONCE, plan.n_columns)
+        for start in range(0, plan.n_steps, AT_ONCE):
+            stop = min(start + AT_ONCE, plan.n_steps)
             for name, values in make(start, stop).items():
                 file[name][start:stop] = _as_stored(name, values)
             advance((stop - start) * _column_nbytes(variables))

@@ -5,7 +5,7 @@ Nine lists of floats per column, parsed without TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,24 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Baseline,
+    Computed,
+    Downloads,
     FileRange,
     Locator,
-    Progress,
+    Option,
+    PlannedFile,
+    PluginDownload,
+    PublishedFiles,
     PublishedStep,
     Raw,
     SampleIndex,
-    no_progress,
+    StandIn,
+    existing_files,
     read_extents,
-    stand_in_identity,
-    write_planned_files,
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.downloads import radiation_tf_downloads
-from iobench_maelstrom.radiation.dataset import PUBLISHED, require_files
+from iobench_maelstrom.radiation.dataset import INSTALL, PUBLISHED, SOLVER_OPTION, chosen_files
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
     ColumnDecoder,
@@ -50,13 +53,8 @@ from iobench_maelstrom.radiation.grouping import (
     boundaries,
 )
 from iobench_maelstrom.radiation.norms import Norms, norm_urls, read_norms
-from iobench_maelstrom.radiation.options import (
-    HR_SCALES,
-    choose,
-    choose_numbers,
-    refuse_unknown,
-)
-from iobench_maelstrom.radiation.schema import LICENCE, SOLVERS, TERMS_OF_USE
+from iobench_maelstrom.radiation.outputs import HR_SCALES
+from iobench_maelstrom.radiation.schema import LICENCE, TERMS_OF_USE
 from iobench_maelstrom.radiation.sequences import samples_named
 from iobench_maelstrom.radiation.subsets import (
     EXAMPLE_TIMESTEPS,
@@ -65,88 +63,26 @@ from iobench_maelstrom.radiation.subsets import (
     ExampleFile,
     split_of_timestep,
 )
-from iobench_maelstrom.radiation.view import View, view_asked_for
+from iobench_maelstrom.radiation.view import VIEW_OPTIONS, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Downloads
+__all__ = ["RadiationTf"]
 
-__all__ = ["RadiationTf", "radiation_tf"]
-
-OPTIONS = (
-    "dataset", "subset", "timestep", "filenum", "input_fields", "output_fields",
-    "minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units",
-)  # fmt: skip
+TOLD = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units")
+"""Of the view, in provenances."""
 SOLAR_CHANNELS = (1, -1)
 """Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
 
 
-def radiation_tf(**options: str) -> RadiationTf:
-    """Return the dataset ``maelstrom-radiation-tf``.
+class RadiationTf(PublishedFiles):
+    """Columns of the radiation TFRecords, with both baselines; options as upstream's.
 
-    Options have upstream's names and values; lists are separated by commas. Where the files are
-    (upstream's ``path``) and their order (``shuffle_files``) are the locator's and the loader's.
+    Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
+    and the loader's.
 
-    Parameters
-    ----------
-    dataset : {"tripleclouds", "mcica", "3dcorrection", "spartacus"}, optional
-        The radiation scheme whose outputs are the targets.
-    subset : str, optional
-        One of upstream's, e.g. ``tier-1``, ``tier-1-val``, ``2020``.
-    timestep : str, optional
-        Instead of a subset: some of 0,125,...,3500 and of the four dates of 2019; 0 by default.
-    filenum : str, optional
-        Which files of each: some of 0 to 51 (of 2019: to 115); 0 by default.
-    input_fields : str, optional
-        Some of the five groups of inputs; all by default.
-    output_fields : str, optional
-        Some of sw, lw, hr_sw, hr_lw; all by default.
-    minimal_outputs : {"true", "false"}, optional
-        True: fluxes at the top and the ground alone.
-    topnetflux : {"true", "false"}, optional
-        True, with ``minimal_outputs``: the net flux at the top instead of the upward one.
-    netflux : {"true", "false"}, optional
-        True: downward minus upward fluxes.
-    norm : {"true", "false"}, optional
-        True: subtract the published mean of the inputs and divide by their deviation.
-    nonormsolar : {"true", "false"}, optional
-        True, with ``norm``: not for the cosine of the zenith angle and the irradiance.
-    hr_units : {"K d-1", "K s-1"}, optional
-        Units of heating rates.
-
-    Raises
-    ------
-    OptionError
-        For any other option or value, listing the valid ones.
-    """
-    refuse_unknown(options, OPTIONS, dataset=RadiationTf.name)
-    solver = choose(options, "dataset", SOLVERS, "tripleclouds")
-    return RadiationTf(
-        _files_asked_for(options, solver),
-        solver=solver,
-        view=view_asked_for(options),
-    )
-
-
-def _files_asked_for(options: Mapping[str, str], solver: str) -> tuple[ExampleFile, ...]:
-    if "subset" in options:
-        also = sorted({"timestep", "filenum"} & set(options))
-        if also:
-            raise OptionError(f"subset says which files; leave {', '.join(also)} away, or subset")
-        timesteps, numbers = SUBSETS[choose(options, "subset", SUBSETS, "")]
-    else:
-        timesteps = choose_numbers(options, "timestep", EXAMPLE_TIMESTEPS, (0,))
-        # A time step of 2019 has more files than one of 2020.
-        several = [FILE_NUMBERS[split_of_timestep(timestep) == "train"] for timestep in timesteps]
-        numbers = choose_numbers(options, "filenum", min(several, key=len), (0,))
-    return tuple(ExampleFile(solver, t, n) for t in timesteps for n in numbers)
-
-
-class RadiationTf:
-    """Columns of the radiation TFRecords: a `Dataset` with both baselines, and a `Synthesizer`.
-
-    Parameters
+    Attributes
     ----------
     example_files : tuple of ExampleFile
         The files, all of which are required.
@@ -158,34 +94,69 @@ class RadiationTf:
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
-    fused: tuple[str, ...] = ()
-    thread_safe = True
     published: PublishedStep | None = PUBLISHED
+    terms_of_use = TERMS_OF_USE
     synthesis_version = STAND_IN_VERSION
+    options = (
+        SOLVER_OPTION,
+        Option("subset", "Instead of timestep and filenum.", values=tuple(SUBSETS)),
+        Option(
+            "timestep", "Those of 2020, and four dates of 2019.", ("0",),
+            tuple(map(str, EXAMPLE_TIMESTEPS)), many=True,
+        ),
+        Option(
+            "filenum", "Which files of each; of 2020 up to 51.", ("0",),
+            tuple(map(str, FILE_NUMBERS[False])), many=True,
+        ),
+        *VIEW_OPTIONS,
+    )  # fmt: skip
 
-    def __init__(self, example_files: tuple[ExampleFile, ...], *, solver: str, view: View) -> None:
-        self.example_files = example_files
-        self.solver = solver
-        self.view = view
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.solver: str = self.chosen["dataset"]
+        self.view = View.asked_for(self.chosen, options)
+        if (asked := chosen_files(options, self.chosen, ("timestep", "filenum"))) is None:
+            timesteps, numbers = SUBSETS[self.chosen["subset"]]
+        else:
+            timesteps, numbers = (tuple(map(int, each)) for each in asked)
+        for timestep in timesteps:
+            last = FILE_NUMBERS[split_of_timestep(timestep) == "train"][-1]
+            if max(numbers) > last:
+                raise OptionError(
+                    f"filenum {max(numbers)}: time step {timestep} has files 0 to {last}"
+                )
+        self.example_files = tuple(
+            ExampleFile(self.solver, t, n) for t in timesteps for n in numbers
+        )
         self._norms: Norms | None = None
-        self._decoder = ColumnDecoder(view.fields)
+        self._decoder = ColumnDecoder(self.view.fields)
+
+    def urls(self) -> list[str]:
+        """Return the URLs of the TFRecord files and then, if asked for, of the norms."""
+        norms = norm_urls(self.view.input_fields) if self.view.norm else []
+        return [file.url() for file in self.example_files] + norms
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the TFRecord files and then, if asked for, those of the normalisation.
-
-        Raises
-        ------
-        MissingFileError
-            Naming what is missing by URL and where it was looked for.
-        """
-        urls = [file.url() for file in self.example_files]
-        if self.view.norm:
-            urls += norm_urls(self.view.input_fields)
-        return require_files(self.name, urls, locator)
+        """Return the TFRecord files and then those of the norms; all are needed."""
+        return existing_files(self.name, self.urls(), locator)
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        return radiation_tf_downloads(self)
+        """Return what ``--download`` fetches: by default one file."""
+        arguments: dict[str, Any] = {
+            "dataset": self.solver,
+            "timestep": list(dict.fromkeys(file.timestep for file in self.example_files)),
+            "filenum": list(dict.fromkeys(file.number for file in self.example_files)),
+        }
+        if self.view.norm:
+            arguments |= {"norm": True, "input_fields": list(self.view.input_fields)}
+        call = PluginDownload(
+            self.name,
+            arguments,
+            tuple(self.urls()),
+            install=f"{INSTALL} && pip install 'iobench[tensorflow]'",
+            terms_of_use=TERMS_OF_USE,
+        )
+        return Downloads((call,))
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per example, file after file.
@@ -207,10 +178,14 @@ class RadiationTf:
         where = Frames(indexed)
         return SampleIndex(
             spec=self._spec(),
-            where=where,
+            where=Computed(len(where), where.place),
             splits=self._splits(where),
             provenance={
-                **self._provenance(files, where),
+                **self.facts(files),
+                "solver": self.solver,
+                "columns": len(where),
+                **{name: getattr(self.view, name) for name in TOLD},
+                "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
         )
@@ -279,34 +254,8 @@ class RadiationTf:
         # mcica's files hold the divergence of the flux, as upstream knows and mends.
         return np.float32(G_CP) * scale if self.solver == "mcica" else scale
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-        processes: int | None = None,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
-        )
-        return write_planned_files(
-            root,
-            planned_examples(plan),
-            identity=identity,
-            processes=processes,
-            progress=progress,
-        )
-
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> ExamplesPlan:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> ExamplesPlan:
+        """Return what a stand-in holds."""
         plan = ExamplesPlan.of_size(scale=scale, tiny=tiny, seed=seed)
         missing = [file for file in self.example_files if file not in set(plan.files)]
         if missing:
@@ -316,6 +265,11 @@ class RadiationTf:
                 "tier-1-test; choose among them, give --data-dir, or a larger --scale"
             )
         return plan
+
+    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
+        """Return the files of a stand-in: TFRecords and norms."""
+        assert isinstance(plan, ExamplesPlan)
+        return planned_examples(plan)
 
     def _splits(self, where: Frames) -> dict[str, Sequence[int]]:
         names = [split_of_timestep(file.timestep) for file in self.example_files]
@@ -338,20 +292,3 @@ class RadiationTf:
                 dims, shape, channels = ("boundaries",), (3,), ()
             variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
         return SampleSpec(tuple(variables))
-
-    def _provenance(self, files: Sequence[Path], where: Frames) -> dict[str, Any]:
-        view = self.view
-        return {
-            "dataset": self.name,
-            "solver": self.solver,
-            "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
-            "columns": len(where),
-            "minimal_outputs": view.minimal_outputs,
-            "topnetflux": view.topnetflux,
-            "netflux": view.netflux,
-            "norm": view.norm,
-            "nonormsolar": view.nonormsolar,
-            "hr_units": view.hr_units,
-            "licence": LICENCE,
-            "terms_of_use": TERMS_OF_USE,
-        }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +16,9 @@ from iobench_maelstrom.radiation.sequences import Starts
 from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE, in_upstream_order
 
 if TYPE_CHECKING:
+    from iobench.datasets import Dataset
     from iobench.samples import Sample
-    from iobench_maelstrom.radiation.dataset import Radiation
+    from iobench_maelstrom.radiation.outputs import Outputs
 
 __all__ = ["PLUGIN", "PluginColumns", "column_request", "columns_through_plugin"]
 
@@ -74,13 +75,21 @@ def column_request(
 
 
 def columns_through_plugin(
-    dataset: Radiation, files: Sequence[Path], index: SampleIndex, n_columns: Sequence[int]
+    own: Dataset,
+    files: Sequence[Path],
+    index: SampleIndex,
+    n_columns: Sequence[int],
+    *,
+    pairs: Sequence[FilePair],
+    solver: str,
+    raw_inputs: bool,
+    outputs: Outputs,
 ) -> Baseline:
     """Return how the samples of ``index`` are made by the real plugin.
 
     Parameters
     ----------
-    dataset : Radiation
+    own : Dataset
         Ours; travels to workers.
     files : sequence of Path
         Inputs, then outputs.
@@ -88,6 +97,8 @@ def columns_through_plugin(
         Of all their columns: ``where`` says (pair, column).
     n_columns : sequence of int
         Columns of each pair.
+    pairs, solver, raw_inputs, outputs
+        As in `Radiation`.
 
     Raises
     ------
@@ -96,18 +107,20 @@ def columns_through_plugin(
     OptionError
         If the plugin cannot do what the options ask for.
     """
-    require_plugin(dataset.name, PLUGIN, install=INSTALL)
-    wanted = dataset.outputs
-    if wanted.all_outputs and not dataset.raw_inputs:
+    require_plugin(own.name, PLUGIN, install=INSTALL)
+    if outputs.all_outputs and not raw_inputs:
         raise OptionError(
             "--pipeline climetlab: the plugin fails on all_outputs=true with grouped inputs, whose "
             "pressure_hl has another shape; add raw_inputs=true"
         )
-    options = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
     request = column_request(
-        dataset.pairs, files, solver=dataset.solver, raw_inputs=dataset.raw_inputs, **options
+        pairs,
+        files,
+        solver=solver,
+        raw_inputs=raw_inputs,
+        **dataclasses.asdict(outputs),
     )
-    columns = PluginColumns(dataset, request, index.spec.names, n_columns)
+    columns = PluginColumns(own, request, index.spec.names, _first_columns(pairs, n_columns))
     return Baseline(MapStyle(columns, index), UPSTREAM_BATCH_SIZE, SOURCE)
 
 
@@ -116,29 +129,29 @@ class PluginColumns(PluginSamples):
 
     Parameters
     ----------
-    dataset : Radiation
+    own : Dataset
         Ours, whose samples these are.
     request : PluginRequest
         What to ask the plugin for.
     names : sequence of str
         Variables of a sample.
-    n_columns : sequence of int
-        Columns of each pair.
+    first : sequence of int
+        Where each pair's columns begin among the plugin's.
     """
 
     fused: tuple[str, ...] = ("read", "decode", "preprocess")
 
     def __init__(
         self,
-        dataset: Radiation,
+        own: Dataset,
         request: PluginRequest,
         names: Sequence[str],
-        n_columns: Sequence[int],
+        first: Sequence[int],
     ) -> None:
-        super().__init__(dataset, {request.name: request})
+        super().__init__(own, {request.name: request})
         self._request = request.name
         self._names = tuple(names)
-        self._first = _first_columns(dataset.pairs, n_columns)
+        self._first = tuple(first)
 
     def cut(self, where: tuple[int, int]) -> Any:
         """Return a sample: one dask graph for each of its variables."""

@@ -14,7 +14,7 @@ from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.radiation.grouping import G_CP
-from iobench_maelstrom.radiation.options import HR_SCALES
+from iobench_maelstrom.radiation.outputs import HR_SCALES
 from iobench_maelstrom.radiation.schema import (
     FLUXES,
     ON_HALF_LEVELS,
