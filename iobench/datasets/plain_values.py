@@ -32,7 +32,10 @@ ALIGNMENT: Final = 8
 
 def describe_kinds(kinds: Kinds) -> str:
     """Return what of the classes must not have changed for packed values to be read."""
-    told = [[kind.__qualname__, *_names(kind)] for kind in kinds]
+    told = [
+        [kind.__qualname__, *((field.name, str(field.type)) for field in dataclasses.fields(kind))]
+        for kind in kinds
+    ]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 
