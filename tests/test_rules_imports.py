@@ -85,8 +85,6 @@ ROOMS = {
     "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
-    ("iobench.stores.extents", "ExtentStore.__getitems__", "loaders"),
-    ("iobench.stores.extents", "ExtentStore.loader", "loaders"),
     ("iobench.sources.opened", "OpenDataset.loader", "loaders"),
     ("iobench.loaders.ring.options", "loader", "torch"),
     ("iobench.loaders.ring.options", "loader", "tensorflow"),

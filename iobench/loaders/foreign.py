@@ -13,8 +13,9 @@ import numpy as np
 
 from iobench.errors import SampleError, StoreError
 from iobench.files.atomic import storage_errors
+from iobench.loaders.opened_store import OpenedStore
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.extents import ExtentStore, ExtentTable
+from iobench.stores.extents import ExtentTable
 from iobench.stores.fields import FieldLayout
 from iobench.stores.manifest import Manifest
 
@@ -68,7 +69,7 @@ class PlainDecoder:
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
 
-class ForeignStore(ExtentStore):
+class ForeignStore(OpenedStore):
     """A store without a manifest of its own; see `iobench.stores.Store`.
 
     ``manifest`` says what was found: its ``format_version`` is 0, and it lists no shards.

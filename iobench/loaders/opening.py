@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from iobench.errors import StoreError
 from iobench.loaders.foreign_numpy import is_numpy, open_numpy
+from iobench.loaders.opened_store import OpenedStore
+from iobench.stores.extents import ExtentStore
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.opening import open_store as open_own
 
@@ -39,10 +41,10 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     import iobench.loaders.ring  # noqa: F401
 
     if isinstance(path, str) and "://" in path:
-        return open_own(path)
+        return _opened(open_own(path))
     place = Path(path)
     if (place / MANIFEST_NAME).exists() or not place.exists():
-        return open_own(place)
+        return _opened(open_own(place))
     from iobench.loaders import foreign_zarr
 
     place = place.absolute()
@@ -51,9 +53,14 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     if is_numpy(place):
         return open_numpy(place)
     try:
-        return open_own(place)
+        return _opened(open_own(place))
     except StoreError as error:
         raise StoreError(
             f"{error}; nor are there Zarr or .npy files: iobench convert {place} OUT --to zarr "
             "makes a store of others"
         ) from error
+
+
+def _opened(store: Store) -> Store:
+    # A class of a format's own is left as it is.
+    return OpenedStore.of(store) if type(store) is ExtentStore else store

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Progress
     from iobench.files.ranges import FileRange
-    from iobench.loaders.ring.loader import RingLoader
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.encoding import Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile
@@ -101,10 +100,6 @@ class Store(Protocol):
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]: ...
-
-    def loader(self, batch_size: int, **options: Any) -> RingLoader:
-        """Return ``iobench.loader(self, batch_size, ...)``."""
-        ...
 
     def extents(self, index: int) -> list[FileRange[Path]]:
         """Return where the sample's bytes are."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.loader import RingLoader
-    from iobench.loaders.ring.stacking import StackReader
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
@@ -114,7 +112,6 @@ class ExtentStore:
         self.table = table
         self._decode = decode
         self._files: FileSet | None = None
-        self._stacks: StackReader | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -126,24 +123,12 @@ class ExtentStore:
         return self.decode(self.read(self.extents(index)))
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
-        if is_local(self.path):
-            from iobench.loaders.ring.stacking import StackReader
-
-            if self._stacks is None:
-                self._stacks = StackReader.of_store(self)
-            return self._stacks.read(indices)
         wanted = [self.extents(index) for index in indices]  # all asked for at once
         found = iter(self.read([extent for extents in wanted for extent in extents]))
         return [self.decode([next(found) for _ in extents]) for extents in wanted]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_files": None, "_stacks": None}
-
-    def loader(self, batch_size: int, **options: Any) -> RingLoader:
-        """Return ``iobench.loader(self, batch_size, ...)``."""
-        from iobench.loaders.ring.options import loader
-
-        return loader(self, batch_size, **options)
+        return {**self.__dict__, "_files": None}
 
     def extents(self, index: int) -> list[FileRange[Path]]:
         """Return where the sample's bytes are; raise IndexError beyond the last."""
@@ -195,6 +180,11 @@ class ExtentStore:
         return {self.path / file.name: file.nbytes for file in self.manifest.files}
 
     @property
+    def decoder(self) -> Callable[[Sequence[memoryview]], dict[str, NDArray[Any]]]:
+        """What it was made with."""
+        return self._decode
+
+    @property
     def row_decoder(self) -> RowDecoder | None:
         """What decodes extents to where their arrays shall be, if it can; threads may share it."""
         return self._decode if isinstance(self._decode, RowDecoder) else None
@@ -203,7 +193,6 @@ class ExtentStore:
         """Close the files; the store reopens them when used again."""
         if self._files is not None:
             self._files.close()
-        self._stacks = None
 
 
 def open_file_size(path: Path, *, expected: int) -> int:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iobench.loaders.opening import open_store
 from iobench.registry import find_format
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finishing import finish_store
 from iobench.stores.manifest import Manifest
-from iobench.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

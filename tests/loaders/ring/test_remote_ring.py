@@ -17,6 +17,7 @@ import iobench
 from iobench.errors import StorageError, StoreError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
+from iobench.loaders.opening import open_store
 from iobench.loaders.ring import object_reads
 from iobench.loaders.ring.decode_filler import DecodeFiller
 from iobench.loaders.ring.grid_part import PartRangesSource, part_of_grid
@@ -29,7 +30,6 @@ from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.object_extents import fill_ranges
-from iobench.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,13 +12,13 @@ from weakref import WeakSet
 
 import numpy as np
 
+from iobench.loaders.opening import open_store
 from iobench.loaders.ring import buffers
 from iobench.loaders.ring.buffers import BatchMemory
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finishing import finish_store
 from iobench.stores.manifest import Manifest
-from iobench.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
