@@ -130,9 +130,7 @@ class ChunkCodecs:
     @property
     def is_shuffled(self) -> bool:
         """Whether the bytes of numbers in C order were shuffled first, as `shuffled_chunk` asks."""
-        return bool(self.applied) and list(self.axes) == sorted(self.axes) and (
-            _step(self.applied[0]).elementsize == np.dtype(self.dtype).itemsize
-        )  # fmt: skip
+        return _is_shuffled(self)
 
     @property
     def is_sliced(self) -> bool:
@@ -165,6 +163,13 @@ def _step(configuration: str) -> _Step:
     return _Step(described["id"], configuration, described.get("elementsize", 4) * shuffles)
 
 
+@lru_cache(maxsize=1024)
+def _is_shuffled(codecs: ChunkCodecs) -> bool:
+    if not codecs.applied or list(codecs.axes) != sorted(codecs.axes):
+        return False
+    return _step(codecs.applied[0]).elementsize == np.dtype(codecs.dtype).itemsize
+
+
 def codec_name(configuration: str) -> str:
     """Return what a codec is called, for people; of Blosc with the compressor inside."""
     if configuration in (CHECKSUM, HDF5_LZ4):
@@ -191,10 +196,11 @@ def decode_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> NDAr
     MissingExtraError
         If numcodecs is needed and missing.
     """
-    flat = _as_bytes(_undone(stored, codecs, _applied(codecs, mask), 0))
-    _check_size(flat.nbytes, codecs)
+    plan = _plan(codecs, mask)
+    flat = _as_bytes(_undone(stored, plan, 0))
+    _check_size(flat.nbytes, plan.nbytes)
     values = flat.view(codecs.dtype)
-    if list(codecs.axes) == sorted(codecs.axes):
+    if plan.is_in_c_order:
         return values.reshape(codecs.shape)
     written = tuple(codecs.shape[axis] for axis in codecs.axes)
     return values.reshape(written).transpose(np.argsort(codecs.axes))
@@ -205,10 +211,11 @@ def shuffled_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> An
 
     Whoever puts the numbers in their place can unshuffle them on the way. Raises as `decode_chunk`.
     """
-    if mask & 1 or not codecs.is_shuffled:
+    if mask & 1 or not _is_shuffled(codecs):
         return None
-    content = _as_bytes(_undone(stored, codecs, _applied(codecs, mask), 1))
-    _check_size(content.nbytes, codecs)
+    plan = _plan(codecs, mask)
+    content = _as_bytes(_undone(stored, plan, 1))
+    _check_size(content.nbytes, plan.nbytes)
     return content
 
 
@@ -222,20 +229,21 @@ def shuffled_slices(
     if mask & 3 or not codecs.is_sliced:
         return None
     name = _step(codecs.applied[1]).name
-    return _slices(name, _undone(stored, codecs, _applied(codecs, mask), 2), codecs)
+    plan = _plan(codecs, mask)
+    return _slices(name, _undone(stored, plan, 2), plan.nbytes)
 
 
-def _slices(name: str, deflated: Any, codecs: ChunkCodecs) -> Iterator[bytes]:
+def _slices(name: str, deflated: Any, nbytes: int) -> Iterator[bytes]:
     n_bytes = 0
     try:
         for part in _inflated_slices(name, _as_bytes(deflated).data):
             n_bytes += len(part)
-            if n_bytes > codecs.nbytes:
-                raise _decodes_to_more(codecs.nbytes)
+            if n_bytes > nbytes:
+                raise _decodes_to_more(nbytes)
             yield part
     except DECODING_ERRORS as error:
         raise _cannot_decode(name, error) from error
-    _check_size(n_bytes, codecs)
+    _check_size(n_bytes, nbytes)
 
 
 def _inflated_slices(name: str, content: memoryview) -> Iterator[bytes]:
@@ -253,9 +261,9 @@ def _inflated_slices(name: str, content: memoryview) -> Iterator[bytes]:
         yield inflated
 
 
-def _check_size(nbytes: int, codecs: ChunkCodecs) -> None:
-    if nbytes != codecs.nbytes:
-        raise DamagedChunkError(f"it holds {nbytes} bytes, expected {codecs.nbytes}")
+def _check_size(nbytes: int, expected: int) -> None:
+    if nbytes != expected:
+        raise DamagedChunkError(f"it holds {nbytes} bytes, expected {expected}")
 
 
 def _decodes_to_more(limit: int) -> DamagedChunkError:
@@ -273,20 +281,32 @@ def _as_bytes(content: Any) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8)
 
 
-def _applied(codecs: ChunkCodecs, mask: int) -> list[_Step]:
-    steps = [_step(configuration) for configuration in codecs.applied]
-    return steps if not mask else [s for bit, s in enumerate(steps) if not mask >> bit & 1]
+class _Plan(NamedTuple):
+    """What is undone of a chunk, the codec applied first first, and to how many bytes each."""
+
+    steps: tuple[tuple[_Step, int | None], ...]
+    nbytes: int
+    is_in_c_order: bool
 
 
-def _undone(stored: memoryview, codecs: ChunkCodecs, steps: Sequence[_Step], first: int) -> Any:
+@lru_cache(maxsize=1024)
+def _plan(codecs: ChunkCodecs, mask: int) -> _Plan:
+    """Return how a chunk is decoded: of small chunks this would take as long as inflating."""
+    steps = [_step(each) for bit, each in enumerate(codecs.applied) if not mask >> bit & 1]
+    nbytes = codecs.nbytes
+    expected = [_expected_nbytes(steps[:place], nbytes) for place in range(len(steps))]
+    in_order = list(codecs.axes) == sorted(codecs.axes)
+    return _Plan(tuple(zip(steps, expected, strict=True)), nbytes, in_order)
+
+
+def _undone(stored: memoryview, plan: _Plan, first: int) -> Any:
     """Undo codecs, the last one first, but for the ``first`` ones."""
     content: Any = stored
-    for place in range(len(steps) - 1, first - 1, -1):
-        expected = _expected_nbytes(steps[:place], codecs.nbytes)
+    for step, expected in reversed(plan.steps[first:]):
         try:
-            content = _undo(steps[place], content, codecs.nbytes, expected)
+            content = _undo(step, content, plan.nbytes, expected)
         except DECODING_ERRORS as error:
-            raise _cannot_decode(steps[place].name, error) from error
+            raise _cannot_decode(step.name, error) from error
     return content
 
 
