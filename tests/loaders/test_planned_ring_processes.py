@@ -239,6 +239,34 @@ def leave(where):
     os._exit(3)
 
 
+class Leaving:
+    """Ends its process, and leaves another one behind that holds all the pipes it had."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    def __call__(self, where):
+        if os.fork() == 0:
+            os.close(self.writer)
+            os.read(self.reader, 1)  # until the test lets it go
+            os._exit(0)
+        os._exit(3)
+
+
+def test_a_worker_is_missed_though_a_process_it_left_holds_its_pipes(run):
+    reader, writer = os.pipe()
+    pipeline = tiny_pipeline(first=Step(Kind.READ, "", Leaving(reader, writer)))
+    try:
+        with (
+            workers_of(run, pipeline=pipeline) as loader,
+            pytest.raises(WorkerError, match=r"exited \(3\)"),
+        ):
+            numbers(loader.batches(planned(2)))
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_an_error_of_ours_keeps_its_type(run):
     pipeline = breaking_pipeline(4, error=FileFormatError("a.grib: cut short"))
     with (

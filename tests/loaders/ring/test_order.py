@@ -90,10 +90,10 @@ def test_a_thing_is_found_at_its_place(n: int, data: st.DataObject) -> None:
     batch_size=st.integers(1, 20),
     world_size=st.integers(1, 5),
     drop_last=st.booleans(),
-    shuffle=st.booleans(),
+    shuffle=st.sampled_from([False, True, "blocks:3"]),
 )
 def test_ranks_share_the_batches_of_one_order(
-    n: int, batch_size: int, world_size: int, drop_last: bool, shuffle: bool
+    n: int, batch_size: int, world_size: int, drop_last: bool, shuffle: bool | str
 ) -> None:
     alone = BatchOrder(n, batch_size, shuffle=shuffle, seed=2)
     batches = [alone.samples(4, i).tolist() for i in range(len(alone))]
