@@ -131,9 +131,11 @@ def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     stored = manifest.codecs.dtype
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
+    if len(buffers) == 1:
+        values: NDArray[Any] = np.frombuffer(buffers[0], dtype=stored)
+        if values.size == math.prod(box.lengths):  # one row, and nothing that lies between
+            return values.reshape(box.shape)
     offsets, length, distance = _rows(box, manifest)
-    if len(buffers) == 1 and offsets[0][1] == 1:
-        return np.frombuffer(buffers[0], dtype=stored).reshape(box.shape)
     if length >= PICK_NBYTES:
         joined = bytearray().join(buffers)  # a third less time than copying row by row
         return np.frombuffer(joined, dtype=stored).reshape(box.shape)
