@@ -293,7 +293,7 @@ class _Process:
 
     def _ended(self) -> WorkerError:
         self.is_broken = True
-        self.process.join(JOIN_S)
+        self._join(JOIN_S)
         code = self.process.exitcode
         how = f"exited ({code})"
         if code is not None and code < 0:
@@ -315,6 +315,11 @@ class _Process:
         if self.process.exitcode is not None:
             raise self._ended()
 
+    def _join(self, patience_s: float) -> None:
+        # Joining one that has ended would wait for all who hold its sentinel.
+        if self.process.exitcode is None:
+            self.process.join(patience_s)
+
     def end(self) -> None:
         """Tell the process to end."""
         # Closing alone would not do: processes that are forked later hold this end, too.
@@ -327,7 +332,7 @@ class _Process:
         """Wait until the process has ended, or end it."""
         if self.pid != os.getpid():
             return  # a forked child has no processes to end
-        self.process.join(0 if self.is_broken else JOIN_S)
+        self._join(0 if self.is_broken else JOIN_S)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
