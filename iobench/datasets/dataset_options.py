@@ -65,7 +65,8 @@ class Option:
         """Return name, values and text, for people."""
         flag = isinstance(self.default, bool)
         values = "true or false" if flag else _listed(self.values) or "text"
-        given = str(self.default).lower() if flag else str(self.default or "")
+        default = ",".join(self.default) if isinstance(self.default, tuple) else self.default
+        given = str(default).lower() if flag else str(default or "")
         text = f"{self.text} By default {given}." if given else self.text
         return {"name": self.name, "values": values, "text": text.strip()}
 
