@@ -103,7 +103,7 @@ FORMAT: Final = NumpyFormat()
 class NumpyWriter:
     """Writes the files of one shard; see `iobench.stores.Writer`.
 
-    Where ``n_samples`` come, as announced, nothing is rewritten at the end.
+    Where as many samples come as were announced, nothing is rewritten at the end.
     """
 
     def __init__(
@@ -118,17 +118,22 @@ class NumpyWriter:
         self._records = RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
         self._files: list[ShardFileWriter] = []
         try:
-            for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
+            for suffix in _file_suffixes(spec):
                 file = ShardFileWriter(path / f"{self._where}{suffix}")
                 self._files.append(file)
-                file.write(npy_header(dtype, self._announced))
         except BaseException:
             self.abort()
             raise
 
+    def announce(self, n_samples: int) -> None:
+        """Say before the first sample how many there will be."""
+        self._announced = n_samples
+
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
         self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
+        if not self._n_samples:
+            self._begin()
         self._n_samples += 1
         if self._records is not None:
             self._records.fill(sample)
@@ -143,6 +148,8 @@ class NumpyWriter:
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         try:
+            if not self._n_samples:
+                self._begin()
             if self._records is not None:
                 self._write_records(self._records)
             if self._n_samples != self._announced:
@@ -153,6 +160,10 @@ class NumpyWriter:
             self.abort()
             raise
         return ShardInfo(Shard(self._n_samples, files), self._checksums)
+
+    def _begin(self) -> None:
+        for file, dtype in zip(self._files, self._dtypes, strict=True):
+            file.write(npy_header(dtype, self._announced))
 
     def abort(self) -> None:
         """Drop the unfinished shard."""

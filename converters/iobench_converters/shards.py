@@ -12,6 +12,7 @@ from iobench.errors import StoreClaimedError
 from iobench.stores import (
     Claim,
     Encoding,
+    ExactWriter,
     ShardInfo,
     StoreRequest,
     Tally,
@@ -94,13 +95,16 @@ class Conversion:
 
     def writer(self, folder: Path, number: int) -> Writer:
         """Return the writer of one shard into a folder."""
-        return self.request.fmt.writer(
+        writer = self.request.fmt.writer(
             folder,
             self.stored_spec,
             shard=number,
             options=self.plan.options,
             n_samples=self.plan.full_n_samples,
         )
+        if isinstance(writer, ExactWriter):
+            writer.announce(len(self.plan.shard(number)))
+        return writer
 
 
 class ShardDrain:

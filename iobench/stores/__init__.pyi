@@ -19,6 +19,7 @@ from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget
 from iobench.stores.checksums import crc32c as crc32c
 from iobench.stores.checksums import crc32c_of_file as crc32c_of_file
+from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
 from iobench.stores.contract import Notice as Notice
 from iobench.stores.contract import ShardInfo as ShardInfo

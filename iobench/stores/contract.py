@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Converter",
     "DescribedFormat",
+    "ExactWriter",
     "Format",
     "Notice",
     "ShardInfo",
@@ -115,6 +116,18 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
+        ...
+
+
+@runtime_checkable
+class ExactWriter(Writer, Protocol):
+    """Optional face of a writer whose files begin with their number of samples.
+
+    Told it beforehand, it rewrites nothing at the end, which objects elsewhere cannot be.
+    """
+
+    def announce(self, n_samples: int) -> None:
+        """Say before the first sample how many there will be; fewer may come."""
         ...
 
 

@@ -70,9 +70,9 @@ class Acting(MadeUpDataset):
 
 
 def run(path, fmt, *, dataset=None, spec=LARGE, n_samples=5, **more):
-    """Convert samples of 2.7 MiB to shards of two, so that each goes in parts."""
+    """Convert samples of 2.7 MiB to shards of three and two, so that each goes in parts."""
     dataset = dataset or MadeUpDataset(spec)
-    arguments = {"shard_nbytes": 2 * spec.nbytes, "workers": 2, "together": True} | more
+    arguments = {"shard_nbytes": 3 * spec.nbytes, "workers": 2, "together": True} | more
     return convert(dataset, dataset.index(n_samples), fmt, path, **arguments)
 
 
