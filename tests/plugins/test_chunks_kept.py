@@ -13,7 +13,7 @@ import pytest
 
 from iobench.datasets import assembler
 from iobench.datasets.contract import make_sample
-from iobench.datasets.decoded_chunks import CHUNK_CACHE, take_decode_counts
+from iobench.datasets.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
@@ -105,6 +105,7 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     monkeypatch.setattr(assembler, "decode_stored_chunk", counting)
     dataset = CASES[name]()
     index = dataset.samples(files, FileLocator(stand_in=root, cache_dir=tmp_path / "other"))
+    forget_decoded()  # what statistics were made of
     pipeline = dataset_pipeline(dataset, index)
     assert pipeline.dataset is dataset
     assert dataset.chunking().sample_dim in LONG
