@@ -6,6 +6,7 @@ assumption): mean and deviation over the members of every variable at every leve
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -303,7 +304,8 @@ def _all_moments(
 def _part_moments(
     job: tuple[Ens5mini, Sequence[tuple[int, int]]], advance: Advance
 ) -> list[Moments]:
-    recipe, where = job
+    recipe, where = copy.copy(job[0]), job[1]
+    vars(recipe).pop("_chunks", None)  # what is decoded here is not kept for training
     n_values = int(np.prod(recipe.shape[1:]))
     parts = [
         Moments(0, np.zeros((2, n_values)), np.zeros((2, n_values))) for _ in PRESSURE_VARIABLES
