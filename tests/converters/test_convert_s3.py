@@ -180,7 +180,7 @@ def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path):
     for number in range(20):
         place = as_path(f"s3://{bucket}/data/store-{number}")
         for _ in range(2):
-            moment = chance.choice(names), chance.randrange(1, 8), chance.random() < 0.5
+            moment = chance.choice(names), chance.randrange(1, 4), chance.random() < 0.5
             n_killed += in_a_child(killed_at, place, fmt, *moment) == -signal.SIGKILL
         run(place, fmt)
         assert content(place) == whole, f"kill number {number}"
