@@ -12,9 +12,10 @@ import mmap
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -36,8 +37,6 @@ except ImportError:  # not on Windows, which has no such limit on what os.open g
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iobench.files.ranges import FileRange
 
 __all__ = [
@@ -454,6 +453,32 @@ class OpenFiles:
             }
             told = {p: each for (p, kind, _), each in self._expected.items() if kind is SOURCE_FILE}
         return {**found, **told}
+
+    def renew(self, paths: Iterable[str]) -> None:
+        """Expect nothing any more of source files that have changed, for who looks into them anew.
+
+        Parameters
+        ----------
+        paths : iterable of str
+            Of files, or of folders with files.
+        """
+        chosen = set(paths)
+        with self._lock:
+            known = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
+        changed = []
+        for key in known:
+            if key[0] in chosen or any(str(above) in chosen for above in PurePath(key[0]).parents):
+                with suppress(OSError):
+                    status = Path(key[0]).stat()
+                    if self._identity(key) == (status.st_size, status.st_mtime_ns):
+                        continue
+                changed.append(key)
+        self.close(changed)
+
+    def _identity(self, key: FileKey) -> _Identity | None:
+        """Return what a file has to be: as it was told, or when it was opened."""
+        held = self._files.get(key)
+        return self._expected.get(key) if held is None else (held.nbytes, held.version)
 
     def forget(self, below: str = "") -> None:
         """Close source files and expect nothing of them: those of a folder, or all."""

@@ -19,6 +19,7 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
@@ -94,6 +95,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         screen.note(f"no files of {dataset.name} at hand: running on a stand-in in {place.path}")
     elif locator.stand_in:
         screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
+    open_files.renew(str(file) for file in files if not isinstance(file, URL))
     watch = stopwatch()
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 
 import iobench
 from iobench.datasets.extents import reopen_files
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import (
     FileFormatError,
     MissingFileError,
@@ -28,6 +30,7 @@ from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.recording.kinds import Kind
+from iobench.registry import find_dataset
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -236,3 +239,35 @@ def test_a_file_that_changes_is_never_read_by_its_old_index(tmp_path: Path, chan
         pickle.loads(sent)[1]
     again = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
     assert again[len(again) - 1]["v"][0] == 2
+
+
+@pytest.mark.parametrize("kind", ["NETCDF3_CLASSIC", "NETCDF4", "zarr"])
+def test_files_that_were_written_anew_are_opened_as_they_are_now(tmp_path: Path, kind: str) -> None:
+    xr = pytest.importorskip("xarray")
+    path = tmp_path / ("a.zarr" if kind == "zarr" else "a.nc")
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+    for value in range(1, 4):
+        times = np.arange(2 + value) + np.datetime64("2000-01-01", "ns")
+        fields = {"v": (("time", "x"), np.full((2 + value, 30), value, "f4"))}
+        data = xr.Dataset(fields, {"time": times})
+        if kind == "zarr":
+            data.to_zarr(path, mode="w", consolidated=False)
+        else:
+            data.to_netcdf(path, format=kind)
+        found = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
+        assert [found[n]["v"][0] for n in range(len(found))] == [value] * (2 + value)
+
+
+@pytest.mark.parametrize("name", ["maelstrom-radiation-tf", "maelstrom-ens10"])
+def test_published_files_that_were_written_anew_are_opened_as_they_are_now(
+    tmp_path: Path, name: str
+) -> None:
+    found = []
+    for seed in (1, 2):
+        there = ensure_stand_in(find_dataset(name), tmp_path / str(seed), tiny=True, seed=seed)
+        shutil.copytree(there, tmp_path / "here", dirs_exist_ok=True)
+        for folder in (there, tmp_path / "here"):
+            samples = iobench.open_dataset(name, data_dir=folder, store_dir=tmp_path / "kept")
+            found.append({key: array.tobytes() for key, array in samples[0].items()})
+    assert found[0] == found[1] != found[2] == found[3]
