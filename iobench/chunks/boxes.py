@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ SHARED_PAGES_NBYTES = 1 << 20
 """About so much of a contiguous variable is kept as one where samples share its pages."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class Box(NamedTuple):
     """A range along each dimension of a stored variable.
 
     Parameters
@@ -69,7 +68,7 @@ class Box:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths along the dimensions of the variable."""
-        return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))
+        return tuple(map(operator.sub, self.stop, self.start))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,9 +92,9 @@ def index_box(file: str, variable: StoredVariable, axis: int = -1, index: int = 
     shape = variable.shape
     if axis < 0:
         return Box(file, variable, (0,) * len(shape), shape)
-    start = tuple(index if n == axis else 0 for n in range(len(shape)))
-    stop = tuple(index + 1 if n == axis else length for n, length in enumerate(shape))
-    return Box(file, variable, start, stop, axis, drops_axis=True)
+    start = (0,) * axis + (index,) + (0,) * (len(shape) - axis - 1)
+    stop = (*shape[:axis], index + 1, *shape[axis + 1 :])
+    return Box(file, variable, start, stop, axis, False, True)
 
 
 def box_ranges(box: Box) -> list[FileRange[str]]:
@@ -115,14 +114,11 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
 
 
 def _row_ranges(box: Box, manifest: ChunkManifest) -> list[FileRange[str]]:
-    if manifest.offset < 0 or 0 in box.lengths:
+    if manifest.offset < 0:
         return []
-    offsets, length, distance = _rows(box, manifest)
-    if len(offsets) == 1 and offsets[0][1] == 1:
-        return [FileRange(box.file, offsets[0][0], length)]
-    if length < PICK_NBYTES:
-        return [FileRange(box.file, at, (n - 1) * distance + length) for at, n in offsets]
-    return [FileRange(box.file, at + m * distance, length) for at, n in offsets for m in range(n)]
+    rows = _rows(manifest.codecs.dtype, box.variable.shape, box.lengths)
+    first = manifest.offset + sum(map(operator.mul, box.start, rows.strides))
+    return [FileRange(box.file, first + offset, nbytes) for offset, nbytes in rows.ranges]
 
 
 def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
@@ -131,30 +127,49 @@ def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     stored = manifest.codecs.dtype
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
-    if len(buffers) == 1:
-        values: NDArray[Any] = np.frombuffer(buffers[0], dtype=stored)
-        if values.size == math.prod(box.lengths):  # one row, and nothing that lies between
-            return values.reshape(box.shape)
-    offsets, length, distance = _rows(box, manifest)
-    if length >= PICK_NBYTES:
-        joined = bytearray().join(buffers)  # a third less time than copying row by row
-        return np.frombuffer(joined, dtype=stored).reshape(box.shape)
-    rows = np.empty((len(buffers), offsets[0][1], length), dtype=np.uint8)
-    for target, buffer in zip(rows, buffers, strict=True):
+    rows = _rows(stored, box.variable.shape, box.lengths)
+    if rows.n_between == 1:
+        # Joining takes a third less time than copying row by row.
+        content = buffers[0] if len(buffers) == 1 else bytearray().join(buffers)
+        return np.frombuffer(content, dtype=stored).reshape(box.shape)
+    values = np.empty((len(buffers), rows.n_between, rows.length), dtype=np.uint8)
+    for target, buffer in zip(values, buffers, strict=True):
         between = np.frombuffer(buffer, dtype=np.uint8)
-        target[:] = np.lib.stride_tricks.as_strided(between, target.shape, (distance, 1))
-    return rows.view(stored).reshape(box.shape)
+        target[:] = np.lib.stride_tricks.as_strided(between, target.shape, (rows.distance, 1))
+    return values.view(stored).reshape(box.shape)
 
 
-def _rows(box: Box, manifest: ChunkManifest) -> tuple[list[tuple[int, int]], int, int]:
-    """Return where rows of a box begin and how many lie evenly from there, their length, distance.
+class _Rows(NamedTuple):
+    """Where the rows of a box lie, whichever variable of this shape it is of.
+
+    Parameters
+    ----------
+    strides : tuple of int
+        Bytes between neighbours along each dimension.
+    ranges : tuple of (int, int)
+        What is read: where each begins, from the first number of the box on, and its bytes.
+    length, distance : int
+        Of a row, and between the beginnings of neighbours, in bytes.
+    n_between : int
+        How many rows each range holds, with what lies between them.
+    """
+
+    strides: tuple[int, ...]
+    ranges: tuple[tuple[int, int], ...]
+    length: int
+    distance: int
+    n_between: int
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
+    """Return where the rows of a box lie: found out once, not for each sample.
 
     A row is what lies together: all inner dimensions that the box spans whole, and its range
     along the next one. Rows lie evenly along the dimensions outside of that, as far as the box
     spans those whole, and along one more.
     """
-    shape, lengths = box.variable.shape, box.lengths
-    strides = [np.dtype(manifest.codecs.dtype).itemsize] * (len(shape) + 1)
+    strides = [np.dtype(dtype).itemsize] * (len(shape) + 1)
     for axis in range(len(shape) - 1, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis]  # of the next outer dimension
     axis = len(shape)
@@ -165,15 +180,19 @@ def _rows(box: Box, manifest: ChunkManifest) -> tuple[list[tuple[int, int]], int
     even = row
     while even > 0 and (even == row or lengths[even] == shape[even]):
         even -= 1
-    first = manifest.offset + sum(
-        start * stride for start, stride in zip(box.start, strides[1:], strict=True)
-    )
-    offsets = [first]
+    offsets = [0]
     for outer in range(even):
         steps = range(lengths[outer])
         offsets = [at + n * strides[outer + 1] for at in offsets for n in steps]
     count = math.prod(lengths[even:row])
-    return [(at, count) for at in offsets], length, strides[row]
+    inner = tuple(strides[1:])
+    if 0 in lengths:
+        return _Rows(inner, (), length, strides[row], 1)
+    if length < PICK_NBYTES:
+        nbytes = (count - 1) * strides[row] + length
+        return _Rows(inner, tuple((at, nbytes) for at in offsets), length, strides[row], count)
+    each = tuple((at + n * strides[row], length) for at in offsets for n in range(count))
+    return _Rows(inner, each, length, strides[row], 1)
 
 
 def page_chunks(box: Box) -> StoredVariable | None:
@@ -185,11 +204,15 @@ def page_chunks(box: Box) -> StoredVariable | None:
     manifest = variable.manifest
     if not (manifest.is_contiguous and box.drops_axis and axis > 0):
         return None
-    length = math.prod(variable.shape[axis + 1 :]) * np.dtype(manifest.codecs.dtype).itemsize
-    n_rows = math.prod(variable.shape[:axis])
-    if manifest.offset < 0 or n_rows < 2 or not 0 < length < PICK_NBYTES:
+    if manifest.offset < 0 or not _shares_pages(manifest.codecs.dtype, variable.shape, axis):
         return None
     return _page_chunks(variable, axis)
+
+
+@functools.lru_cache(maxsize=256)
+def _shares_pages(dtype: str, shape: Place, axis: int) -> bool:
+    length = math.prod(shape[axis + 1 :]) * np.dtype(dtype).itemsize
+    return math.prod(shape[:axis]) > 1 and 0 < length < PICK_NBYTES
 
 
 @functools.lru_cache(maxsize=1024)

@@ -36,19 +36,9 @@ class FileRange(NamedTuple, Generic[F]):
         return self.offset + self.nbytes
 
 
-class JoinedRange(NamedTuple, Generic[F]):
-    """What is read at once: from the first byte of some ranges to their last.
-
-    Parameters
-    ----------
-    range : FileRange
-        All of it.
-    members : list of int
-        Which ranges it is made of, in order of place.
-    """
-
-    range: FileRange[F]
-    members: list[int]
+JoinedRange = tuple[FileRange[F], list[int]]
+"""What is read at once, from the first byte of some ranges to their last, and which ranges it is
+made of, in order of place. One that is alone is itself."""
 
 
 def join_ranges(
@@ -59,7 +49,7 @@ def join_ranges(
     Parameters
     ----------
     ranges : sequence of FileRange
-        In any order, from any number of files; plain tuples do.
+        In any order, from any number of files.
     gap_nbytes : int
         Ranges no further apart are one, with what lies between.
     overlapping : bool
@@ -67,7 +57,7 @@ def join_ranges(
     """
     found: list[JoinedRange[F]] = []
     file: Any = None
-    start, end = 0, -1
+    end = -1
     members: list[int] = []
     for number in sorted(range(len(ranges)), key=ranges.__getitem__):
         next_file, offset, nbytes = ranges[number]
@@ -81,8 +71,13 @@ def join_ranges(
             end = max(end, offset + nbytes)
             continue
         if members:
-            found.append(JoinedRange(FileRange(file, start, end - start), members))
-        file, start, end, members = next_file, offset, offset + nbytes, [number]
+            found.append((_whole(ranges, members, end), members))
+        file, end, members = next_file, offset + nbytes, [number]
     if members:
-        found.append(JoinedRange(FileRange(file, start, end - start), members))
+        found.append((_whole(ranges, members, end), members))
     return found
+
+
+def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> FileRange[F]:
+    first = ranges[members[0]]
+    return first if len(members) == 1 else FileRange(first[0], first[1], end - first[1])

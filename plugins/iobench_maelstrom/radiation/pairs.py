@@ -138,21 +138,17 @@ class Pairs:
         if self._rows is not None:
             rows, paths = self._rows, self._paths[pair]
             offsets = (rows.base[pair] + column * rows.step).tolist()
-            return read_extents(
-                [
-                    FileRange(paths[part.in_outputs], offset, nbytes)
-                    for part, offset, nbytes in zip(self._parts, offsets, rows.nbytes, strict=True)
-                ]
-            )
-        files = self._files[pair]
+            files = [paths[part.in_outputs] for part in self._parts]
+            return read_extents(list(map(FileRange, files, offsets, rows.nbytes)))
+        opened = self._files[pair]
         if self.needs_library:
             return {
                 part.decoded: read_through_library(
-                    files[part.in_outputs], self._variable(files, part), dim=COLUMN, index=column
+                    opened[part.in_outputs], self._variable(opened, part), dim=COLUMN, index=column
                 )
                 for part in self._parts
             }
-        slabs = [self._slab(files, part, column) for part in self._parts]
+        slabs = [self._slab(opened, part, column) for part in self._parts]
         return read_boxes(chunks, slabs, where)
 
     def decode(self, raw: Raw) -> Arrays:
