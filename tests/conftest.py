@@ -144,7 +144,7 @@ def iobench_here(
     For what needs no process of its own: no signals, no variables read at the start, no import
     that has to be the first.
     """
-    from iobench.datasets.extents import reopen_files
+    from iobench.chunks.decoded_chunks import reopen_files
 
     monkeypatch.chdir(tmp_path)
     reopen_files()  # other tests may have left files of the same relative path open

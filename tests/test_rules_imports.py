@@ -30,7 +30,7 @@ ROOMS = {
     "command_options": set(),
     "cpus": set(),
     "json_files": set(),
-    "files": {"json_files", "recording"},
+    "files": {"cpus", "json_files", "recording"},
     "sizes": set(),
     "samples": set(),
     "windows": {"samples"},
@@ -46,7 +46,7 @@ ROOMS = {
     },
     "storage": {"files", "json_files", "recording"},
     "stores": {"files", "json_files", "recording", "registry", "samples"},
-    "chunks": {"files", "stores"},
+    "chunks": {"cpus", "files", "json_files", "samples", "sizes"},
     "datasets": {
         "chunks", "cpus", "files", "json_files", "recording", "samples", "sizes", "stores",
         "windows",
@@ -58,8 +58,8 @@ ROOMS = {
     "compat": {"recording", "torch", "tensorflow"},
     "launch": {"adapters", "recording", "storage"},
     "testing": {
-        "analysis", "datasets", "recording", "registry", "report", "samples", "stores", "subjects",
-        "torch", "trials",
+        "analysis", "datasets", "files", "recording", "registry", "report", "samples", "stores",
+        "subjects", "torch", "trials",
     },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
@@ -67,8 +67,8 @@ ROOMS = {
         "sources", "storage", "stores", "tensorflow", "torch", "dali",
     },
     "conversion": {
-        "analysis", "cpus", "datasets", "files", "loaders", "recording", "registry", "samples",
-        "sizes", "sources", "stores",
+        "analysis", "chunks", "cpus", "datasets", "files", "loaders", "recording", "registry",
+        "samples", "sizes", "sources", "stores",
     },
     "trials": {
         "analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage",
@@ -77,9 +77,9 @@ ROOMS = {
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},
     "cli": {
-        "analysis", "bundling", "command_options", "conversion", "datasets", "files", "launch",
-        "profiles", "profiling", "recording", "registry", "report", "sizes", "storage", "stores",
-        "subjects", "tracking", "trials",
+        "analysis", "bundling", "chunks", "command_options", "conversion", "datasets", "files",
+        "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "storage",
+        "stores", "subjects", "tracking", "trials",
     },
     "opened": {"analysis", "profiles", "report"},
     "__main__": {"cli"},

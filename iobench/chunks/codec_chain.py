@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from iobench.errors import MissingExtraError
-from iobench.stores.checksums import crc32c
+from iobench.files.crc32c import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

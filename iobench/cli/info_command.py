@@ -29,6 +29,7 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Say what a dataset's samples are, a format's options, what a file, a store or a run is."""
+    from iobench.chunks.zarr_arrays.store import is_zarr
     from iobench.cli.descriptions import (
         describe_dataset,
         describe_files,
@@ -38,7 +39,6 @@ def info(
     )
     from iobench.cli.info_document import info_title
     from iobench.cli.screen import TerminalScreen
-    from iobench.datasets.zarr_arrays.store import is_zarr
     from iobench.errors import OptionError
     from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name

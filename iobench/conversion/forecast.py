@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import FullConversion
 from iobench.datasets.contract import GroupedDataset, make_sample
-from iobench.datasets.memory import pages_used_again
 from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.files.atomic import is_local, storage_errors
+from iobench.files.memory import pages_used_again
 from iobench.files.scratch import free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.decoded_chunks import reading_alone
 from iobench.datasets.contract import GroupedDataset
-from iobench.datasets.decoded_chunks import reading_alone
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from iobench.chunks.grouped import decode_apart
+from iobench.chunks.netcdf.file import inspect_netcdf
+from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.chunked_samples import coordinate_values
 from iobench.datasets.contract import GroupedDataset
-from iobench.datasets.grouped import decode_apart
-from iobench.datasets.netcdf.file import inspect_netcdf
-from iobench.datasets.zarr_arrays.store import inspect_zarr
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, handed_on_nbytes
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.boxes import Box, index_box
-from iobench.datasets.anemoi_layout import (
+from iobench.chunks.anemoi_layout import (
     gridded_data,
     missing_dates,
     scaling,
     stored_dates,
     variable_names,
 )
-from iobench.datasets.assembler import read_boxes
+from iobench.chunks.assembler import read_boxes
+from iobench.chunks.boxes import Box, index_box
+from iobench.chunks.decoded_chunks import DecodedChunks, widest_chunks
+from iobench.chunks.zarr_arrays.chunks import missing_keys
+from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
-from iobench.datasets.decoded_chunks import DecodedChunks, widest_chunks
-from iobench.datasets.zarr_arrays.chunks import missing_keys
-from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.decoded_chunks import SharedChunks
     from iobench.chunks.manifest import StoredVariable
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SharedChunks
-    from iobench.datasets.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.zarr_arrays.arrays import ZarrStore
+    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
 __all__ = ["AnemoiDataset", "anemoi_dataset"]

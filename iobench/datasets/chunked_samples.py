@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box
+from iobench.chunks.chunk_pieces import pieces_of
+from iobench.chunks.chunk_reading import read_stored_box
+from iobench.chunks.chunked_fields import ChunkedFields
+from iobench.chunks.grouped import SampleGroups
+from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
-from iobench.datasets.assembler import read_boxes
+from iobench.chunks.zarr_arrays.arrays import ZarrStore
+from iobench.chunks.zarr_arrays.chunks import check_held
+from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.chunk_pieces import pieces_of
-from iobench.datasets.chunk_reading import read_stored_box
-from iobench.datasets.chunked_fields import ChunkedFields
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.grouped import SampleGroups
-from iobench.datasets.netcdf.file import NetcdfFile, read_through_library
-from iobench.datasets.netcdf.inspected import inspect_files, whole_variable
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
 from iobench.datasets.rows import SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -27,10 +31,6 @@ from iobench.datasets.selection import (
     choose_variables,
     sample_variable,
 )
-from iobench.datasets.zarr_arrays.arrays import ZarrStore
-from iobench.datasets.zarr_arrays.chunks import check_held
-from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
-from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.pieces import PiecedVariable
     from iobench.datasets.processes import Advance
 
 __all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
+    from iobench.chunks.decoded_chunks import SharedChunks
     from iobench.samples import Sample, SampleSpec
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "Raw",
     "RunJobs",
     "SampleIndex",
-    "SharedChunks",
     "Synthesizer",
     "Where",
     "check_steps",
@@ -303,17 +303,6 @@ class GroupedDataset(Protocol):
         Divided by the bytes of its samples, the second tells how often chunks are decoded.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class SharedChunks:
-    """How a variable is cut into chunks that several samples share; dims and shape as in a file."""
-
-    variable: str
-    sample_dim: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    chunk: tuple[int, ...]
 
 
 @runtime_checkable

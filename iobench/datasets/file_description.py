@@ -8,11 +8,11 @@ import numpy as np
 
 from iobench.chunks.codec_chain import codec_name
 from iobench.chunks.manifest import ChunkKeys, StoredVariable
+from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.files import file_kind
-from iobench.datasets.grib.samples import GribSamples, describe_messages
-from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.datasets.grib_samples import GribSamples, describe_messages
+from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.selection import SourceFile, helper_names
-from iobench.datasets.zarr_arrays.store import inspect_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

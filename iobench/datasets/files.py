@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.chunks.grouped import SampleGroups, decode_apart
+from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
+from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.baselines import Baseline, MapStyle
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
-from iobench.datasets.grib.samples import GribSamples
-from iobench.datasets.grouped import SampleGroups, decode_apart
-from iobench.datasets.netcdf.file import CLASSIC_MAGIC, is_hdf5
+from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
-from iobench.datasets.source_bytes import open_source_file
-from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.chunks.decoded_chunks import SharedChunks
     from iobench.datasets.contract import (
         Arrays,
         Locator,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         Raw,
         RunJobs,
         SampleIndex,
-        SharedChunks,
         Where,
     )
     from iobench.datasets.processes import Advance

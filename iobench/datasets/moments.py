@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.netcdf.file import inspect_netcdf
-from iobench.datasets.netcdf.inspected import whole_variable
+from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.datasets.contract import Locator
-    from iobench.datasets.netcdf.file import NetcdfFile
     from iobench.datasets.processes import Advance
 
 __all__ = ["Normalisation", "Scale", "normalisation_of"]

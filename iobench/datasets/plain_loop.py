@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.store import check_for_library
+from iobench.chunks.zarr_arrays.store import check_for_library
 from iobench.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:

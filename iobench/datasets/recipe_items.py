@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.netcdf.inspected import whole_variable
+from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.datasets.positions import cf_times, row_numbers, time_positions
 from iobench.datasets.recipe_data import Items
 from iobench.errors import FileFormatError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.netcdf.file import NetcdfFile
+    from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.datasets.recipe_data import Split
 
 __all__ = ["file_times", "items_along"]

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.packing import unpack
-from iobench.datasets.assembler import read_boxes
-from iobench.datasets.chunk_pieces import pieces_of
-from iobench.datasets.chunked_fields import ChunkedFields
-from iobench.datasets.contract import SampleIndex
-from iobench.datasets.grouped import SampleGroups, decode_apart
-from iobench.datasets.moments import Normalisation, normalisation_of
-from iobench.datasets.netcdf.file import (
+from iobench.chunks.assembler import read_boxes
+from iobench.chunks.chunk_pieces import pieces_of
+from iobench.chunks.chunked_fields import ChunkedFields
+from iobench.chunks.grouped import SampleGroups, decode_apart
+from iobench.chunks.netcdf.file import (
     NetcdfFile,
     box_through_library,
     make_box,
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.chunks.packing import unpack
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.inspected_netcdf import inspect_files
+from iobench.datasets.moments import Normalisation, normalisation_of
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack

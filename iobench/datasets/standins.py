@@ -21,8 +21,8 @@ from iobench.datasets.processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import claim
+from iobench.files.crc32c import crc32c_of_file
 from iobench.json_files import parse_json, read_json, read_small_file
-from iobench.stores.checksums import crc32c_of_file
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.chunks.chunk_reading import read_shard_index
 from iobench.chunks.codec_chain import CHECKSUM
-from iobench.datasets.chunk_reading import read_shard_index
-from iobench.datasets.zarr_arrays.chunks import check_held
-from iobench.datasets.zarr_arrays.store import inspect_zarr, is_zarr
+from iobench.chunks.zarr_arrays.chunks import check_held
+from iobench.chunks.zarr_arrays.store import inspect_zarr, is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError
 from iobench.loaders.foreign import ForeignArray, foreign_store, refused
 from iobench.samples import Variable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.manifest import ChunkManifest, StoredVariable
-    from iobench.datasets.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.zarr_arrays.arrays import ZarrStore
     from iobench.loaders.foreign import ForeignStore
 
 __all__ = ["is_zarr", "open_zarr"]

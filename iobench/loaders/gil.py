@@ -6,8 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from iobench.chunks.decoded_chunks import keeping_nothing
 from iobench.cpus import available_cpus
-from iobench.datasets.decoded_chunks import keeping_nothing
 from iobench.datasets.processes import stopwatch
 from iobench.errors import IobenchError
 

@@ -78,7 +78,7 @@ class StageTimer:
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._detail = detail
         n_spans = len(pipeline.steps) + 1  # collate
-        from iobench.datasets.decoded_chunks import (
+        from iobench.chunks.decoded_chunks import (
             take_decode_counts,  # all of them: a script's own need none
         )
 

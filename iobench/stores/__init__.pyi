@@ -8,6 +8,8 @@ from iobench.files.claims import find_holder as find_holder
 from iobench.files.claims import find_writer as find_writer
 from iobench.files.claims import remove_claims_of_the_dead as remove_claims_of_the_dead
 from iobench.files.claims import try_claim as try_claim
+from iobench.files.crc32c import crc32c as crc32c
+from iobench.files.crc32c import crc32c_of_file as crc32c_of_file
 from iobench.files.scratch import clear_scratch as clear_scratch
 from iobench.files.scratch import drop_uploads as drop_uploads
 from iobench.files.scratch import free_nbytes as free_nbytes
@@ -17,8 +19,6 @@ from iobench.files.scratch import remove_leftovers as remove_leftovers
 from iobench.files.scratch import remove_tree as remove_tree
 from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget
-from iobench.stores.checksums import crc32c as crc32c
-from iobench.stores.checksums import crc32c_of_file as crc32c_of_file
 from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
 from iobench.stores.contract import Notice as Notice

@@ -1,11 +1,10 @@
-"""CRC-32C of buffers, and the file ``iobench.crc32c``: one checksum per extent of a store."""
+"""The file ``iobench.crc32c``: one checksum per extent of a store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from crc32c import crc32c as _crc32c
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors, write_atomically
@@ -18,30 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKSUMS_NAME",
-    "crc32c",
-    "crc32c_of_file",
     "read_checksums",
     "write_checksums",
 ]
 
 CHECKSUMS_NAME = "iobench.crc32c"
-PIECE_NBYTES = 1 << 22
-
-
-def crc32c(data: Any, value: int = 0) -> int:
-    """Return the CRC-32C of any contiguous buffer, going on from ``value``; copies nothing."""
-    checksum: int = _crc32c(data, value)
-    return checksum
-
-
-def crc32c_of_file(path: Path) -> int:
-    """Return the CRC-32C of a file's bytes."""
-    value = 0
-    buffer = bytearray(PIECE_NBYTES)
-    with storage_errors(path), path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            value = crc32c(memoryview(buffer)[:count], value)
-    return value
 
 
 def write_checksums(path: Path, checksums: Sequence[int]) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import SampleError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
+from iobench.files.crc32c import crc32c
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.masking import mask_urls
 from iobench.samples import SampleSpec
-from iobench.stores.checksums import crc32c
 from iobench.stores.sample_numbers import SampleNumbers, count_runs
 
 if TYPE_CHECKING:

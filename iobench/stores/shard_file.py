@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.files.atomic import new_file
-from iobench.stores.checksums import crc32c, crc32c_of_file
+from iobench.files.crc32c import crc32c, crc32c_of_file
 from iobench.stores.manifest import ShardFile
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import storage_errors
-from iobench.stores.checksums import crc32c
+from iobench.files.crc32c import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.cli import main
-from iobench.datasets.extents import reopen_files
 from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store
 

@@ -13,7 +13,7 @@ import pytest
 from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_document import said_in_words, shortened
-from iobench.datasets.netcdf import inspected
+from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names

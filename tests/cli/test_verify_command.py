@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.cli import main
-from iobench.datasets.extents import reopen_files
 from iobench.stores.places import MARK_NAME, make_item
 from iobench.testing import flip_bit
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from converting import convert
 
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.contract import no_progress
-from iobench.datasets.extents import read_extents, reopen_files
 from iobench.datasets.files import user_files
-from iobench.datasets.used_bytes import UsedBytes, first_changed
 from iobench.errors import StoreError
 from iobench.files.claims import JOURNAL_NAME
+from iobench.files.source_ranges import read_extents
+from iobench.files.used_bytes import UsedBytes, first_changed
 from iobench_converters import numpy_records
 
 N_SAMPLES, SHARDS = 16, 8

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
+from iobench.files.crc32c import crc32c
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.checksums import crc32c
 from iobench.stores.manifest import read_manifest
 from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
 from iobench_converters.npy_headers import npy_header, read_npy_header

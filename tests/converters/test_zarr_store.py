@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError, StoreError
+from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores.checksums import crc32c
 from iobench.stores.manifest import read_manifest
 from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store

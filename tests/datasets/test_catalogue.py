@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets import catalogue, catalogue_files
+from iobench.datasets import inspected_netcdf as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.netcdf import inspected as netcdf_inspected
-from iobench.datasets.netcdf.file import inspect_netcdf
-from iobench.datasets.netcdf.inspected import inspect_files
+from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.stores.places import list_items, remove_item
 

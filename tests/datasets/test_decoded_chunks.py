@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.cli import main
-from iobench.cpus import available_cpus
-from iobench.datasets.decoded_chunks import (
+from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
     DecodedChunks,
@@ -25,6 +23,8 @@ from iobench.datasets.decoded_chunks import (
     share_chunk_cache,
     take_decode_counts,
 )
+from iobench.cli import main
+from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.ring.process_worker import USUAL_PROCESSES

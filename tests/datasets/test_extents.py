@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.datasets.extents import read_extents, reopen_files
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.source_ranges import read_extents
 
 
 @pytest.fixture(scope="module")

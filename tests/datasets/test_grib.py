@@ -9,14 +9,14 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.grib import decoding
-from iobench.datasets.grib import index as grib
-from iobench.datasets.grib.decoding import decode_message
-from iobench.datasets.grib.index import index_grib, read_messages
-from iobench.datasets.grib.messages import grib_messages
-from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
-from iobench.datasets.source_bytes import open_source_file
+from iobench.chunks.grib import decoding
+from iobench.chunks.grib.decoding import decode_message
+from iobench.chunks.grib.messages import grib_messages
+from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
+from iobench.datasets import grib_index as grib
+from iobench.datasets.grib_index import index_grib, read_messages
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.files.source_files import open_source_file
 
 MEMBERS = "era5/era5-levels-members.grib"
 

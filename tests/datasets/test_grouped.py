@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import chunk_pieces, chunk_reading
+from iobench.chunks import chunk_pieces, chunk_reading
 from iobench.datasets.contract import GroupedDataset
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import handed_on_nbytes
@@ -37,10 +37,10 @@ def in_turn(jobs):
 
 def slice_finely(monkeypatch):
     """Inflate chunks of any size slice by slice, and stage a few numbers at a time."""
-    monkeypatch.setattr("iobench.datasets.chunk_pieces.SLICED_NBYTES", 0)
+    monkeypatch.setattr("iobench.chunks.chunk_pieces.SLICED_NBYTES", 0)
     monkeypatch.setattr("iobench.chunks.codec_chain.SLICE_NBYTES", 7)
     monkeypatch.setattr("iobench.chunks.codec_chain.INFLATED_NBYTES", 11)
-    monkeypatch.setattr("iobench.datasets.shuffled_slices.STAGED_NBYTES", 10)
+    monkeypatch.setattr("iobench.chunks.shuffled_slices.STAGED_NBYTES", 10)
 
 
 def in_threads(jobs):
@@ -255,7 +255,7 @@ def test_group_nbytes_tells_how_often_chunks_are_decoded(tmp_path, open_user_fil
 def test_long_chunks_for_few_samples_are_read_as_they_are_decoded(
     tmp_path, open_user_files, monkeypatch
 ):
-    monkeypatch.setattr("iobench.datasets.pieces.READ_NBYTES", 1)
+    monkeypatch.setattr("iobench.chunks.pieces.READ_NBYTES", 1)
     path = write_file(tmp_path / "1.nc", n=64, first_chunk=64, deflate=False)
     opened = open_user_files(path, sample_dim="time", variables=["a"])
     where = opened.index.where[:1]
@@ -286,7 +286,7 @@ def test_raw_bytes_are_let_go_as_they_are_decoded(tmp_path, open_user_files):
 
 def test_jobs_wait_for_room(tmp_path, open_user_files, monkeypatch):
     """With memory for one chunk on the way, threads decode one at a time."""
-    monkeypatch.setattr("iobench.datasets.pieces.JOB_NBYTES", 1)
+    monkeypatch.setattr("iobench.chunks.pieces.JOB_NBYTES", 1)
     opened = open_user_files(
         write_file(tmp_path / "1.nc", n=40, deflate=False), sample_dim="time", variables=["a"]
     )

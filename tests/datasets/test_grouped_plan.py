@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.datasets.group_plan import JOINED_NBYTES, plan_groups
+from iobench.chunks.group_plan import JOINED_NBYTES, plan_groups
 from iobench.errors import OptionError
 
 KB = 1000

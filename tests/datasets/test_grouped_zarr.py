@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import chunk_pieces
+from iobench.chunks import chunk_pieces
 from iobench.errors import FileFormatError
 from iobench.samples import handed_on_nbytes
 

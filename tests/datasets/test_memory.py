@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iobench.datasets import memory
-from iobench.datasets.memory import OWN_NBYTES, own_pages, pages_used_again
+from iobench.files import memory
+from iobench.files.memory import OWN_NBYTES, own_pages, pages_used_again
 
 LARGE = 3 * OWN_NBYTES + 200_000
 LIMIT = 10 * LARGE

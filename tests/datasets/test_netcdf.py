@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.boxes import box_ranges
-from iobench.chunks.packing import packing_of, unpack
-from iobench.datasets.chunk_reading import read_box
-from iobench.datasets.files import file_kind
-from iobench.datasets.netcdf.classic import read_classic_header
-from iobench.datasets.netcdf.file import (
+from iobench.chunks.chunk_reading import read_box
+from iobench.chunks.netcdf.classic import read_classic_header
+from iobench.chunks.netcdf.file import (
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
+from iobench.chunks.packing import packing_of, unpack
+from iobench.datasets.files import file_kind
 from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)

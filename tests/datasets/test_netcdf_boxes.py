@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.boxes import box_ranges
-from iobench.datasets.chunk_reading import read_box
-from iobench.datasets.netcdf.file import box_through_library, inspect_netcdf, make_box
+from iobench.chunks.chunk_reading import read_box
+from iobench.chunks.netcdf.file import box_through_library, inspect_netcdf, make_box
 from iobench.errors import FileFormatError
 
 SHAPE = (3, 5, 70, 8)

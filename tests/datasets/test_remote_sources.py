@@ -6,7 +6,7 @@ import netCDF4
 import numpy as np
 import pytest
 
-from iobench.datasets.extents import reopen_files
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.filesystems import open_filesystem
 from iobench.files.objects import Objects
@@ -190,7 +190,7 @@ def grib_of(path, lengths):
 def test_grib_is_indexed_by_headers_side_by_side(
     tmp_path, memory, counted, locator, cycle, most_requests
 ):
-    from iobench.datasets.grib.index import index_grib
+    from iobench.datasets.grib_index import index_grib
 
     lengths = [cycle[n % len(cycle)] for n in range(90)]
     path = grib_of(tmp_path / "many.grib", lengths)
@@ -209,7 +209,7 @@ def test_grib_is_indexed_by_headers_side_by_side(
 
 
 def test_grib_of_irregular_lengths(tmp_path, memory, locator):
-    from iobench.datasets.grib.index import index_grib
+    from iobench.datasets.grib_index import index_grib
 
     lengths = np.random.default_rng(3).integers(50, 4000, 40).tolist()
     path = grib_of(tmp_path / "wild.grib", lengths)

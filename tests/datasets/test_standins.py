@@ -22,7 +22,7 @@ from iobench.datasets.standins import (
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.stores.checksums import crc32c
+from iobench.files.crc32c import crc32c
 
 URL = "https://example.eu/B/"
 

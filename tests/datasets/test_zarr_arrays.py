@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.boxes import index_box
-from iobench.datasets.chunk_reading import read_chunks, read_stored_box
-from iobench.datasets.zarr_arrays.chunks import missing_keys
-from iobench.datasets.zarr_arrays.store import inspect_zarr
+from iobench.chunks.chunk_reading import read_chunks, read_stored_box
+from iobench.chunks.zarr_arrays.chunks import missing_keys
+from iobench.chunks.zarr_arrays.store import inspect_zarr
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")

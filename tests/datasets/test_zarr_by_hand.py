@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from iobench.chunks.boxes import index_box
-from iobench.datasets.chunk_reading import read_stored_box
+from iobench.chunks.chunk_reading import read_stored_box
+from iobench.chunks.zarr_arrays.chunks import missing_keys
+from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.contract import make_sample
 from iobench.datasets.files import user_files
 from iobench.datasets.plain_loop import XarrayLoop
-from iobench.datasets.zarr_arrays.chunks import missing_keys
-from iobench.datasets.zarr_arrays.store import inspect_zarr
 from iobench.errors import (
     FileFormatError,
     IobenchError,
@@ -32,8 +32,8 @@ from iobench.errors import (
     MissingFileError,
     StoreError,
 )
+from iobench.files.crc32c import crc32c
 from iobench.loaders.opening import open_store
-from iobench.stores.checksums import crc32c
 
 VALUES = np.arange(24, dtype="<i2").reshape(4, 6)
 RAW_2 = {

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.datasets import assembler
+from iobench.chunks import assembler
+from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
 from iobench.datasets.contract import make_sample
-from iobench.datasets.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline

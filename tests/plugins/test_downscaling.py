@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.contract import Synthesizer, make_sample, sample_steps
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.netcdf import inspected
 from iobench.datasets.splits import place_index_windows
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError

@@ -6,7 +6,7 @@ import eccodes
 import numpy as np
 import pytest
 
-from iobench.datasets.grib.index import index_grib
+from iobench.datasets.grib_index import index_grib
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.schema import ALL_DATES, GRID, SURFACE_VARIABLES
 from iobench_maelstrom.ens10.stand_in import StandInPlan, planned_files

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.datasets.baselines import PluginBaseline
 from iobench.datasets.contract import make_sample
-from iobench.datasets.grib.index import index_grib
+from iobench.datasets.grib_index import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError

@@ -232,9 +232,9 @@ def test_a_file_cut_short_after_indexing_is_named_when_read(copied):
     file = copied / "ens5mini.07.nc"
     with file.open("rb+") as stream:
         stream.truncate(file.stat().st_size // 2)
-    from iobench.datasets import extents
+    from iobench.chunks.decoded_chunks import reopen_files
 
-    extents.reopen_files()
+    reopen_files()
     with pytest.raises(FileFormatError, match=r"ens5mini\.07\.nc: the file ends"):
         make_sample(dataset, index.where[-1])
 

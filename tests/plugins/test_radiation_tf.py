@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.contract import SampleIndex, make_sample
-from iobench.datasets.extents import reopen_files
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.stores.checksums import crc32c
+from iobench.files.crc32c import crc32c
 from iobench.stores.example import FeatureKind, encode_example
 from iobench.stores.tfrecord import frame_footer, frame_header
 from iobench.testing import DatasetTests

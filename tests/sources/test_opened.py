@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.datasets.extents import reopen_files
+from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import (
     FileFormatError,

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import IobenchError, SampleError, StoreError
+from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME, crc32c
+from iobench.stores.checksums import CHECKSUMS_NAME
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.opening import open_store
 from iobench.stores.tfrecord import HEADER_NBYTES, frame_header, scan_frames

@@ -10,11 +10,11 @@ from iobench.errors import StorageError, StoreClaimedError, StoreError
 from iobench.files import claims as claims_module
 from iobench.files.atomic import new_file
 from iobench.files.claims import claim, find_claim_files, renew_claim_file, time_ns_at, try_claim
+from iobench.files.crc32c import crc32c
 from iobench.files.objects import objects_at
 from iobench.files.ranges import FileRange
 from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import as_path
-from iobench.stores.checksums import crc32c
 from iobench.stores.object_extents import read_ranges
 from iobench.stores.shard_file import ShardFileWriter
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores.checksums import crc32c
+from iobench.files.crc32c import crc32c
 from iobench.stores.tfrecord import (
     frame_footer,
     frame_header,

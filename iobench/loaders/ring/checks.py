@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange
-from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
+from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.crc32c import crc32c
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.object_reads import extents_of_objects
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.kinds import Kind
-from iobench.stores.checksums import crc32c
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:

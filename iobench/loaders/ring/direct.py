@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.errors import OptionError, StorageError
+from iobench.files.crc32c import crc32c
 from iobench.files.open_files import refused
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.loaders.ring.reads import dropped_memory, targets_of
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
-from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

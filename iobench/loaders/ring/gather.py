@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.files.crc32c import crc32c
 from iobench.loaders.ring.joined_crc import JoinedChecksum
 from iobench.recording.kinds import Kind
-from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange, join_ranges
 from iobench.loaders.ring.range_plan import REQUEST_NBYTES
 from iobench.loaders.ring.reads import dropped_memory, targets_of
 from iobench.recording.kinds import Kind
-from iobench.stores.checksums import crc32c
 from iobench.stores.object_extents import fill_ranges
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.chunks.decoded_chunks import share_chunk_cache
 from iobench.cpus import available_cpus
-from iobench.datasets.decoded_chunks import share_chunk_cache
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
 from iobench.loaders.ring.contract import PlannedSource

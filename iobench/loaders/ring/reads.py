@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from iobench.files.crc32c import crc32c
 from iobench.files.reading import MAX_VIEWS
 from iobench.loaders.ring.read_ahead import ask_for_ranges
 from iobench.recording.kinds import Kind
-from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

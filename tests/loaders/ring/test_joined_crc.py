@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iobench.files.crc32c import crc32c
 from iobench.loaders.ring.joined_crc import JoinedChecksum
-from iobench.stores.checksums import crc32c
 
 
 @pytest.mark.parametrize("nbytes", [1, 2, 7, 68, 552, 4096])

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.source_bytes import open_source_file
+from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.datasets.source_bytes import SourceBytes
+    from iobench.files.source_files import SourceBytes
 
 __all__ = ["PageReader", "hdf5_source"]
 

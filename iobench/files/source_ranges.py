@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets.decoded_chunks import forget_decoded
-from iobench.datasets.memory import from_heap
-from iobench.datasets.source_bytes import forget_source_files
-from iobench.datasets.used_bytes import note_used
+from iobench.files.memory import from_heap
 from iobench.files.open_files import SOURCE_FILE, open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
 from iobench.files.remote_ranges import fill_remote
 from iobench.files.urls import is_url
+from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Allocate", "read_extents", "reopen_files"]
+__all__ = ["Allocate", "read_extents"]
 
 Allocate = Callable[[int], NDArray[np.uint8]]
 """Returns memory for so many bytes."""
@@ -38,12 +36,6 @@ at once: 256 of 8 KiB, not cached, took 5 ms instead of 20; cached, 0.2 ms of 1.
 SHARED_NBYTES = 1 << 16
 """Stretches shorter than this are read into buffers they share."""
 ROOM_NBYTES = 1 << 19
-
-
-def reopen_files() -> None:
-    """Forget the open files, so that a replaced file is seen."""
-    forget_source_files()
-    forget_decoded()
 
 
 def _announce(joined: Sequence[JoinedRange[str]]) -> None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.grib.decoding import load_eccodes
+from iobench.chunks.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.extents import read_extents
-from iobench.datasets.grib.decoding import load_eccodes
-from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
-from iobench.datasets.memory import for_one_sample
-from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
+from iobench.files.memory import for_one_sample
 from iobench.files.ranges import FileRange
+from iobench.files.source_files import open_source_file
+from iobench.files.source_ranges import read_extents
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.processes import Advance
-    from iobench.datasets.source_bytes import SourceBytes
+    from iobench.files.source_files import SourceBytes
 
 __all__ = ["GRIB_COLUMNS", "GribIndex", "index_grib", "read_messages"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from iobench.datasets.grib.looking_ahead import HeadReader
+from iobench.chunks.grib.looking_ahead import HeadReader
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.datasets.source_bytes import SourceBytes
+    from iobench.files.source_files import SourceBytes
 
 __all__ = ["GribMessage", "grib_messages"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.pieces import PiecePart
+    from iobench.chunks.pieces import PiecePart
 
 __all__ = ["put_slices"]
 

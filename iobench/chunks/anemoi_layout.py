@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import index_box
-from iobench.datasets.chunk_reading import read_stored_box
-from iobench.datasets.zarr_arrays.chunks import check_held
+from iobench.chunks.chunk_reading import read_stored_box
+from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.errors import FileFormatError, OptionError
 from iobench.files.urls import range_file
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.manifest import StoredVariable
-    from iobench.datasets.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.zarr_arrays.arrays import ZarrStore
 
 __all__ = ["gridded_data", "missing_dates", "scaling", "stored_dates", "variable_names"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from iobench.chunks.codec_chain import TEXT_CODECS, ChunkCodecs, refused_codecs
 from iobench.chunks.manifest import ChunkKeys, ChunkManifest
-from iobench.datasets.zarr_arrays.arrays import StoredArray, fill_number, lengths
+from iobench.chunks.zarr_arrays.arrays import StoredArray, fill_number, lengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,18 +11,18 @@ import numpy as np
 
 from iobench.chunks.manifest import StoredVariable, as_packed
 from iobench.chunks.packing import Packing, packing_of
-from iobench.datasets.source_bytes import forget_source_files
-from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore
-from iobench.datasets.zarr_arrays.version2 import array_of_version2
-from iobench.datasets.zarr_arrays.version2 import check_safe as check_safe2
-from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
-from iobench.datasets.zarr_arrays.version3 import check_safe as check_safe3
+from iobench.chunks.zarr_arrays.arrays import StoredArray, ZarrStore
+from iobench.chunks.zarr_arrays.version2 import array_of_version2
+from iobench.chunks.zarr_arrays.version2 import check_safe as check_safe2
+from iobench.chunks.zarr_arrays.version3 import array_of_version3, fill_attribute
+from iobench.chunks.zarr_arrays.version3 import check_safe as check_safe3
 from iobench.errors import (
     FileFormatError,
     MissingExtraError,
     MissingFileError,
     StorageError,
 )
+from iobench.files.source_files import forget_source_files
 from iobench.files.urls import is_url, range_file
 from iobench.json_files import read_json
 

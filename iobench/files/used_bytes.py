@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.crc32c import crc32c
+from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, range_file
-from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

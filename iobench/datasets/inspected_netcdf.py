@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.codec_chain import ChunkCodecs
 from iobench.chunks.manifest import (
     ChunkManifest,
@@ -11,16 +12,15 @@ from iobench.chunks.manifest import (
     ContiguousNumbers,
     StoredVariable,
 )
-from iobench.chunks.packing import Packing
-from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.chunk_reading import read_box
-from iobench.datasets.contract import no_progress
-from iobench.datasets.netcdf.file import (
+from iobench.chunks.netcdf.file import (
     NetcdfFile,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
+from iobench.chunks.packing import Packing
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.contract import no_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

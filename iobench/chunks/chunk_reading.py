@@ -18,21 +18,21 @@ from iobench.chunks.manifest import (
     decode_stored_chunk,
 )
 from iobench.chunks.packing import unpack
-from iobench.datasets.extents import read_extents
-from iobench.datasets.memory import from_heap
-from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
-from iobench.datasets.used_bytes import note_used
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.crc32c import crc32c
+from iobench.files.memory import from_heap
 from iobench.files.ranges import FileRange
+from iobench.files.source_files import cached_source_file, file_nbytes, read_whole_files
+from iobench.files.source_ranges import read_extents
 from iobench.files.urls import file_below
-from iobench.stores.checksums import crc32c
+from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.extents import Allocate
+    from iobench.files.source_ranges import Allocate
 
 __all__ = [
     "StoredChunk",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.manifest import ChunkManifest, contiguous, in_ranges
-from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError
+from iobench.files.source_files import open_source_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from iobench.files.open_files import OpenFile
 
 if TYPE_CHECKING:
-    from iobench.datasets.source_bytes import SourceBytes
+    from iobench.files.source_files import SourceBytes
 
 __all__ = ["HeadReader"]
 

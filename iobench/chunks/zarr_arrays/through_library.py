@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.packing import unpack
-from iobench.datasets.zarr_arrays.version3 import check_safe
+from iobench.chunks.zarr_arrays.version3 import check_safe
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.files.urls import URL, as_path
 from iobench.json_files import read_json

@@ -22,7 +22,7 @@ from iobench.chunks.codec_chain import (
     refused_codecs,
 )
 from iobench.chunks.manifest import ChunkKeys, ChunkManifest, Sharding
-from iobench.datasets.zarr_arrays.arrays import (
+from iobench.chunks.zarr_arrays.arrays import (
     StoredArray,
     fill_number,
     lengths,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
+from iobench.chunks.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from iobench.chunks.decoded_chunks import SharedChunks
     from iobench.chunks.manifest import ChunkManifest, StoredVariable
-    from iobench.datasets.contract import SharedChunks
 
 __all__ = ["ChunkedFields"]
 

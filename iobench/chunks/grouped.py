@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets.group_plan import plan_groups
-from iobench.datasets.pieces import PiecedGroup, consecutive_runs
+from iobench.chunks.group_plan import plan_groups
+from iobench.chunks.pieces import PiecedGroup, consecutive_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Raw, RunJobs, Where
-    from iobench.datasets.pieces import PiecedVariable
 
 __all__ = ["SampleGroups", "decode_apart"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
+from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
 from iobench.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:

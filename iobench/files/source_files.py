@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from iobench.datasets.memory import from_heap
 from iobench.errors import MissingFileError, StorageError
+from iobench.files.memory import from_heap
 from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
 from iobench.files.remote_ranges import (
     fetched,

@@ -19,12 +19,12 @@ from iobench.chunks.manifest import (
     contiguous,
     in_ranges,
 )
+from iobench.chunks.netcdf.classic import read_classic_header
+from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack
-from iobench.datasets.netcdf.classic import read_classic_header
-from iobench.datasets.netcdf.remote_hdf5 import hdf5_source
-from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_files import OpenFile, open_files
+from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.source_bytes import SourceBytes
+    from iobench.files.source_files import SourceBytes
 
 
 __all__ = [

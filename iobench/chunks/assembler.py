@@ -19,15 +19,15 @@ from iobench.chunks.boxes import (
     page_chunks,
     places_touched,
 )
+from iobench.chunks.chunk_reading import StoredChunk, read_chunks
+from iobench.chunks.decoded_chunks import ChunkRow, count_decoded, count_used
 from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
-from iobench.datasets.chunk_reading import StoredChunk, read_chunks
-from iobench.datasets.decoded_chunks import ChunkRow, count_decoded, count_used
 from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk, DecodedChunks, Stored
+    from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, DecodedChunks, Stored
     from iobench.files.ranges import FileRange
 
 __all__ = ["StoredArrays", "read_boxes"]

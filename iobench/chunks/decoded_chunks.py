@@ -14,12 +14,13 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.datasets.contract import SharedChunks
-from iobench.datasets.memory import available_memory_nbytes, is_bounded
+from iobench.files.memory import available_memory_nbytes, is_bounded
+from iobench.files.source_files import forget_source_files
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "DecodedChunk",
     "DecodedChunks",
     "OrderedSamples",
+    "SharedChunks",
     "chunk_cache_nbytes",
     "count_decoded",
     "count_used",
@@ -41,6 +43,7 @@ __all__ = [
     "forget_decoded",
     "keeping_nothing",
     "reading_alone",
+    "reopen_files",
     "share_chunk_cache",
     "take_decode_counts",
     "widest_chunks",
@@ -210,6 +213,12 @@ def forget_decoded() -> None:
     """Drop all chunks of the process, so that a replaced file is seen."""
     for cache in list(_caches):
         cache.clear()
+
+
+def reopen_files() -> None:
+    """Forget the open files, so that a replaced file is seen."""
+    forget_source_files()
+    forget_decoded()
 
 
 def _start_anew() -> None:
@@ -387,6 +396,17 @@ class OrderedSamples:
         starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
         found = self._rows[length] = starts, offsets, order
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class SharedChunks:
+    """How a variable is cut into chunks that several samples share; dims and shape as in a file."""
+
+    variable: str
+    sample_dim: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
 
 
 def widest_chunks(

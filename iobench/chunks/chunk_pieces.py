@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import PICK_NBYTES, Box, box_ranges, contiguous_array
+from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.codec_chain import (
     INFLATED_NBYTES,
     DamagedChunkError,
@@ -18,11 +19,10 @@ from iobench.chunks.codec_chain import (
 )
 from iobench.chunks.manifest import ChunkRanges, StoredVariable, damaged_chunk, mask_of
 from iobench.chunks.packing import is_plain, unpack
-from iobench.datasets.chunk_reading import chunk_nbytes, read_chunks
-from iobench.datasets.extents import read_extents
-from iobench.datasets.memory import own_pages
-from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
-from iobench.datasets.shuffled_slices import put_slices
+from iobench.chunks.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
+from iobench.chunks.shuffled_slices import put_slices
+from iobench.files.memory import own_pages
+from iobench.files.source_ranges import read_extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.datasets.group_plan import SharedDecoding
-from iobench.datasets.memory import own_pages
+from iobench.chunks.group_plan import SharedDecoding
+from iobench.files.memory import own_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
+from iobench.chunks.grib.decoding import decode_message
 from iobench.datasets.contract import SampleIndex, no_progress
-from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
-from iobench.datasets.grib.decoding import decode_message
-from iobench.datasets.grib.index import index_grib, read_messages
+from iobench.datasets.grib_index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, Stored
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk, Stored
-    from iobench.datasets.grib.index import GribIndex
+    from iobench.datasets.grib_index import GribIndex
 
 __all__ = ["GribSamples"]
 
