@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -57,8 +57,7 @@ def brick_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
     return tuple(brick)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _Part(NamedTuple):
     """What a sample takes of a variable in chunks.
 
     Parameters

@@ -73,7 +73,10 @@ class Box(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that is made of it."""
-        lengths = self.lengths
+        return self.shape_of(self.lengths)
+
+    def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the array for the box's `lengths`, where they are at hand."""
         return lengths[: self.axis] + lengths[self.axis + 1 :] if self.drops_axis else lengths
 
 
@@ -127,16 +130,17 @@ def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     stored = manifest.codecs.dtype
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
-    rows = _rows(stored, box.variable.shape, box.lengths)
+    lengths = box.lengths
+    rows = _rows(stored, box.variable.shape, lengths)
     if rows.n_between == 1:
         # Joining takes a third less time than copying row by row.
         content = buffers[0] if len(buffers) == 1 else bytearray().join(buffers)
-        return np.frombuffer(content, dtype=stored).reshape(box.shape)
+        return np.frombuffer(content, dtype=stored).reshape(box.shape_of(lengths))
     values = np.empty((len(buffers), rows.n_between, rows.length), dtype=np.uint8)
     for target, buffer in zip(values, buffers, strict=True):
         between = np.frombuffer(buffer, dtype=np.uint8)
         target[:] = np.lib.stride_tricks.as_strided(between, target.shape, (rows.distance, 1))
-    return values.view(stored).reshape(box.shape)
+    return values.view(stored).reshape(box.shape_of(lengths))
 
 
 class _Rows(NamedTuple):

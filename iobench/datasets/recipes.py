@@ -313,10 +313,10 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
-        found = {}
+        found, own = {}, self.opened[where[0]].variables
         for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
-            file = self.opened[where[0] if each.file is None else each.file]
-            variable = file.variables[each.variable]
+            variables = own if each.file is None else self.opened[each.file].variables
+            variable = variables[each.variable]
             values = unpack(stored, variable.packing)
             if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
                 values = np.asarray(values[_indexes(each, variable)])
