@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Hidden())
     ("hidden", "arguments", "extra"),
     [
         ("eccodes", TINY, "grib,netcdf"),
-        ("netCDF4", TINY, "grib,netcdf"),
+        ("netCDF4", TINY, "netcdf"),
         ("h5py", TINY, "grib,netcdf"),
         ("torch", (*TINY, "--framework", "torch"), "torch"),
         ("eccodes", ("test4.grib", "--sample-dim", "level"), "grib"),

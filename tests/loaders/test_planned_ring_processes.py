@@ -340,7 +340,7 @@ def _open_after_failure(gate, run):
 
 
 def test_an_early_end_with_a_worker_in_the_middle_of_a_batch_is_quick(run, tmp_path):
-    # The last worker waits for ever; the first is idle and must hear of the end all the same.
+    # One worker waits for ever; the other is idle and must hear of the end all the same.
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     pipeline = breaking_pipeline(0, gate=gate)
@@ -351,7 +351,7 @@ def test_an_early_end_with_a_worker_in_the_middle_of_a_batch_is_quick(run, tmp_p
         os.sched_yield()  # until the other one is at it
     loader.close()
     files = [read_span_file(path) for path in run.span_files()]
-    assert {file.worker: file.closed for file in files} == {0: True, 1: False}
+    assert sorted(file.closed for file in files) == [False, True]
     batches.close()
 
 

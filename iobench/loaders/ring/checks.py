@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange
 from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
@@ -78,11 +77,6 @@ class ExtentChecks:
         behind = [FileRange(extent.file, extent.end, FOOTER_NBYTES) for extent in extents]
         found = [int.from_bytes(data, "little") for data in self.store.read(behind)]
         return _unmasked(np.array(found, dtype=np.uint32))
-
-    def check(self, data: Any, expected: int, sample: int, number: int) -> None:
-        """Compare the bytes of extent ``number`` of a sample; raise StoreError as `fail` does."""
-        if crc32c(data) != expected:
-            self.fail(sample, number)
 
     def fail(self, sample: int, number: int) -> NoReturn:
         """Raise StoreError: a checksum is not that of the bytes."""
