@@ -10,17 +10,12 @@ import numpy as np
 
 from iobench.chunks.boxes import PICK_NBYTES, Box, box_ranges, contiguous_array
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
-from iobench.chunks.codec_chain import (
-    INFLATED_NBYTES,
-    DamagedChunkError,
-    decode_chunk,
-    shuffled_chunk,
-    shuffled_slices,
-)
+from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
 from iobench.chunks.manifest import ChunkRanges, StoredVariable, damaged_chunk, mask_of
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 from iobench.chunks.shuffled_slices import put_slices
+from iobench.chunks.single_codec import INFLATED_NBYTES, DamagedChunkError
 from iobench.files.memory import own_pages
 from iobench.files.source_ranges import read_extents
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from iobench.chunks.codec_chain import HDF5_LZ4, refused_codecs
+from iobench.chunks.single_codec import HDF5_LZ4, refused_codecs
 from iobench.errors import MissingExtraError
 
 __all__ = ["UnknownFilterError", "hdf5_codecs"]

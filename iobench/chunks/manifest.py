@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.codec_chain import ChunkCodecs, DamagedChunkError, decode_chunk
+from iobench.chunks.codec_chain import ChunkCodecs, decode_chunk
+from iobench.chunks.single_codec import DamagedChunkError
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:

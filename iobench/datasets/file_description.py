@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.codec_chain import codec_name
 from iobench.chunks.manifest import ChunkKeys, StoredVariable
+from iobench.chunks.single_codec import codec_name
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.files import file_kind
 from iobench.datasets.grib_samples import GribSamples, describe_messages

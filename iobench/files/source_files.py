@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from iobench.errors import MissingFileError, StorageError
 from iobench.files.memory import from_heap
-from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
+from iobench.files.open_file import SOURCE_FILE, OpenFile, not_opened
+from iobench.files.open_files import open_files
 from iobench.files.remote_ranges import (
     fetched,
     fill_remote,

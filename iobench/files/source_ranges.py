@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.files.memory import from_heap
-from iobench.files.open_files import SOURCE_FILE, open_files
+from iobench.files.open_file import SOURCE_FILE
+from iobench.files.open_files import open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
 from iobench.files.remote_ranges import fill_remote
 from iobench.files.urls import is_url

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.chunks.chunk_reading import read_shard_index
-from iobench.chunks.codec_chain import CHECKSUM
+from iobench.chunks.single_codec import CHECKSUM
 from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.open_files import STORE_FILE, FileSet
+from iobench.files.open_file import STORE_FILE
+from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.object_extents import read_ranges

@@ -38,8 +38,8 @@ def in_turn(jobs):
 def slice_finely(monkeypatch):
     """Inflate chunks of any size slice by slice, and stage a few numbers at a time."""
     monkeypatch.setattr("iobench.chunks.chunk_pieces.SLICED_NBYTES", 0)
-    monkeypatch.setattr("iobench.chunks.codec_chain.SLICE_NBYTES", 7)
-    monkeypatch.setattr("iobench.chunks.codec_chain.INFLATED_NBYTES", 11)
+    monkeypatch.setattr("iobench.chunks.single_codec.SLICE_NBYTES", 7)
+    monkeypatch.setattr("iobench.chunks.single_codec.INFLATED_NBYTES", 11)
     monkeypatch.setattr("iobench.chunks.shuffled_slices.STAGED_NBYTES", 10)
 
 

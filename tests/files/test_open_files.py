@@ -11,7 +11,8 @@ import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, StoreError
 from iobench.files import open_files as module
-from iobench.files.open_files import SOURCE_FILE, FileSet, OpenFiles
+from iobench.files.open_file import SOURCE_FILE
+from iobench.files.open_files import FileSet, OpenFiles
 from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from iobench.files.open_files import OpenFile
+from iobench.files.open_file import OpenFile
 
 if TYPE_CHECKING:
     from iobench.files.source_files import SourceBytes

@@ -23,7 +23,8 @@ from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
-from iobench.files.open_files import OpenFile, open_files
+from iobench.files.open_file import OpenFile
+from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, range_file
 

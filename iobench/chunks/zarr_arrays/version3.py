@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.codec_chain import (
-    CHECKSUM,
-    MAX_CODECS,
-    TEXT_CODECS,
-    ChunkCodecs,
-    refused_codecs,
-)
+from iobench.chunks.codec_chain import ChunkCodecs
 from iobench.chunks.manifest import ChunkKeys, ChunkManifest, Sharding
+from iobench.chunks.single_codec import CHECKSUM, MAX_CODECS, TEXT_CODECS, refused_codecs
 from iobench.chunks.zarr_arrays.arrays import (
     StoredArray,
     fill_number,

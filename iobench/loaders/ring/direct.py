@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.errors import OptionError, StorageError
 from iobench.files.crc32c import crc32c
-from iobench.files.open_files import refused
+from iobench.files.open_file import refused
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.loaders.ring.reads import dropped_memory, targets_of
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.open_files import FileSet, OpenFile
+    from iobench.files.open_file import OpenFile
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.range_plan import ExtentRange

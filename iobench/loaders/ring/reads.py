@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.open_files import FileSet, OpenFile
+    from iobench.files.open_file import OpenFile
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.range_plan import ExtentRange, RowPiece

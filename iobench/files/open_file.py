@@ -1,0 +1,219 @@
+"""One file of this machine, open: what it was when it was opened, its bytes, and its errors.
+
+Which files are open, and for how long, is in `open_files`.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingFileError,
+    StorageError,
+    StoreError,
+)
+from iobench.files.reading import read_into
+from iobench.json_files import open_regular
+
+__all__ = [
+    "NO_DESCRIPTORS",
+    "SOURCE_FILE",
+    "STORE_FILE",
+    "FileKind",
+    "OpenFile",
+    "not_opened",
+    "refused",
+]
+
+NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileKind:
+    """Whose files they are, and so what is said where one is not as expected.
+
+    Parameters
+    ----------
+    owner : str
+        What it is of: ``"store"`` or ``"dataset"``.
+    missing, damaged : type of IobenchError
+        What is raised of a file that is not there, and of one that is not as it was.
+    if_missing, if_changed, if_cut : str
+        What is said then, and what to do about one that has another size, or ends too early.
+    is_dated : bool
+        Whether a file that was modified is another one; a store has checksums for that.
+    """
+
+    owner: str
+    missing: type[IobenchError]
+    damaged: type[IobenchError]
+    if_missing: str
+    if_changed: str
+    if_cut: str
+    is_dated: bool
+
+
+STORE_FILE: Final = FileKind(
+    "store",
+    StoreError,
+    StoreError,
+    " is missing, its store's manifest lists it; convert the store again",
+    "convert the store again",
+    "convert the store again",
+    is_dated=False,
+)
+SOURCE_FILE: Final = FileKind(
+    "dataset",
+    MissingFileError,
+    FileFormatError,
+    ": no such file",
+    "open the dataset again",
+    "it is cut short or has changed since it was indexed; fetch it again",
+    is_dated=True,
+)
+
+
+class OpenFile:
+    """A file of this machine; its descriptor closes when nobody holds it any more.
+
+    Parameters
+    ----------
+    path : str
+    kind : FileKind
+        Whose it is.
+    flags : int
+        More flags to open it with.
+
+    Attributes
+    ----------
+    descriptor : int
+    nbytes : int
+        Its size when it was opened.
+    version : int
+        When it was modified (ns) before it was opened.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is no regular file.
+    """
+
+    __slots__ = ("descriptor", "is_recent", "kind", "mapping", "nbytes", "path", "version")
+
+    def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
+        self.descriptor = -1
+        self.path, self.kind = path, kind
+        self.is_recent = False
+        self.mapping: mmap.mmap | None = None
+        self.descriptor = open_regular(path, flags)
+        status = os.fstat(self.descriptor)
+        self.nbytes, self.version = status.st_size, status.st_mtime_ns
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound early: where Python ends, modules are emptied before the table is.
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+    def check(self) -> None:
+        """Look whether the file is as it was.
+
+        One that shrinks under a mapping ends the process with SIGBUS, and what is known of a file
+        does not hold for another one.
+        """
+        status = os.fstat(self.descriptor)
+        if (
+            status.st_size != self.nbytes
+            or not status.st_nlink
+            or (self.kind.is_dated and status.st_mtime_ns != self.version)
+        ):
+            raise self._changed(status)
+
+    def _changed(self, status: os.stat_result) -> IobenchError:
+        owner = self.kind.owner
+        if status.st_size != self.nbytes:
+            how = f"{status.st_size} bytes, its {owner} was opened with {self.nbytes}"
+            return self.kind.damaged(f"{self.path}: {how}; {self.kind.if_changed}")
+        if not status.st_nlink:
+            how = f"was removed or replaced while its {owner} was read"
+        else:
+            how = f"was modified after its {owner} was opened"
+        return self.kind.damaged(f"{self.path} {how}; open it again")
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        try:
+            return os.pread(self.descriptor, nbytes, offset)
+        except OSError as error:
+            raise refused(self.path, error) from error
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends."""
+        return [self.read_at(offset, nbytes) for offset in offsets]
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer from ``offset``; see `fill_views`."""
+        self.fill_views((buffer,), offset, offset + len(buffer))
+
+    def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
+        """Read bytes ``offset`` to ``end`` into memory, view after view.
+
+        Raises
+        ------
+        FileFormatError, StoreError
+            By whose file it is, if it ends before.
+        StorageError
+            If the file system refuses.
+        """
+        try:
+            at = read_into(self.descriptor, views, offset, end)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        if at < end:
+            raise self.ends_early(at, end)
+
+    def ends_early(self, at: int, end: int) -> IobenchError:
+        """Return the error for a file that ends at byte ``at``, before ``end``."""
+        return self.kind.damaged(
+            f"{self.path}: the file ends at byte {at}, {end - at} bytes more were expected; "
+            f"{self.kind.if_cut}"
+        )
+
+    def announce(self, offset: int, nbytes: int) -> None:
+        """Tell the kernel what will be read next, where there is a way to."""
+        if hasattr(os, "posix_fadvise"):
+            # Advice only: where a file system refuses it, reading says what is wrong.
+            with suppress(OSError):
+                os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
+
+
+def refused(path: str, error: OSError) -> StorageError:
+    """Return the error for a file that cannot be read, in one line."""
+    return _storage_error(f"{path}: cannot be read: {error.strerror or error}", error)
+
+
+def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
+    """Return the error for a file that cannot be opened, in one line."""
+    if isinstance(error, FileNotFoundError):
+        return kind.missing(f"{path}{kind.if_missing}")
+    if isinstance(error, IsADirectoryError):
+        return StorageError(f"{path}: is a folder, expected a file; name the files in it")
+    if error.errno == errno.EINVAL:
+        return _storage_error(f"{path}: {error.strerror}; name a file", error)
+    what = "give yourself read permission"
+    if error.errno in NO_DESCRIPTORS:
+        what = "allow this process more files (ulimit -n), or close some"
+    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}; {what}", error)
+
+
+def _storage_error(text: str, error: OSError) -> StorageError:
+    made = StorageError(text)
+    made.errno = error.errno
+    return made
