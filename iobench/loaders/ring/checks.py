@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange
+from iobench.loaders.ring.joined_crc import JoinedChecksum
 from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["ExtentChecks"]
+__all__ = ["ExtentChecks", "SampleChecks"]
 
 FOOTER_NBYTES: Final = 4
 _MASK_DELTA: Final = np.uint32(0xA282EAD8)
@@ -48,6 +50,7 @@ class ExtentChecks:
         self.store = store
         n_extents = len(store.extents(0)) if len(store) else 1
         self._known: NDArray[np.uint32] | None = None
+        self._joined: dict[int, JoinedChecksum] = {}
         has_own = store.manifest.format == "tfrecord"
         if not has_own or (store.path / CHECKSUMS_NAME).exists():
             if not store.manifest.shards:
@@ -58,7 +61,23 @@ class ExtentChecks:
             checksums = read_checksums(store.path, len(store) * n_extents)
             self._known = checksums.reshape(len(store), n_extents)
 
-    def expected(
+    def of(
+        self, samples: NDArray[np.int64], table: ExtentTable | None, files: FileSet | None
+    ) -> SampleChecks:
+        """Return what the extents of these samples are compared with.
+
+        The table and the files are those of a store of this machine.
+        """
+        return SampleChecks(self, samples, self._expected(samples, table, files))
+
+    def joined(self, nbytes: int) -> JoinedChecksum:
+        """Return what joins the checksums of rows of this length."""
+        found = self._joined.get(nbytes)
+        if found is None:
+            found = self._joined[nbytes] = JoinedChecksum(nbytes)
+        return found
+
+    def _expected(
         self, samples: NDArray[np.int64], table: ExtentTable | None, files: FileSet | None
     ) -> NDArray[np.uint32]:
         """Return the checksums of these samples' extents: (samples, extents)."""
@@ -88,6 +107,53 @@ class ExtentChecks:
             f"{array} is wrong ({extent.nbytes} bytes from byte {extent.offset}); convert the "
             "store again"
         )
+
+
+class SampleChecks:
+    """The checksums that some samples' extents shall have, row by row.
+
+    Parameters
+    ----------
+    checks : ExtentChecks
+        Of their store.
+    samples : ndarray of int64
+        Which samples.
+    expected : ndarray of uint32, (samples, extents)
+    """
+
+    def __init__(
+        self, checks: ExtentChecks, samples: NDArray[np.int64], expected: NDArray[np.uint32]
+    ) -> None:
+        self._checks = checks
+        self._samples = samples
+        self._expected = expected
+        self._numbers: list[list[int]] = expected.tolist()
+
+    def compare(self, row: int, number: int, views: Iterable[memoryview]) -> None:
+        """Raise StoreError unless these bytes, in order, are the extent that was written."""
+        crc = 0
+        for view in views:
+            crc = crc32c(view, crc)
+        if crc != self._numbers[row][number]:
+            self._checks.fail(int(self._samples[row]), number)
+
+    def compare_rows(
+        self,
+        rows: slice | NDArray[np.intp],
+        number: int,
+        piece: NDArray[np.uint8],
+        columns: slice,
+    ) -> None:
+        """Raise StoreError unless these columns of a piece are those rows' extents."""
+        data, pitch = piece.reshape(-1).data, piece.shape[1]
+        if pitch == columns.stop - columns.start:
+            joined = self._checks.joined(pitch).of(self._expected[rows, number])
+            if crc32c(data) == joined:  # else somewhere among them
+                return
+        places = range(len(self._samples))[rows] if isinstance(rows, slice) else rows.tolist()
+        for at, row in enumerate(places):
+            start = at * pitch
+            self.compare(row, number, [data[start + columns.start : start + columns.stop]])
 
 
 def _unmasked(masked: NDArray[np.uint32]) -> NDArray[np.uint32]:

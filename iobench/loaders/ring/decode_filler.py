@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.files.crc32c import crc32c
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.object_reads import extents_of_objects
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.checks import ExtentChecks, SampleChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.log import BatchLog
@@ -89,31 +88,21 @@ class DecodeFiller:
 
     def fill_rows(self, samples: NDArray[np.int64], rows: Rows, laps: Laps) -> None:
         """Fill ``rows``; raise StoreError naming the sample."""
-        expected: Any = None
+        checks = None
         if self._checks is not None:
             files = self._extents.files
             table = None if files is None else self._store.table  # type: ignore[attr-defined]
-            expected = self._checks.expected(samples, table, files)
+            checks = self._checks.of(samples, table, files)
         for row, extents in self._extents.of(samples, laps):
             sample = int(samples[row])
             checked = extents
-            if expected is not None:
-                checked = self._checked(extents, sample, expected[row], laps)
+            if checks is not None:
+                checked = _checked(extents, row, checks, laps)
             one = {name: values[row, ...] for name, values in rows.items()}
             if self._decoder is None:
                 self._decode(sample, list(checked), one, laps)
             else:
                 self._decode_each(sample, checked, one, self._decoder, laps)
-
-    def _checked(
-        self, extents: Iterable[memoryview], sample: int, expected: Any, laps: Laps
-    ) -> Iterator[memoryview]:
-        assert self._checks is not None
-        for number, data in enumerate(extents):
-            if crc32c(data) != expected[number]:
-                self._checks.fail(sample, number)
-            laps.end(Kind.VERIFY, len(data))
-            yield data
 
     def _decode(
         self, sample: int, raw: list[memoryview], row: dict[str, NDArray[Any]], laps: Laps
@@ -151,6 +140,15 @@ class DecodeFiller:
 
     def close(self) -> None:
         """Nothing: the store's files are shared."""
+
+
+def _checked(
+    extents: Iterable[memoryview], row: int, checks: SampleChecks, laps: Laps
+) -> Iterator[memoryview]:
+    for number, data in enumerate(extents):
+        checks.compare(row, number, [data])
+        laps.end(Kind.VERIFY, len(data))
+        yield data
 
 
 class AnyExtents:

@@ -14,25 +14,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.errors import OptionError, StorageError
-from iobench.files.crc32c import crc32c
 from iobench.files.open_file import refused
 from iobench.files.reading import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
-from iobench.loaders.ring.reads import dropped_memory, targets_of
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from iobench.files.open_file import OpenFile
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.laps import Laps
-    from iobench.loaders.ring.range_plan import ExtentRange
-    from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 
 __all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
@@ -113,28 +110,15 @@ class DirectReads:
 
     Parameters
     ----------
-    table : ExtentTable
-        Where extents are.
-    ranges : sequence of ExtentRange
-        What is read of a sample; whole extents where there are checks.
+    ranges : SampleRanges
+        What is read of a sample.
     reader : AlignedReader
         Of the thread.
-    checks : ExtentChecks, optional
-        Tell what is wrong where checksums differ.
     """
 
-    def __init__(
-        self,
-        table: ExtentTable,
-        ranges: Sequence[ExtentRange],
-        reader: AlignedReader,
-        checks: ExtentChecks | None = None,
-    ) -> None:
-        self._table = table
+    def __init__(self, ranges: SampleRanges, reader: AlignedReader) -> None:
         self._ranges = ranges
-        self._dropped = dropped_memory(ranges)
         self._reader = reader
-        self._checks = checks
 
     def read(
         self,
@@ -142,18 +126,15 @@ class DirectReads:
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
-        expected: NDArray[np.uint32] | None = None,
+        checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples."""
         laps.start()
-        numbers = [one.extent for one in self._ranges]
-        file = self._table.file[samples][:, numbers].reshape(-1)
-        starts = np.array([one.start for one in self._ranges], dtype=np.int64)
-        offset = (self._table.offset[samples][:, numbers] + starts).reshape(-1)
-        targets = targets_of(self._ranges, octets, gaps, self._dropped)
+        file, offset = (each.reshape(-1) for each in self._ranges.places(samples))
+        targets = self._ranges.targets(octets, gaps)
         for place in np.lexsort((offset, file)).tolist():
             row, at = divmod(place, len(targets))
-            nbytes = self._ranges[at].nbytes
+            nbytes = self._ranges.lengths[at]
             data = self._reader.read(int(file[place]), int(offset[place]), nbytes)
             done = 0
             for view, pitch, start, length in targets[at]:
@@ -161,10 +142,8 @@ class DirectReads:
                 view[start : start + length] = data[done : done + length]
                 done += length
             laps.end(Kind.READ, nbytes)
-            if expected is not None:
-                number = numbers[at]
-                if crc32c(data) != expected[row, number] and self._checks is not None:
-                    self._checks.fail(int(samples[row]), number)
+            if checks is not None:
+                checks.compare(row, self._ranges.extents[at], [data])
                 laps.end(Kind.VERIFY, nbytes)
 
 

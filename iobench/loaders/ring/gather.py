@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.files.crc32c import crc32c
-from iobench.loaders.ring.joined_crc import JoinedChecksum
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
     from iobench.stores.extents import ExtentTable
@@ -131,21 +129,16 @@ class MappedReads:
         Which of a sample's extents, where they lie, and what they are made of.
     files : FileSet
         Of the store.
-    checks : ExtentChecks, optional
-        Tell what is wrong where checksums differ.
     """
 
     def __init__(
         self,
         extents: Mapping[int, tuple[ExtentGrid, Sequence[FieldPart]]],
         files: FileSet,
-        checks: ExtentChecks | None = None,
     ) -> None:
         self._extents = extents
         self._files = files
-        self._checks = checks
         self._piece = np.empty(0, dtype=np.uint8)
-        self._joined: dict[int, JoinedChecksum] = {}
 
     def read(
         self,
@@ -153,7 +146,7 @@ class MappedReads:
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
-        expected: NDArray[np.uint32] | None = None,
+        checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples."""
         laps.start()
@@ -164,17 +157,17 @@ class MappedReads:
                 if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
                     piece = octets[parts[0].name]
                     np.take(source, places, axis=0, out=piece, mode="clip")
-                    self._note(piece, slice(0, length), number, samples, expected, rows, laps)
+                    self._note(piece, slice(0, length), number, rows, checks, laps)
                     continue
                 targets = _targets(parts, grid.leads[run], octets, gaps.get(number))
-                if expected is None:
+                if checks is None:
                     for target, columns in targets:
                         _take(source[:, columns], places, target, rows)
                     laps.end(Kind.READ, len(places) * length)
                 else:
                     columns = slice(grid.leads[run], grid.leads[run] + length)
                     group = source, places, rows
-                    self._by_piece(group, targets, columns, number, samples, expected, laps)
+                    self._by_piece(group, targets, columns, number, checks, laps)
 
     def _by_piece(
         self,
@@ -182,8 +175,7 @@ class MappedReads:
         targets: list[tuple[NDArray[np.uint8], slice]],
         columns: slice,
         number: int,
-        samples: NDArray[np.int64],
-        expected: NDArray[np.uint32],
+        checks: SampleChecks,
         laps: Laps,
     ) -> None:
         """Take whole extents, check them, and part them while they are in the cache."""
@@ -200,38 +192,23 @@ class MappedReads:
             here = _cut(rows, at, len(chosen))
             for target, part in targets:
                 target[here] = piece[:, part]
-            self._note(piece, columns, number, samples, expected, here, laps)
+            self._note(piece, columns, number, here, checks, laps)
 
     def _note(
         self,
         piece: NDArray[np.uint8],
         columns: slice,
         number: int,
-        samples: NDArray[np.int64],
-        expected: NDArray[np.uint32] | None,
         rows: slice | NDArray[np.intp],
+        checks: SampleChecks | None,
         laps: Laps,
     ) -> None:
         """Note that extents were read, and compare their checksums where that is asked for."""
         nbytes = len(piece) * (columns.stop - columns.start)
         laps.end(Kind.READ, nbytes)
-        if expected is None:
-            return
-        wanted = expected[rows, number]
-        data, pitch = piece.reshape(-1).data, piece.shape[1]
-        if pitch == columns.stop - columns.start:
-            joined = self._joined.get(pitch)
-            if joined is None:
-                joined = self._joined[pitch] = JoinedChecksum(pitch)
-            if crc32c(data) == joined.of(wanted):
-                laps.end(Kind.VERIFY, nbytes)
-                return
-        for row, crc in enumerate(wanted.tolist()):
-            start = row * pitch
-            found = crc32c(data[start + columns.start : start + columns.stop])
-            if found != crc and self._checks is not None:
-                self._checks.fail(int(samples[rows][row]), number)
-        laps.end(Kind.VERIFY, nbytes)
+        if checks is not None:
+            checks.compare_rows(rows, number, piece, columns)
+            laps.end(Kind.VERIFY, nbytes)
 
     def _mapped(self, grid: ExtentGrid, run: int) -> NDArray[np.uint8]:
         count = int(grid.firsts[run + 1] - grid.firsts[run])

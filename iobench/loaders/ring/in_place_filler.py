@@ -15,7 +15,7 @@ from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, choose_reads
 from iobench.loaders.ring.range_plan import wanted_of
 from iobench.loaders.ring.read_ahead import is_cached
-from iobench.loaders.ring.reads import RowReads
+from iobench.loaders.ring.reads import RowReads, SampleRanges
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.recording.kinds import Kind
 from iobench.stores.rounding import unpack
@@ -46,7 +46,6 @@ RETRY: Final = 16
 class ChoosingSource(Protocol):
     """What fillers of a store share."""
 
-    checks: ExtentChecks | None
     direct: bool | Literal["auto"]
 
     def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
@@ -147,14 +146,13 @@ class LocalReads:
         self._table = files.table
         self._shared = files
         self._files = files.files
-        rows = RowReads(self._table, plan.ranges, self._files, source.checks)
-        self._rows = rows
+        ranges = SampleRanges(self._table, plan.ranges)
+        rows = self._rows = RowReads(ranges, self._files)
         self._warm = self._cold = ReadSet([rows], plan.around_nbytes)
         self._direct: ReadSet | None = None
         self._aligned = files.aligned() if source.direct else None
         if self._aligned is not None:
-            direct = DirectReads(self._table, plan.ranges, self._aligned, source.checks)
-            self._direct = ReadSet([direct], plan.around_nbytes)
+            self._direct = ReadSet([DirectReads(ranges, self._aligned)], plan.around_nbytes)
         self._n_until_retry = 0 if may_map else -1
 
     def choose(self, samples: NDArray[np.int64], laps: Laps) -> ReadSet:
@@ -196,7 +194,6 @@ class LocalReads:
         return ReadSet(reads, gap_nbytes)
 
     def _reader(self, numbers: Sequence[int], way: str) -> Reads:
-        checks = self._source.checks
         if way == GATHER:
             grids = self._shared.grids(self._fields)
             chosen = {}
@@ -204,9 +201,9 @@ class LocalReads:
                 grid = grids[number]
                 assert grid is not None
                 chosen[number] = grid, self._fields.extents[number]
-            return MappedReads(chosen, self._files, checks)
+            return MappedReads(chosen, self._files)
         ranges = [one for one in self._plan.ranges if one.extent in numbers]
-        return RowReads(self._table, ranges, self._files, checks)
+        return RowReads(SampleRanges(self._table, ranges), self._files)
 
 
 class InPlaceFiller:
@@ -295,11 +292,11 @@ class InPlaceFiller:
             number: self._room(number, count * nbytes).reshape(count, nbytes)
             for number, nbytes in ways.gap_nbytes.items()
         }
-        expected = None
+        checks = None
         if self._checks is not None:
-            expected = self._checks.expected(samples, self._table, self._files)
+            checks = self._checks.of(samples, self._table, self._files)
         for reads in ways.reads:
-            reads.read(samples, octets, gaps, laps, expected)
+            reads.read(samples, octets, gaps, laps, checks)
         for variable in self._packed:
             assert variable.packed is not None
             row = rows[variable.name]

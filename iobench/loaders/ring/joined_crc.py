@@ -32,18 +32,20 @@ class JoinedChecksum:
     """
 
     def __init__(self, nbytes: int) -> None:
-        self._step = _moves(nbytes)
-        # Column k of the matrix that moves a checksum by j rows, at [j, k].
-        self._powers = (np.uint32(1) << _BITS).reshape(1, _N_BITS)
+        # Column k of the matrix that moves a checksum by j rows, at [j, k]; and by as many rows as
+        # there are matrices. One value: threads share it, each knows the same or more.
+        self._known = (np.uint32(1) << _BITS).reshape(1, _N_BITS), _moves(nbytes)
 
     def of(self, checksums: NDArray[np.uint32]) -> int:
         """Return the checksum of all rows from that of each."""
         count = len(checksums)
-        while len(self._powers) < count:
-            self._powers = np.concatenate([self._powers, _applied(self._step, self._powers)])
-            self._step = _applied(self._step, self._step)
+        powers, step = self._known
+        while len(powers) < count:
+            powers = np.concatenate([powers, _applied(step, powers)])
+            step = _applied(step, step)
+            self._known = powers, step
         has = (checksums[:, None] >> _BITS) & np.uint32(1)
-        moved = has * self._powers[count - 1 :: -1] if count else has
+        moved = has * powers[count - 1 :: -1] if count else has
         return int(np.bitwise_xor.reduce(moved, axis=None))
 
 

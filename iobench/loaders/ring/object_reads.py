@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange, join_ranges
 from iobench.loaders.ring.range_plan import REQUEST_NBYTES
-from iobench.loaders.ring.reads import dropped_memory, targets_of
 from iobench.recording.kinds import Kind
 from iobench.stores.object_extents import fill_ranges
 
@@ -20,10 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.laps import Laps
-    from iobench.loaders.ring.range_plan import ExtentRange
-    from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 
 __all__ = [
@@ -53,28 +50,15 @@ class ObjectReads:
 
     Parameters
     ----------
-    table : ExtentTable
-        Where extents are.
-    ranges : sequence of ExtentRange
-        What is read of a sample; whole extents where there are checks.
+    ranges : SampleRanges
+        What is read of a sample.
     in_flight : callable
         Returns how many requests may be under way at once.
-    checks : ExtentChecks, optional
-        Tell what is wrong where checksums differ.
     """
 
-    def __init__(
-        self,
-        table: ExtentTable,
-        ranges: Sequence[ExtentRange],
-        in_flight: Callable[[], int],
-        checks: ExtentChecks | None = None,
-    ) -> None:
-        self._table = table
+    def __init__(self, ranges: SampleRanges, in_flight: Callable[[], int]) -> None:
         self._ranges = ranges
-        self._dropped = dropped_memory(ranges)
         self._in_flight = in_flight
-        self._checks = checks
 
     def read(
         self,
@@ -82,35 +66,30 @@ class ObjectReads:
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
-        expected: NDArray[np.uint32] | None = None,
+        checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples, then compare checksums of extents."""
         laps.start()
-        targets = targets_of(self._ranges, octets, gaps, self._dropped)
-        files, offsets = self._table.file[samples].tolist(), self._table.offset[samples].tolist()
+        targets, lengths = self._ranges.targets(octets, gaps), self._ranges.lengths
+        files, offsets = (each.tolist() for each in self._ranges.places(samples))
         ranges = [
             RangeViews(
-                FileRange(files[row][one.extent], offsets[row][one.extent] + one.start, one.nbytes),
+                FileRange(files[row][number], offsets[row][number], nbytes),
                 [
-                    view[row * pitch + start : row * pitch + start + nbytes]
-                    for view, pitch, start, nbytes in targets[number]
+                    view[row * pitch + start : row * pitch + start + length]
+                    for view, pitch, start, length in targets[number]
                 ],
             )
             for row in range(len(samples))
-            for number, one in enumerate(self._ranges)
+            for number, nbytes in enumerate(lengths)
         ]
-        n_read = fill_objects(self._table.files, ranges, in_flight=self._in_flight())
+        n_read = fill_objects(self._ranges.table.files, ranges, in_flight=self._in_flight())
         laps.end(Kind.READ, n_read)
-        if expected is None or self._checks is None:
+        if checks is None:
             return
         for place, (_, views) in enumerate(ranges):
-            row, at = divmod(place, len(self._ranges))
-            number = self._ranges[at].extent
-            crc = 0
-            for view in views:
-                crc = crc32c(view, crc)
-            if crc != expected[row, number]:
-                self._checks.fail(int(samples[row]), number)
+            row, at = divmod(place, len(lengths))
+            checks.compare(row, self._ranges.extents[at], views)
         laps.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
 
 

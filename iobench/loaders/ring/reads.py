@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.files.crc32c import crc32c
 from iobench.files.reading import MAX_VIEWS
 from iobench.loaders.ring.read_ahead import ask_for_ranges
 from iobench.recording.kinds import Kind
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
 
     from iobench.files.open_file import OpenFile
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["Octets", "Reads", "RowReads", "Target", "dropped_memory", "targets_of"]
+__all__ = ["Octets", "Reads", "RowReads", "SampleRanges"]
 
 Octets = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
@@ -42,7 +41,7 @@ class Reads(Protocol):
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
-        expected: NDArray[np.uint32] | None = None,
+        checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples.
 
@@ -56,8 +55,8 @@ class Reads(Protocol):
             By number of the extent: rows for the bytes of it that are no variable's.
         laps : Laps
             Notes what it took.
-        expected : ndarray of uint32, (samples, extents), optional
-            Checksums to compare.
+        checks : SampleChecks, optional
+            Compares whole extents, which are then read whole.
 
         Raises
         ------
@@ -67,8 +66,8 @@ class Reads(Protocol):
         ...
 
 
-class RowReads:
-    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in.
+class SampleRanges:
+    """What is read of each sample, for one thread: where it lies, and where its pieces go.
 
     Parameters
     ----------
@@ -76,42 +75,72 @@ class RowReads:
         Where extents are.
     ranges : sequence of ExtentRange
         What is read of a sample, and what it is made of; whole extents where there are checks.
-    files : FileSet
-        Of the store.
-    checks : ExtentChecks, optional
-        Tell what is wrong where checksums differ.
+
+    Attributes
+    ----------
+    extents : list of int
+        Which of a sample's extents each range is of.
+    lengths : list of int
+        Bytes of each range.
     """
 
-    def __init__(
-        self,
-        table: ExtentTable,
-        ranges: Sequence[ExtentRange],
-        files: FileSet,
-        checks: ExtentChecks | None = None,
-    ) -> None:
-        self._table = table
-        self._checks = checks
+    def __init__(self, table: ExtentTable, ranges: Sequence[ExtentRange]) -> None:
+        self.table = table
+        self.extents = [one.extent for one in ranges]
+        self.lengths = [one.nbytes for one in ranges]
         self._ranges = ranges
-        self._numbers = np.array([one.extent for one in ranges], dtype=np.int64)
+        self._numbers = np.array(self.extents, dtype=np.int64)
         self._starts = np.array([one.start for one in ranges], dtype=np.int64)
         self._is_all = bool(
             np.array_equal(self._numbers, np.arange(table.n_per_sample)) and not self._starts.any()
         )
-        self._lengths = [one.nbytes for one in ranges]
-        self._dropped = dropped_memory(ranges)
+        unwanted = (piece.nbytes for one in ranges for piece in one.pieces if piece.name is None)
+        self._dropped = memoryview(bytearray(max(unwanted, default=0)))
+
+    def places(self, samples: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the file of each range, by number, and where it begins: (samples, ranges)."""
+        file, offset = self.table.file[samples], self.table.offset[samples]
+        if self._is_all:
+            return file, offset
+        return file[:, self._numbers], offset[:, self._numbers] + self._starts
+
+    def targets(self, octets: Octets, gaps: Mapping[int, NDArray[np.uint8]]) -> list[list[Target]]:
+        """Return where the pieces of each range go."""
+        views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
+        between = {
+            number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()
+        }
+
+        def target(piece: RowPiece, extent: int) -> Target:
+            if piece.name is None:
+                return self._dropped, 0, 0, piece.nbytes
+            view, pitch = views[piece.name] if piece.name else between[extent]
+            return view, pitch, piece.at, piece.nbytes
+
+        return [[target(piece, one.extent) for piece in one.pieces] for one in self._ranges]
+
+
+class RowReads:
+    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in.
+
+    Parameters
+    ----------
+    ranges : SampleRanges
+        What is read of a sample.
+    files : FileSet
+        Of the store.
+    """
+
+    def __init__(self, ranges: SampleRanges, files: FileSet) -> None:
+        self._ranges = ranges
+        self._lengths = ranges.lengths
         self._files = files
 
     def ask(self, samples: NDArray[np.int64]) -> None:
         """Have the system read all of these samples, and do not wait for it."""
-        file, start = self._places(samples)
+        file, start = self._ranges.places(samples)
         end = (start + np.array(self._lengths, dtype=np.int64)).reshape(-1)
         ask_for_ranges(file.reshape(-1), start.reshape(-1), end, self._files)
-
-    def _places(self, samples: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        file, offset = self._table.file[samples], self._table.offset[samples]
-        if self._is_all:
-            return file, offset
-        return file[:, self._numbers], offset[:, self._numbers] + self._starts
 
     def read(
         self,
@@ -119,14 +148,14 @@ class RowReads:
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
-        expected: NDArray[np.uint32] | None = None,
+        checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples; see `Reads`."""
-        file, offset = self._places(samples)
+        file, offset = self._ranges.places(samples)
         file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
-        targets = targets_of(self._ranges, octets, gaps, self._dropped)
+        targets = self._ranges.targets(octets, gaps)
         n_extents = len(targets)
         places = order.tolist()
         opened: OpenFile | None = None
@@ -138,9 +167,9 @@ class RowReads:
             if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
                 if views and opened:
                     opened.fill_views(views, offsets[first], end)
-                    if expected is not None:
+                    if checks is not None:
                         laps.end(Kind.READ, end - offsets[first])
-                        self._check(places[first:at], samples, targets, expected)
+                        self._check(places[first:at], targets, checks)
                         laps.end(Kind.VERIFY, end - offsets[first])
                 if files[at] != last:
                     last = files[at]
@@ -152,52 +181,23 @@ class RowReads:
                 views.append(view[start : start + nbytes])
         if views and opened:
             opened.fill_views(views, offsets[first], end)
-        if expected is None:
+        if checks is None:
             laps.end(Kind.READ, sum(self._lengths) * len(samples))
         elif views:
             laps.end(Kind.READ, end - offsets[first])
-            self._check(places[first:], samples, targets, expected)
+            self._check(places[first:], targets, checks)
             laps.end(Kind.VERIFY, end - offsets[first])
 
-    def _check(
-        self,
-        places: list[int],
-        samples: NDArray[np.int64],
-        targets: list[list[Target]],
-        expected: NDArray[np.uint32],
-    ) -> None:
+    def _check(self, places: list[int], targets: list[list[Target]], checks: SampleChecks) -> None:
         """Compare the checksums of extents that have just been read."""
+        extents = self._ranges.extents
         for place in places:
             row, extent = divmod(place, len(targets))
-            crc = 0
-            for view, pitch, start, nbytes in targets[extent]:
-                start += row * pitch
-                crc = crc32c(view[start : start + nbytes], crc)
-            number = int(self._numbers[extent])
-            if crc != expected[row, number] and self._checks is not None:
-                self._checks.fail(int(samples[row]), number)
-
-
-def dropped_memory(ranges: Sequence[ExtentRange]) -> memoryview:
-    """Return memory for the longest of the pieces that nobody wants."""
-    unwanted = (piece.nbytes for one in ranges for piece in one.pieces if piece.name is None)
-    return memoryview(bytearray(max(unwanted, default=0)))
-
-
-def targets_of(
-    ranges: Sequence[ExtentRange],
-    octets: Octets,
-    gaps: Mapping[int, NDArray[np.uint8]],
-    dropped: memoryview,
-) -> list[list[Target]]:
-    """Return where the pieces of each range go."""
-    views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
-    between = {number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()}
-
-    def target(piece: RowPiece, extent: int) -> Target:
-        if piece.name is None:
-            return dropped, 0, 0, piece.nbytes
-        view, pitch = views[piece.name] if piece.name else between[extent]
-        return view, pitch, piece.at, piece.nbytes
-
-    return [[target(piece, one.extent) for piece in one.pieces] for one in ranges]
+            checks.compare(
+                row,
+                extents[extent],
+                [
+                    view[row * pitch + start : row * pitch + start + nbytes]
+                    for view, pitch, start, nbytes in targets[extent]
+                ],
+            )

@@ -23,6 +23,7 @@ from iobench.loaders.ring.in_place_filler import (
 )
 from iobench.loaders.ring.object_reads import ObjectReads
 from iobench.loaders.ring.range_plan import CALL_NBYTES, REQUEST_NBYTES, plan_of
+from iobench.loaders.ring.reads import SampleRanges
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class StoreSource:
         """Return what fills rows with all of samples, or the part that the plan reads."""
         ways: ChoosesReads
         if self._files is None:
-            reads = ObjectReads(store.table, plan.ranges, self._n_in_flight, self.checks)
+            reads = ObjectReads(SampleRanges(store.table, plan.ranges), self._n_in_flight)
             ways = ReadSet([reads], plan.around_nbytes)
         else:
             ways = LocalReads(self, fields, self._files, plan, may_map=not cuts)
