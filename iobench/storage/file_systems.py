@@ -135,8 +135,6 @@ class FileSystem:
         Whether what is read goes through the kernel's page cache, so that this can be asked.
     cold : str
         What "cold" can mean on it, in one sentence.
-    magic : int
-        ``f_type`` of ``statfs``; -1 where it could not be asked.
     doubt : str
         Where ``statfs`` and the list of mounts disagree: how; else ``""``.
     """
@@ -147,7 +145,6 @@ class FileSystem:
     counts_device_reads: bool = False
     in_page_cache: bool = True
     cold: str = COLD_UNKNOWN
-    magic: int = -1
     doubt: str = ""
 
 
@@ -183,7 +180,6 @@ def known_by(magic: int, mount: Mount | None) -> FileSystem:
         counts_device_reads=family in COUNTING and not doubt,
         in_page_cache=family not in OWN_CACHE,
         cold=COLD.get(family, cold.get(reach, COLD_UNKNOWN)),
-        magic=magic,
         doubt=doubt,
     )
 

@@ -105,9 +105,8 @@ def find_offset(
     for part in parts:
         at, first, last = part.candidates(low_ns, high_ns)
         possible[part.items[at[last > first]]] = True
-    nothing = FoundOffset(0, low_ns, high_ns, 0, int(possible.sum()), matched=False)
     if not possible.any():
-        return replace(nothing, reason="no call comes near a stage")
+        return FoundOffset(0, low_ns, high_ns, 0, 0, matched=False)
     search = _Search(parts, np.flatnonzero(possible), len(start_ns), low_ns, high_ns, pairs)
     return search.best()
 

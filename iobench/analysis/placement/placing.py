@@ -28,7 +28,7 @@ from iobench.analysis.placement.traced_stages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from iobench.analysis.placement.joining import JoinedLogs
     from iobench.profiles.contents import Process, Profile
@@ -51,8 +51,6 @@ def place_segments(
     profile: Profile,
     trace: StorageTrace,
     exposed: NDArray[np.float64] | None = None,
-    *,
-    sizes: Mapping[str, int] | None = None,
 ) -> Placement:
     """Join the logs of a tracer to the processes of a run, and its calls to their stages.
 
@@ -62,8 +60,6 @@ def place_segments(
     trace : StorageTrace
     exposed : ndarray of float64, shape (n_spans,), optional
         The part of each span that was waited for, NaN where unknown.
-    sizes : mapping of str to int, optional
-        Sizes of files in bytes, where they are known.
 
     Returns
     -------
@@ -82,7 +78,6 @@ def place_segments(
     expected = reading_processes(profile)
     joined = join_logs(profile, trace, expected)
     expected = tuple(index for index in expected if index not in joined.same)
-    sizes = sizes or {}
     placed, texts, seen = [], set(), set()
     rows = rows_by_process(profile)
     for index, number in enumerate(joined.trace):
@@ -94,7 +89,7 @@ def place_segments(
             placed.append(_without_log(profile, index, trace, joined))
         else:
             one = _OneProcess(profile, index, trace.processes[number], stages)
-            placed.append(one.placed(number, exposed, sizes))
+            placed.append(one.placed(number, exposed))
     counts = (len(texts), len(seen)) if texts else (None, _n_files_read(trace, joined))
     return Placement(tuple(placed), _coverage(profile, trace, joined, expected, placed, counts))
 
@@ -181,9 +176,7 @@ class _OneProcess:
     def who(self) -> Process:
         return self.profile.processes[self.process]
 
-    def placed(
-        self, number: int, exposed: NDArray[np.float64] | None, sizes: Mapping[str, int]
-    ) -> ProcessPlacement:
+    def placed(self, number: int, exposed: NDArray[np.float64] | None) -> ProcessPlacement:
         marked = self._marked_offset()
         found = self._offset() if marked is None else marked
         log = self.log
@@ -199,7 +192,7 @@ class _OneProcess:
             width_ns = found.high_ns - found.low_ns
             place = np.where(place < 0, self._places(segments, width_ns, -width_ns), place)
         segments["span"] = np.where(place >= 0, np.append(self.stages.row, -1)[place], -1)
-        segments["stray"] = self._strays(segments, place, found.matched, sizes)
+        segments["stray"] = self._strays(segments, place, found.matched)
         segments["span"][segments["stray"]] = -1
         segments["exposed_ns"] = _exposed(segments, exposed)
         return ProcessPlacement(
@@ -241,10 +234,7 @@ class _OneProcess:
             found.append(find_offset(start, end, families, -zero_error_ns - LATER_NS, late))
             if found[-1].matched and (reading or _is_better(found[1], found[0])):
                 return found[-1]
-        why = "no call" if not len(start) else found[0].reason
-        return replace(
-            found[0], offset_ns=0, low_ns=-zero_error_ns, high_ns=zero_error_ns, reason=why
-        )
+        return replace(found[0], offset_ns=0, low_ns=-zero_error_ns, high_ns=zero_error_ns)
 
     def _items(self) -> tuple[Integers, Integers, Integers]:
         """Return reads, and instants at which files were opened, read or closed, with their files.
@@ -283,9 +273,7 @@ class _OneProcess:
             place[better] = at[held[better]]
         return place
 
-    def _strays(
-        self, segments: NDArray[Any], place: Integers, matched: bool, sizes: Mapping[str, int]
-    ) -> NDArray[np.bool_]:
+    def _strays(self, segments: NDArray[Any], place: Integers, matched: bool) -> NDArray[np.bool_]:
         """Mark calls that the tracer credited to a file whose descriptor had another's number.
 
         After ``np.load`` Darshan still takes the duplicate of the descriptor for the file; what a
@@ -295,14 +283,11 @@ class _OneProcess:
         openings as streams. Reads of libraries, of indices, before the first stage: none of these.
         """
         file = segments["file"].astype(np.int64)
-        size = np.array([sizes.get(name, -1) for name in self.log.files], np.int64)
-        carries = segments["nbytes"] > 0
-        stray = carries & (size[file] >= 0) & (segments["offset"] >= size[file])
         if not matched or not len(segments):
-            return stray
+            return np.zeros(len(segments), np.bool_)
         first = np.full(len(self.log.files), np.iinfo(np.int64).max)
         end = np.zeros(len(self.log.files), np.int64)
-        inside = (place >= 0) & ~stray
+        inside = place >= 0
         np.minimum.at(first, file[inside], self.stages.start_ns[place[inside]])
         np.maximum.at(end, file[inside], (segments["offset"] + segments["nbytes"])[inside])
         counters = self.log.counters
@@ -312,7 +297,9 @@ class _OneProcess:
         each = np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1)
         np.maximum.at(end, of, each)
         outside = (place < 0) & (segments["start_ns"] >= first[file])
-        return stray | (carries & outside & duplicated[file] & (segments["offset"] >= end[file]))
+        carries = segments["nbytes"] > 0
+        beyond: NDArray[np.bool_] = segments["offset"] >= end[file]
+        return carries & outside & duplicated[file] & beyond
 
     def _reason(self, found: FoundOffset) -> str:
         """Say what is not as it should be: segments, the clock of the log, that of the machine."""
