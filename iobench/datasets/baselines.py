@@ -202,12 +202,7 @@ class PluginBaseline(Protocol):
     """Optional face of a dataset: ``--pipeline climetlab``."""
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how these samples are made from what the real plugin's ``to_xarray`` gives.
 

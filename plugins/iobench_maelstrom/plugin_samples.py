@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets import Downloads, PluginDownload, open_through_plugin
+from iobench.datasets import Baseline, Downloads, MapStyle, PluginDownload, open_through_plugin
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
 from iobench_maelstrom.hdf5_lock import LIBRARY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iobench.datasets import (
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
         Dataset,
         Locator,
         PluginRequest,
+        PublishedFiles,
         PublishedStep,
         Raw,
-        Recipe,
         SampleIndex,
         Where,
     )
     from iobench.samples import Sample
 
-__all__ = ["PluginSamples", "plugin_downloads", "require_plugin"]
+__all__ = ["INSTALL", "Opened", "plugin_baseline", "plugin_downloads", "require_plugin"]
 
 INSTALL: Final = "pip install 'iobench[climetlab]'"
+Opened = Callable[[str], Any]
+"""Gives what the plugin opens for the request of a name; opened once in each process."""
 
 
 def require_plugin(name: str, *packages: str, install: str = INSTALL) -> None:
@@ -60,9 +62,14 @@ def require_plugin(name: str, *packages: str, install: str = INSTALL) -> None:
 
 
 def plugin_downloads(
-    dataset: Recipe, arguments: Mapping[str, Any], *, is_chosen: bool, example: str
+    dataset: PublishedFiles,
+    arguments: Mapping[str, Any],
+    *,
+    is_chosen: bool = True,
+    example: str = "",
+    install: str = INSTALL,
 ) -> Downloads:
-    """Return the one call of a recipe's plugin that fetches the files chosen.
+    """Return the one call of a dataset's plugin that fetches the files chosen.
 
     Raises
     ------
@@ -77,35 +84,88 @@ def plugin_downloads(
         dataset.name,
         arguments,
         tuple(dataset.urls()),
+        install=install,
         terms_of_use=dataset.terms_of_use,
         citation=dataset.citation,
     )
     return Downloads((call,))
 
 
-class PluginSamples:
-    """Samples of a dataset of ours, cut out of what its plugin opens; a `Dataset`.
-
-    A subclass says in ``cut`` what one sample is. Each process opens for itself, on first use:
-    neither HDF5's handles nor threads of dask and CliMetLab outlive a fork, and a copy in another
-    process travels without them.
+def plugin_baseline(
+    own: Dataset,
+    index: SampleIndex,
+    requests: Mapping[str, PluginRequest],
+    cut: Callable[[Opened, Where], Any],
+    *,
+    needs: Sequence[str],
+    batch_size: int,
+    source: str,
+    install: str = INSTALL,
+    workers: int = 2,
+    keep: Callable[[Any], Any] | None = None,
+    finish: Callable[[Arrays, Where], Sample] | None = None,
+    is_sample: bool = False,
+) -> Baseline:
+    """Return how samples are cut out of what a plugin opens, in the workers of torch's loader.
 
     Parameters
     ----------
     own : Dataset
         Ours, indexed: finishes the samples.
+    index : SampleIndex
+        Of the samples; ``cut`` gets its ``where``.
     requests : mapping of str to PluginRequest
-        What to open, by what a subclass calls it.
+        What to open, by the names that ``cut`` calls it.
+    cut : callable
+        ``cut(opened, where)`` returns what our ``decode`` would, of one sample; picklable, as are
+        ``keep`` and ``finish``.
+    needs : sequence of str
+        Packages besides CliMetLab.
+    batch_size, source, workers
+        See `Baseline` and `MapStyle`.
+    install : str
+        What installs all of it.
+    keep : callable, optional
+        Returns what to keep of what the plugin opened; may add to it.
+    finish : callable, optional
+        In place of our ``preprocess``.
+    is_sample : bool
+        Whether what is cut is a sample already.
+
+    Raises
+    ------
+    MissingExtraError
+        If something is not installed.
+    """
+    require_plugin(own.name, *needs, install=install)
+    samples = PluginSamples(own, requests, cut, keep, finish or own.preprocess)
+    if is_sample:
+        samples.fused = ("read", "decode", "preprocess")
+    return Baseline(MapStyle(samples, index, workers=workers), batch_size, source)
+
+
+class PluginSamples:
+    """Samples of a dataset of ours, cut out of what its plugin opens; a `Dataset`.
+
+    Each process opens for itself, on first use: neither HDF5's handles nor threads of dask and
+    CliMetLab outlive a fork, and a copy in another process travels without them.
     """
 
-    fused: tuple[str, ...] = ("read", "decode")
-
-    def __init__(self, own: Dataset, requests: Mapping[str, PluginRequest]) -> None:
+    def __init__(
+        self,
+        own: Dataset,
+        requests: Mapping[str, PluginRequest],
+        cut: Callable[[Opened, Where], Any],
+        keep: Callable[[Any], Any] | None,
+        finish: Callable[[Arrays, Where], Sample],
+    ) -> None:
         self.name = own.name
         self.title = f"{own.title}, through the CliMetLab plugin"
         self.published: PublishedStep | None = own.published
+        self.fused: tuple[str, ...] = ("read", "decode")
         self._own = own
         self._requests = dict(requests)
+        self._cut, self._keep, self._finish = cut, keep, finish
         self._opened: dict[str, Any] = {}
         self._process = os.getpid()
 
@@ -129,14 +189,10 @@ class PluginSamples:
         MissingFileError
             If a file is gone.
         FileFormatError
-            If the plugin cannot open the files.
+            If the plugin cannot open the files, or made others than they should be.
         """
         with LIBRARY:  # where there are no workers, another pipeline's threads read beside this one
-            return self.cut(where)
-
-    def cut(self, where: Where) -> Any:
-        """Return what our ``decode`` would, of one sample."""
-        raise NotImplementedError
+            return self._cut(self.opened, where)
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Refuse: ``read`` decodes."""
@@ -144,14 +200,15 @@ class PluginSamples:
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample, as our own dataset makes it of these numbers."""
-        return self._own.preprocess(arrays, where)
+        return self._finish(arrays, where)
 
     def opened(self, name: str) -> Any:
-        """Return what the plugin opens for a request, as `kept`; opened once in each process."""
+        """Return what is kept of what the plugin opens for a request."""
         if self._process != os.getpid():
             self._opened, self._process = {}, os.getpid()
         if name not in self._opened:
-            self._opened[name] = self.kept(self._open(self._requests[name]))
+            made = self._open(self._requests[name])
+            self._opened[name] = made if self._keep is None else self._keep(made)
         return self._opened[name]
 
     def _open(self, request: PluginRequest) -> Any:
@@ -168,7 +225,3 @@ class PluginSamples:
                 f"{first}{beside}: the plugin of {self.name} cannot open them: "
                 f"{' '.join(str(error).split())}; fetch them again"
             ) from error
-
-    def kept(self, made: Any) -> Any:
-        """Return what of the opened is kept; a subclass may add to it."""
-        return made

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["open_file", "open_joined", "require_xarray"]
+__all__ = ["loading_threads", "open_file", "open_joined", "require_xarray"]
 
 
 def require_xarray(dataset: str, *others: str) -> None:
@@ -70,6 +73,18 @@ def open_joined(paths: Sequence[Path], dim: str, **how: Any) -> Any:
         )
     except (OSError, ValueError) as error:
         raise _unreadable(error, paths) from error
+
+
+@contextlib.contextmanager
+def loading_threads() -> Iterator[None]:
+    """Let dask use threads that end with this, as many as it would take.
+
+    Its own stay, and a process forked later believes to have them, too, and waits for them.
+    """
+    import dask.system
+
+    with ThreadPoolExecutor(dask.system.CPU_COUNT) as pool, dask.config.set(pool=pool):
+        yield
 
 
 def _unreadable(error: Exception, paths: Sequence[Path]) -> FileFormatError | MissingFileError:

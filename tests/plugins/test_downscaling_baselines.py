@@ -222,7 +222,7 @@ def test_a_month_that_xarray_cannot_open_is_named(prepare, own_copy):
 
 def assert_plugin_gives_equal_samples(dataset, files, index, locator):
     assert isinstance(dataset, PluginBaseline)
-    pipeline = dataset.through_plugin(files, index, locator).pipeline
+    pipeline = dataset.through_plugin(files, index, locator, batch_size=None).pipeline
     assert isinstance(pipeline, MapStyle)
     made = pickle.loads(pickle.dumps(pipeline.dataset))
     for where in index.where:
@@ -256,7 +256,7 @@ def test_the_plugin_gives_augmented_files(prepare, short, tmp_path):
 @needs_plugin
 def test_the_plugin_names_a_month_that_is_gone(prepare, own_copy):
     dataset, files, index, locator = prepare(2, own_copy)
-    made = dataset.through_plugin(files, index, locator).pipeline.dataset
+    made = dataset.through_plugin(files, index, locator, batch_size=None).pipeline.dataset
     files[1].unlink()
     with pytest.raises(MissingFileError, match=r"downscaling_tier2_2017-01\.nc"):
         made.read(index.where[0])
@@ -265,7 +265,7 @@ def test_the_plugin_names_a_month_that_is_gone(prepare, own_copy):
 @needs_plugin
 def test_other_time_steps_than_those_indexed_are_refused(prepare, own_copy):
     dataset, files, index, locator = prepare(2, own_copy)
-    made = dataset.through_plugin(files, index, locator).pipeline.dataset
+    made = dataset.through_plugin(files, index, locator, batch_size=None).pipeline.dataset
     with xarray.open_dataset(files[2], decode_times=False) as data:
         fewer = data.isel(time=slice(2)).load()
     fewer.to_netcdf(files[2])
@@ -283,4 +283,4 @@ def test_a_plugin_that_is_not_installed_is_named(prepare, monkeypatch, module):
 
     monkeypatch.setattr(importlib.util, "find_spec", without)
     with pytest.raises(MissingExtraError, match=rf"needs {module}: .*iobench\[climetlab\]"):
-        dataset.through_plugin(files, index, locator)
+        dataset.through_plugin(files, index, locator, batch_size=None)

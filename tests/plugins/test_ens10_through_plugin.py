@@ -28,7 +28,7 @@ def baselined(root, cache_dir, **options):
     locator = FileLocator(stand_in=root, cache_dir=cache_dir)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
-    return dataset, index, dataset.through_plugin(files, index, locator)
+    return dataset, index, dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 def assert_equal_samples(dataset, index, pipeline, numbers):
@@ -92,7 +92,7 @@ def test_a_date_in_several_files_is_refused(tiny, tmp_path):
     locator = FileLocator(cache_dir=tmp_path / "cache", data_dir=folder, pattern=pattern)
     files = dataset.files(locator)
     with pytest.raises(MissingFileError, match=r"all years of 0101 from https.*0101, here they"):
-        dataset.through_plugin(files, dataset.samples(files, locator), locator)
+        dataset.through_plugin(files, dataset.samples(files, locator), locator, batch_size=None)
 
 
 def test_other_members_than_the_indexs_are_an_error(tiny, tmp_path):

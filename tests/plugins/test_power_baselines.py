@@ -52,7 +52,7 @@ def upstream_of(prepared, batch_size=None):
 def through_plugin(prepared):
     dataset, files, index, locator = prepared
     assert isinstance(dataset, PluginBaseline)
-    return dataset.through_plugin(files, index, locator)
+    return dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 def assert_same(ours, theirs, *, rtol=0.0):

@@ -203,7 +203,7 @@ def test_the_applications_memory_holds_the_same_of_several_files(tmp_path):
             stage.run(number)["fields"], make_sample(dataset, index.where[number])["fields"]
         )
     with pytest.raises(OptionError, match=r"the plugin does not know .*era5_pl_0.nc"):
-        dataset.through_plugin(files, index, locator)
+        dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 def test_nothing_at_hand_names_both_sources(tmp_path):

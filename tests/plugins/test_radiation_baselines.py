@@ -75,7 +75,7 @@ def through_plugin(locator, **options):
         reason="the real plugin climetlab-maelstrom-radiation is not installed",
     )
     dataset, files, index = opened(locator, **options)
-    return dataset, index, dataset.through_plugin(files, index, locator)
+    return dataset, index, dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 def test_it_has_both_baselines():
@@ -216,7 +216,7 @@ def test_a_missing_plugin_is_named_with_what_installs_it(locator, monkeypatch, m
     monkeypatch.setitem(sys.modules, module, None)
     dataset, files, index = opened(locator)
     with pytest.raises(MissingExtraError, match=rf"needs .*{module}\b.*pip install .*--no-deps"):
-        dataset.through_plugin(files, index, locator)
+        dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 @pytest.mark.parametrize("module", ["xarray", "dask"])
@@ -239,6 +239,6 @@ def test_files_spoiled_meanwhile_are_named_by_the_plugins_columns_too(locator, t
     dataset, index, _ = through_plugin(locator)
     copies = [Path(shutil.copy(file, tmp_path)) for file in dataset.files(locator)]
     copies[0].write_bytes(b"no file of any kind")
-    columns = dataset.through_plugin(copies, index, locator).pipeline.dataset
+    columns = dataset.through_plugin(copies, index, locator, batch_size=None).pipeline.dataset
     with pytest.raises(FileFormatError, match="the plugin of maelstrom-radiation cannot open"):
         make_sample(columns, index.where[0])

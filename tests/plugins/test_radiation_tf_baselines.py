@@ -194,7 +194,7 @@ def test_a_missing_plugin_is_named_with_what_installs_it(locator, monkeypatch):
     monkeypatch.setitem(sys.modules, "climetlab_maelstrom_radiation", None)
     dataset, files, index = opened(locator)
     with pytest.raises(MissingExtraError, match="--no-deps climetlab-maelstrom-radiation"):
-        dataset.through_plugin(files, index, locator)
+        dataset.through_plugin(files, index, locator, batch_size=None)
 
 
 def test_tensorflow_is_kept_quiet_and_from_gpus(monkeypatch, capfd):

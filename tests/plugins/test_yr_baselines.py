@@ -221,7 +221,9 @@ def test_the_plugin_gives_the_samples_of_our_reader(yr_5gb, options, n_files):
     files = yr_5gb.files[:n_files]
     dataset, index = prepared(files, yr_5gb.locator, size="5GB", **options)
     assert isinstance(dataset, PluginBaseline)
-    assert_equal_samples(dataset, index, dataset.through_plugin(files, index, yr_5gb.locator))
+    assert_equal_samples(
+        dataset, index, dataset.through_plugin(files, index, yr_5gb.locator, batch_size=None)
+    )
 
 
 @needs_plugin
@@ -229,7 +231,9 @@ def test_the_plugin_gives_patches_of_crops(yr_5tb):
     options = {"patch": "100", "x_range": "30,250", "y_range": "11,420", "predict_diff": "true"}
     files = yr_5tb.files[1:3]
     dataset, index = prepared(files, yr_5tb.locator, size="5TB", **options)
-    assert_equal_samples(dataset, index, dataset.through_plugin(files, index, yr_5tb.locator))
+    assert_equal_samples(
+        dataset, index, dataset.through_plugin(files, index, yr_5tb.locator, batch_size=None)
+    )
 
 
 @needs_plugin
@@ -237,7 +241,9 @@ def test_the_plugin_reads_real_files(tmp_path):
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
     files = Yr(size="5GB").files(locator)
     dataset, index = prepared(files, locator, size="5GB", probabilistic_target="true")
-    assert_equal_samples(dataset, index, dataset.through_plugin(files, index, locator))
+    assert_equal_samples(
+        dataset, index, dataset.through_plugin(files, index, locator, batch_size=None)
+    )
 
 
 @needs_plugin
@@ -246,7 +252,7 @@ def test_a_date_that_is_gone_is_named_before_the_plugin_looks_for_it(yr_5gb, tmp
     for copy, file in zip(copies, yr_5gb.files, strict=False):
         copy.write_bytes(file.read_bytes())
     dataset, index = prepared(copies, yr_5gb.locator, size="5GB")
-    baseline = dataset.through_plugin(copies, index, yr_5gb.locator)
+    baseline = dataset.through_plugin(copies, index, yr_5gb.locator, batch_size=None)
     copies[1].unlink()
     with pytest.raises(MissingFileError, match=copies[1].name):
         baseline.pipeline.dataset.read(index.where[0])
@@ -257,13 +263,17 @@ def test_a_date_that_is_gone_is_named_before_the_plugin_looks_for_it(yr_5gb, tmp
 def test_files_whose_times_are_not_those_of_their_names_are_refused(yr_5gb):
     files = yr_5gb.files[:2]
     dataset, index = prepared(files, yr_5gb.locator, size="5GB")
-    made = dataset.through_plugin(files[::-1], index, yr_5gb.locator).pipeline.dataset
+    made = dataset.through_plugin(
+        files[::-1], index, yr_5gb.locator, batch_size=None
+    ).pipeline.dataset
     swapped = [make_sample(made, where) for where in index.where[:1]]
     # The plugin tells dates by what files hold: two that were swapped are put right,
     np.testing.assert_array_equal(
         swapped[0]["targets"], make_sample(dataset, index.where[0])["targets"]
     )
-    other = dataset.through_plugin([files[0], yr_5gb.files[2]], index, yr_5gb.locator)
+    other = dataset.through_plugin(
+        [files[0], yr_5gb.files[2]], index, yr_5gb.locator, batch_size=None
+    )
     # and one of another date is an error.
     with pytest.raises(FileFormatError, match="expected each file to hold the time its name says"):
         other.pipeline.dataset.read(index.where[0])
@@ -280,4 +290,4 @@ def test_a_plugin_that_is_not_installed_is_named(yr_5gb, monkeypatch, module):
     files = yr_5gb.files[:2]
     dataset, index = prepared(files, yr_5gb.locator, size="5GB")
     with pytest.raises(MissingExtraError, match=rf"needs {module}: .*iobench\[climetlab\]"):
-        dataset.through_plugin(files, index, yr_5gb.locator)
+        dataset.through_plugin(files, index, yr_5gb.locator, batch_size=None)

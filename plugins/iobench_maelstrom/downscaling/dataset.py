@@ -33,7 +33,7 @@ from iobench.datasets import (
 )
 from iobench.errors import OptionError
 from iobench_maelstrom.downscaling.stand_in import field_values
-from iobench_maelstrom.downscaling.through_plugin import plugin_baseline
+from iobench_maelstrom.downscaling.through_plugin import downscaling_through_plugin
 from iobench_maelstrom.downscaling.upstream import upstream_baseline
 from iobench_maelstrom.plugin_samples import plugin_downloads
 
@@ -169,15 +169,10 @@ class Downscaling(Recipe):
         return upstream_baseline(self, index, batch_size)
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how these samples are made from what the real plugin gives."""
-        return plugin_baseline(self, files, index)
+        return downscaling_through_plugin(self, files, index)
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches: months, a split or a single file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, MapStyle, PluginRequest
+from iobench.datasets import Baseline, PluginRequest
 from iobench.errors import FileFormatError
-from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
+from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 
 if TYPE_CHECKING:
-    from iobench.datasets import SampleIndex
+    from iobench.datasets import Arrays, SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
 
-__all__ = ["DownscalingThroughPlugin", "plugin_baseline"]
+__all__ = ["downscaling_through_plugin"]
 
 BATCH_SIZE = 32
 SOURCE = (
@@ -35,15 +36,10 @@ class MonthSpan:
     n_steps: int
 
 
-def plugin_baseline(dataset: Downscaling, files: Sequence[Path], index: SampleIndex) -> Baseline:
-    """Return how samples are made from the plugin's dataset.
-
-    Raises
-    ------
-    MissingExtraError
-        If CliMetLab or the plugin is not installed.
-    """
-    require_plugin(dataset.name, "climetlab_maelstrom_downscaling")
+def downscaling_through_plugin(
+    dataset: Downscaling, files: Sequence[Path], index: SampleIndex
+) -> Baseline:
+    """Return how samples are made from the plugin's dataset."""
     spans = _spans(index, len(files))
     months = [span.first[:7] for span in spans]
     arguments: dict[str, Any] = dataset.plugin_months(months)
@@ -51,8 +47,17 @@ def plugin_baseline(dataset: Downscaling, files: Sequence[Path], index: SampleIn
     if dataset.augmented_name:
         arguments, urls = {"dataset": dataset.augmented_name}, dataset.urls()
     by_url = dict(zip(urls, map(Path, files), strict=True))
-    made = DownscalingThroughPlugin(dataset, PluginRequest(dataset.name, arguments, by_url), spans)
-    return Baseline(MapStyle(made, index), BATCH_SIZE, SOURCE)
+    names = [each.name for each in dataset.sample_fields]
+    return plugin_baseline(
+        dataset,
+        index,
+        {"months": PluginRequest(dataset.name, arguments, by_url)},
+        _cut,
+        needs=["climetlab_maelstrom_downscaling"],
+        batch_size=BATCH_SIZE,
+        source=SOURCE,
+        keep=functools.partial(_with_places, names, spans),
+    )
 
 
 def _spans(index: SampleIndex, n_files: int) -> tuple[MonthSpan, ...]:
@@ -62,57 +67,31 @@ def _spans(index: SampleIndex, n_files: int) -> tuple[MonthSpan, ...]:
     return tuple(MonthSpan(each[0], each[-1], len(each)) for each in hours)
 
 
-class DownscalingThroughPlugin(PluginSamples):
-    """Time steps of the plugin's dataset.
+def _with_places(
+    names: Sequence[str], spans: Sequence[MonthSpan], made: Any
+) -> tuple[Any, tuple[int, ...]]:
+    """Return the plugin's variables of a sample, and where in them each file begins."""
+    hours = made["time"].values.astype("datetime64[h]")
+    return made[names], tuple(_place(hours, each) for each in spans)
 
-    Parameters
-    ----------
-    dataset : Downscaling
-        Whose samples these are.
-    request : PluginRequest
-        What the plugin is asked for.
-    spans : tuple of MonthSpan
-        Of each file.
-    """
 
-    def __init__(
-        self, dataset: Downscaling, request: PluginRequest, spans: tuple[MonthSpan, ...]
-    ) -> None:
-        super().__init__(dataset, {request.name: request})
-        self._request = request.name
-        self._names = [each.name for each in dataset.sample_fields]
-        self._spans = spans
+def _place(hours: Any, span: MonthSpan) -> int:
+    """Return where a file begins: the plugin joins months by their times, not as listed."""
+    # An augmented file may hold a time more than once; it is alone.
+    starts = np.flatnonzero(hours == np.datetime64(span.first))[:1].tolist()
+    for start in starts:
+        part = hours[start : start + span.n_steps]
+        if len(part) == span.n_steps and part[-1] == np.datetime64(span.last):
+            return int(start)
+    raise FileFormatError(
+        f"the plugin made other time steps than {span.first} to {span.last} of the files it was "
+        "given; fetch them again"
+    )
 
-    def cut(self, where: tuple[int, int]) -> Any:
-        """Return each variable at the time step, in its own units.
 
-        Raises
-        ------
-        MissingFileError
-            If a month is gone.
-        FileFormatError
-            If the plugin's time steps are not those of the files.
-        """
-        opened, firsts = self.opened(self._request)
-        step = opened.isel(time=firsts[where[0]] + where[1])
-        # In this thread alone: netCDF4 fails when several read at once.
-        step = step.load(scheduler="synchronous")
-        return {name: step[name].values for name in self._names}
-
-    def kept(self, made: Any) -> tuple[Any, tuple[int, ...]]:
-        """Return the plugin's variables of a sample, and where in them each file begins."""
-        hours = made["time"].values.astype("datetime64[h]")
-        return made[self._names], tuple(self._place(hours, each) for each in self._spans)
-
-    def _place(self, hours: Any, span: MonthSpan) -> int:
-        """Return where a file begins: the plugin joins months by their times, not as listed."""
-        # An augmented file may hold a time more than once; it is alone.
-        starts = np.flatnonzero(hours == np.datetime64(span.first))[:1].tolist()
-        for start in starts:
-            part = hours[start : start + span.n_steps]
-            if len(part) == span.n_steps and part[-1] == np.datetime64(span.last):
-                return int(start)
-        raise FileFormatError(
-            f"{self.name}: the plugin made other time steps than {span.first} to {span.last} of "
-            "the files it was given; fetch them again"
-        )
+def _cut(opened: Opened, where: tuple[int, int]) -> Arrays:
+    """Return each variable at the time step, in its own units."""
+    made, firsts = opened("months")
+    # In this thread alone: netCDF4 fails when several read at once.
+    step = made.isel(time=firsts[where[0]] + where[1]).load(scheduler="synchronous")
+    return {str(name): each.values for name, each in step.data_vars.items()}

@@ -62,7 +62,7 @@ from iobench_maelstrom.ens10.schema import (
 from iobench_maelstrom.ens10.stand_in import STAND_IN_VERSION, StandInPlan, planned_files
 from iobench_maelstrom.ens10.target import open_target, or_without
 from iobench_maelstrom.ens10.tasks import TASKS
-from iobench_maelstrom.ens10.through_plugin import plugin_baseline
+from iobench_maelstrom.ens10.through_plugin import ens10_through_plugin
 from iobench_maelstrom.ens10.upstream import grid_loader
 
 if TYPE_CHECKING:
@@ -335,16 +335,11 @@ class Ens10(PublishedFiles):
         )
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
         target_array = self.target_array if self.has_target else None
-        return plugin_baseline(self, self._prepared(), index, self.task, target_array)
+        return ens10_through_plugin(self, self._prepared(), index, self.task, target_array)
 
     def target_array(self, raw: Any) -> NDArray[np.float32]:
         """Return the target's field out of its bytes."""

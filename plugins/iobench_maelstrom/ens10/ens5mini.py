@@ -213,12 +213,7 @@ class Ens5mini(Recipe):
         }
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`).
 

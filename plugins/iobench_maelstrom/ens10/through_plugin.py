@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, MapStyle, PluginRequest, read_messages
+from iobench.datasets import Baseline, PluginRequest, read_messages
 from iobench.errors import FileFormatError, MissingFileError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, forecast_url
-from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
+from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from iobench.datasets import Dataset, FileRange, SampleIndex
+    from iobench.datasets import Arrays, Dataset, FileRange, SampleIndex
     from iobench_maelstrom.ens10.messages import Layout
     from iobench_maelstrom.ens10.schema import UnetTask
 
-__all__ = ["PLUGIN", "Ens10ThroughPlugin", "plugin_baseline"]
+__all__ = ["PLUGIN", "ens10_through_plugin"]
 
 PLUGIN = "climetlab_maelstrom_ens10"
 BATCH_SIZE = 1
@@ -34,7 +35,7 @@ Where = tuple[str, str, "tuple[FileRange[str], ...]"]
 """Start date (``MMDD``); start as NumPy spells it; where the target's bytes are, if any."""
 
 
-def plugin_baseline(
+def ens10_through_plugin(
     own: Dataset,
     layout: Layout,
     index: SampleIndex,
@@ -52,16 +53,20 @@ def plugin_baseline(
     MissingFileError
         If a start date is spread over several files: the plugin reads the published one.
     """
-    require_plugin(own.name, PLUGIN)
-    requests = _requests(task.dtype, index)
-    made = Ens10ThroughPlugin(own, layout, requests, task, target_array)
     n_targets = 0 if target_array is None else 1
     where = [
         (_date(start), start, tuple(extents[len(extents) - n_targets :]))
         for start, extents in zip(index.coordinate, index.where, strict=True)
     ]
-    taken = dataclasses.replace(index, where=where, setup={})
-    return Baseline(MapStyle(made, taken), BATCH_SIZE, SOURCE)
+    return plugin_baseline(
+        own,
+        dataclasses.replace(index, where=where, setup={}),
+        _requests(task.dtype, index),
+        functools.partial(_cut, layout.without_rows(), task, target_array),
+        needs=[PLUGIN],
+        batch_size=BATCH_SIZE,
+        source=SOURCE,
+    )
 
 
 def _date(coordinate: str) -> str:
@@ -89,59 +94,35 @@ def _requests(dtype: str, index: SampleIndex) -> dict[str, PluginRequest]:
     }
 
 
-class Ens10ThroughPlugin(PluginSamples):
-    """Samples of the plugin's datasets.
+def _cut(
+    layout: Layout,
+    task: UnetTask,
+    target_array: Callable[[Any], Any] | None,
+    opened: Opened,
+    where: Where,
+) -> Arrays:
+    """Return each variable's members, shape (member, latitude, longitude), and the target.
 
-    Parameters
-    ----------
-    own : Dataset
-        Prepared: whose samples these are, and what makes a sample of arrays.
-    layout : Layout
-        Its members and grid.
-    requests : mapping of str to PluginRequest
-        By start date (``MMDD``).
-    task, target_array
-        As in `plugin_baseline`.
+    Raises
+    ------
+    FileFormatError
+        If the plugin has other members or another grid than our index.
     """
-
-    def __init__(
-        self,
-        own: Dataset,
-        layout: Layout,
-        requests: Mapping[str, PluginRequest],
-        task: UnetTask,
-        target_array: Callable[[Any], Any] | None,
-    ) -> None:
-        super().__init__(own, requests)
-        self._target_array = target_array
-        self._task = task
-        self._layout = layout.without_rows()
-
-    def cut(self, where: Where) -> Any:
-        """Return each variable's members, shape (member, latitude, longitude), and the target.
-
-        Raises
-        ------
-        FileFormatError
-            If the plugin has other members or another grid than our index.
-        """
-        date, start, target = where
-        fields = self.opened(date).sel(
-            time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h")
-        )
-        task, shape = self._task, (self._layout.n_members, *self._layout.shape)
-        fields = fields.sel(isobaricInhPa=task.level) if task.level else fields.isel(surface=0)
-        members = tuple(fields.number.values.tolist())
-        arrays = {}
-        for variable in task.variables:
-            name = variable.name.removesuffix(str(task.level)) if task.level else variable.name
-            values = fields[name].values
-            if values.shape != shape or members != self._layout.members:
-                raise FileFormatError(
-                    f"maelstrom-ens10: of {name} on {date} the plugin made {values.shape}, members "
-                    f"{members}, expected {shape}, {self._layout.members}; fetch the file again"
-                )
-            arrays[variable.name] = values
-        if self._target_array is not None:
-            arrays["target"] = self._target_array(read_messages(target)[0])
-        return arrays
+    date, start, target = where
+    fields = opened(date).sel(time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h"))
+    shape = (layout.n_members, *layout.shape)
+    fields = fields.sel(isobaricInhPa=task.level) if task.level else fields.isel(surface=0)
+    members = tuple(fields.number.values.tolist())
+    arrays = {}
+    for variable in task.variables:
+        name = variable.name.removesuffix(str(task.level)) if task.level else variable.name
+        values = fields[name].values
+        if values.shape != shape or members != layout.members:
+            raise FileFormatError(
+                f"maelstrom-ens10: of {name} on {date} the plugin made {values.shape}, members "
+                f"{members}, expected {shape}, {layout.members}; fetch the file again"
+            )
+        arrays[variable.name] = values
+    if target_array is not None:
+        arrays["target"] = target_array(read_messages(target)[0])
+    return arrays

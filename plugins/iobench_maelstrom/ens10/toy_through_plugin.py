@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets import Baseline, MapStyle, PluginRequest
+from iobench.datasets import Baseline, PluginRequest
 from iobench.errors import MissingFileError
 from iobench_maelstrom.ens10.ens5mini_schema import LEAD_HOURS, PRESSURE_VARIABLES, month_url
 from iobench_maelstrom.ens10.through_plugin import PLUGIN
-from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
+from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets import Arrays, Dataset, SampleIndex
 
-__all__ = ["Ens5miniThroughPlugin", "toy_plugin_baseline"]
+__all__ = ["toy_plugin_baseline"]
 
 BATCH_SIZE = 1
 SOURCE = (
@@ -42,11 +42,16 @@ def toy_plugin_baseline(own: Dataset, paths: Sequence[Path], index: SampleIndex)
     MissingFileError
         If a month is spread over several files: the plugin reads the published one.
     """
-    require_plugin(own.name, PLUGIN)
-    made = Ens5miniThroughPlugin(own, _requests(paths, index))
     where = [(start[5:7], start) for start in index.coordinate]
-    taken = dataclasses.replace(index, where=where, setup={})
-    return Baseline(MapStyle(made, taken), BATCH_SIZE, SOURCE)
+    return plugin_baseline(
+        own,
+        dataclasses.replace(index, where=where, setup={}),
+        _requests(paths, index),
+        _cut,
+        needs=[PLUGIN],
+        batch_size=BATCH_SIZE,
+        source=SOURCE,
+    )
 
 
 def _requests(paths: Sequence[Path], index: SampleIndex) -> dict[str, PluginRequest]:
@@ -66,15 +71,12 @@ def _requests(paths: Sequence[Path], index: SampleIndex) -> dict[str, PluginRequ
     }
 
 
-class Ens5miniThroughPlugin(PluginSamples):
-    """Samples of the plugin's datasets, by month (``MM``)."""
-
-    def cut(self, where: Where) -> Any:
-        """Return each variable, shape (member, level, latitude, longitude)."""
-        month, start = where
-        fields = self.opened(month).sel(
-            time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h")
-        )
-        # In this thread alone: netCDF4 fails when several read at once.
-        loaded = fields.load(scheduler="synchronous")
-        return {variable.name: loaded[variable.name].values for variable in PRESSURE_VARIABLES}
+def _cut(opened: Opened, where: Where) -> Arrays:
+    """Return each variable, shape (member, level, latitude, longitude)."""
+    month, start = where
+    fields = opened(month).sel(
+        time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h")
+    )
+    # In this thread alone: netCDF4 fails when several read at once.
+    loaded = fields.load(scheduler="synchronous")
+    return {variable.name: loaded[variable.name].values for variable in PRESSURE_VARIABLES}

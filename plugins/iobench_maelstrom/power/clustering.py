@@ -8,7 +8,6 @@ has one crop of its own, in physical units, so that a store holds what the sourc
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +19,14 @@ from iobench.datasets import Hyperslab, Items, own_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power.clustering_upstream import WholeWeather, clustering_baseline
+from iobench_maelstrom.power.files import time_of
 from iobench_maelstrom.power.schema import BUCKET_URL, HOURS_PER_RUN, PRESSURE
-from iobench_maelstrom.power.through_plugin import plugin_baseline, take_crop, weather_request
 from iobench_maelstrom.power.weather import PressureLevels
 
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, Baseline, Locator, NetcdfFile, SampleIndex, Stack
     from iobench.samples import Sample
+    from iobench_maelstrom.plugin_samples import Opened
 
 __all__ = ["ERA5_NAMES", "ClusteringFields", "CropSize", "channel_order", "weather_pressure_level"]
 
@@ -107,7 +107,7 @@ class ClusteringFields(PressureLevels):
     of each forecast the first 12 hours.
     """
 
-    level_type, kind = replace(PRESSURE, required=CLUSTERING_VARIABLES), "pressure"
+    level_type = replace(PRESSURE, required=CLUSTERING_VARIABLES)
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
@@ -213,12 +213,7 @@ class ClusteringFields(PressureLevels):
         return clustering_baseline(whole, index.spec, batch_size)
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the crops are taken out of what the real plugin opens.
 
@@ -232,10 +227,19 @@ class ClusteringFields(PressureLevels):
                 f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "
                 "the forecasts alone, or another pipeline"
             )
-        days = index.provenance["options"]["date"]
-        request = weather_request(self.name, PRESSURE.prefix, days, files)
-        take = functools.partial(take_crop, shape=self.size.shape, channels=channel_order())
-        return plugin_baseline(self, index, [request], take)
+        return super().through_plugin(files, index, locator, batch_size=batch_size)
+
+    def take(self, opened: Opened, where: Where) -> Arrays:
+        """Return the crop of each channel."""
+        run, step, row, column = where
+        rows, columns = self.size.shape
+        crop = opened("weather-pressure-level")[list(CLUSTERING_VARIABLES)].isel(
+            time=time_of(run, step),
+            latitude=slice(row, row + rows),
+            longitude=slice(column, column + columns),
+        )
+        crop = crop.sel(level=list(CLUSTERING_LEVELS)).load()
+        return {f"{name}{n}": crop[name].sel(level=n).values for name, n in channel_order()}
 
     def _position(self, run: int, step: int) -> int:
         """Return which time of all files, those that are taken of each, a step of a file is."""

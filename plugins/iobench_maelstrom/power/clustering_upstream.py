@@ -13,9 +13,9 @@ import psutil
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import StorageError
 from iobench_maelstrom.hdf5_lock import LIBRARY
-from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.schema import BATCH_SIZE
-from iobench_maelstrom.power.upstream import one_sample
+from iobench_maelstrom.power.upstream import first_steps, one_sample
+from iobench_maelstrom.xarray_files import loading_threads, open_joined, require_xarray
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -75,7 +75,8 @@ class WholeWeather:
         StorageError
             If that takes more memory than is free.
         """
-        with LIBRARY, merged(self._files, self._n_steps) as data:
+        first = functools.partial(first_steps, self._n_steps)
+        with LIBRARY, open_joined(self._files, "time", preprocess=first) as data:
             chosen = data[self._variables].sel(level=self._levels)
             free = psutil.virtual_memory().available
             if chosen.nbytes > free:
@@ -112,7 +113,7 @@ def clustering_baseline(whole: WholeWeather, spec: SampleSpec, batch_size: int |
     MissingExtraError
         If xarray, netCDF4 or dask is not installed.
     """
-    xarray_library()
+    require_xarray("maelstrom-weather-pressure-level", "dask")
     stream = Stream(
         spec=spec,
         items=whole.items,

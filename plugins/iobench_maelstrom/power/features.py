@@ -6,7 +6,6 @@ time of day and of year, and the mean production of the hour with negatives set 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import (
-    Downloads,
     Hyperslab,
     Items,
     Option,
@@ -28,12 +26,14 @@ from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power.files import (
     DATE,
     TURBINE,
+    Call,
     PowerRecipe,
     hour_items,
-    plugin_call,
     production_call,
     run_files,
     run_times,
+    time_of,
+    values_of,
     weather_call,
 )
 from iobench_maelstrom.power.points import (
@@ -54,12 +54,6 @@ from iobench_maelstrom.power.schema import (
     SURFACE,
 )
 from iobench_maelstrom.power.stand_in import FIRST_DAYS
-from iobench_maelstrom.power.through_plugin import (
-    plugin_baseline,
-    plugin_request,
-    take_hour,
-    weather_request,
-)
 from iobench_maelstrom.power.upstream import ForecastFiles, forecast_baseline
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
@@ -77,6 +71,7 @@ if TYPE_CHECKING:
         StandIn,
     )
     from iobench.samples import Sample
+    from iobench_maelstrom.plugin_samples import Opened
 
 __all__ = ["FEATURES", "PowerFeatures"]
 
@@ -220,46 +215,26 @@ class PowerFeatures(PowerRecipe):
             ForecastFiles.of(files), self.model_level, index.spec, len(index), batch_size
         )
 
-    def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
-    ) -> Baseline:
-        """Return how the hours are taken out of what the real plugin opens."""
-        found = ForecastFiles.of(files)
-        days = index.provenance["options"]["date"]
-        model, surface, production = (
-            f"maelstrom-{name}"
-            for name in ("weather-model-level", "weather-surface-level", "power-production")
-        )
-        url = PRODUCTION_URL.format(wind_turbine_id=self.number)
-        requests = [
-            weather_request(model, MODEL.prefix, days, found.model),
-            weather_request(surface, SURFACE.prefix, days, found.surface),
-            plugin_request(production, {url: found.production}, wind_turbine_id=int(self.number)),
+    def calls(self, days: Sequence[str]) -> list[Call]:
+        """Return the calls: of each day four forecasts, and two files."""
+        return [
+            *(weather_call(each, days) for each in (MODEL, SURFACE)),
+            ("constants-a-b", {}, [CONSTANTS_URL]),
+            production_call(self.number),
         ]
-        take = functools.partial(
-            take_hour,
-            model=model,
-            surface=surface,
-            production=production,
-            place={"level": self.level, **self.point},
-        )
-        return plugin_baseline(self, index, requests, take)
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: of each day four forecasts, and two files."""
-        return Downloads(
-            (
-                weather_call(self, "model", MODEL.prefix),
-                weather_call(self, "surface", SURFACE.prefix),
-                plugin_call("constants-a-b", [CONSTANTS_URL]),
-                production_call(self.number),
-            )
-        )
+    def take(self, opened: Opened, where: Where) -> Arrays:
+        """Return the point's weather in an hour and its production."""
+        run, step, start, stop, seconds = where
+        time = time_of(run, step)
+        model = opened("weather-model-level")[list(MODEL.required)]
+        produced = opened("power-production")[["production"]]
+        return {
+            **values_of(model.isel(time=time, level=self.level, **self.point)),
+            **values_of(opened("weather-surface-level")[["sp"]].isel(time=time, **self.point)),
+            **values_of(produced.isel(time=slice(start, stop))),
+            "time": np.asarray(seconds),
+        }
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
         """Return the files of the stand-in: of the weather, the constants and all turbines."""

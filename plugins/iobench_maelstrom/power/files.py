@@ -1,54 +1,72 @@
-"""What all data sets of application A6 share as recipes: options, files, times, stand-in."""
+"""What all data sets of application A6 share: options, files, times, plugin, stand-in."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import (
+    Downloads,
     Field,
     Items,
     Key,
     Option,
     PluginDownload,
+    PluginRequest,
     Recipe,
     StandIn,
     existing_files,
     file_times,
 )
 from iobench.errors import FileFormatError, OptionError
+from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
+    BATCH_SIZE,
     CITATION,
+    HOURS_PER_RUN,
     PRODUCTION_URL,
     RUNS,
     TERMS,
     TURBINES,
+    LevelType,
     run_url,
 )
 from iobench_maelstrom.power.stand_in import STAND_IN_VERSION
+from iobench_maelstrom.xarray_files import loading_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Locator, NetcdfFile, Stack
+    from iobench.datasets import (
+        Arrays,
+        Baseline,
+        Locator,
+        NetcdfFile,
+        SampleIndex,
+        Stack,
+        Where,
+    )
 
 __all__ = [
     "DATE",
     "DAY",
     "TURBINE",
     "TURBINE_NUMBERS",
+    "Call",
     "PowerRecipe",
     "hour_items",
-    "plugin_call",
     "production_call",
     "run_files",
     "run_times",
+    "time_of",
+    "values_of",
     "weather_call",
 ]
 
@@ -79,7 +97,17 @@ DATE = Option(
 DAY = Key("date", ALL_DAYS)
 TURBINE_NUMBERS = tuple(str(each.number) for each in TURBINES)
 TURBINE = Option("wind_turbine_id", "Which turbine.", "1", TURBINE_NUMBERS)
-INSTALL = "pip install --no-deps climetlab-maelstrom-power-production==0.2.2"
+INSTALL = (
+    "pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps "
+    "climetlab-maelstrom-power-production==0.2.2"
+)
+PLUGIN_NEEDS = ("climetlab_maelstrom_power_production", "netCDF4", "dask")
+PLUGIN_SOURCE = (
+    "climetlab-maelstrom-power-production 0.2.2, to_xarray(); a sample is what isel and sel take "
+    "out of it, then as ours. Batches of 64 are assumed but for deep clustering, loader workers are"
+)
+Call = tuple[str, dict[str, Any], list[str]]
+"""A call of the plugin: its data set, the arguments, the URLs of its files."""
 
 
 class PowerRecipe(Recipe):
@@ -118,6 +146,62 @@ class PowerRecipe(Recipe):
         told = super().provenance(files, fitted)
         del told["source"]
         return {**told, "schema": f"maelstrom-ap6 {self.schema_name}", "normalisation": {}}
+
+    def calls(self, days: Sequence[str]) -> list[Call]:
+        """Return the calls of the plugin for some days, their files in the order of ours."""
+        raise NotImplementedError
+
+    def take(self, opened: Opened, where: Where) -> Arrays:
+        """Return what our ``decode`` would of a sample, taken out of what the plugin opens."""
+        raise NotImplementedError
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the samples are taken out of what the real plugin opens."""
+        rest, requests = iter(files), {}
+        for name, arguments, urls in self.calls(index.provenance["options"].get("date", ())):
+            by_url = {url: next(rest) for url in urls}
+            dataset = f"maelstrom-{name}"
+            requests[name] = PluginRequest(dataset, arguments, by_url, install=INSTALL)
+        return plugin_baseline(
+            self,
+            index,
+            requests,
+            functools.partial(_in_threads, self.take),
+            needs=PLUGIN_NEEDS,
+            install=INSTALL,
+            batch_size=BATCH_SIZE,
+            source=PLUGIN_SOURCE,
+        )
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches, of weather that of the days asked for.
+
+        Raises
+        ------
+        OptionError
+            If none are: all of it is never fetched by default.
+        """
+        days = self.chosen.get("date", ())
+        if "date" in self.chosen and not days:
+            raise OptionError(
+                f"--download of {self.name}: say what to fetch, e.g. --option "
+                "date=2019-01-01,2019-01-02"
+            )
+        return Downloads(
+            tuple(
+                PluginDownload(
+                    f"maelstrom-{name}",
+                    arguments,
+                    tuple(urls),
+                    install=INSTALL,
+                    terms_of_use=TERMS,
+                    citation=CITATION,
+                )
+                for name, arguments, urls in self.calls(days)
+            )
+        )
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         """Return what a stand-in holds: a share of all days, or of small files all."""
@@ -186,37 +270,28 @@ def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
     return Items(where, names, (seconds / 3600).tolist(), "hours")
 
 
-def plugin_call(name: str, urls: Sequence[str], **arguments: object) -> PluginDownload:
-    """Return a call of the plugin that fetches files."""
-    return PluginDownload(
-        f"maelstrom-{name}",
-        arguments,
-        tuple(urls),
-        install=INSTALL,
-        terms_of_use=TERMS,
-        citation=CITATION,
-    )
+def weather_call(level_type: LevelType, days: Sequence[str]) -> Call:
+    """Return the call for two runs of each day."""
+    urls = [run_url(level_type.prefix, day, hour) for day in days for hour in RUNS]
+    return f"weather-{level_type.kind}-level", {"date": list(days)}, urls
 
 
-def weather_call(recipe: Recipe, kind: str, prefix: str) -> PluginDownload:
-    """Return the call that fetches two runs of each day asked for.
-
-    Raises
-    ------
-    OptionError
-        If none is: all of it is never fetched by default.
-    """
-    days = recipe.chosen["date"]
-    if not days:
-        raise OptionError(
-            f"--download of {recipe.name}: say what to fetch, e.g. --option "
-            "date=2019-01-01,2019-01-02"
-        )
-    urls = [run_url(prefix, day, hour) for day in days for hour in RUNS]
-    return plugin_call(f"weather-{kind}-level", urls, date=list(days))
-
-
-def production_call(number: str) -> PluginDownload:
-    """Return the call that fetches the production of a turbine."""
+def production_call(number: str) -> Call:
+    """Return the call for the production of a turbine."""
     url = PRODUCTION_URL.format(wind_turbine_id=number)
-    return plugin_call("power-production", [url], wind_turbine_id=int(number))
+    return "power-production", {"wind_turbine_id": int(number)}, [url]
+
+
+def time_of(run: int, step: int) -> int:
+    """Return which time of the forecasts, as the plugin joins them, a step of a run is."""
+    return run * HOURS_PER_RUN + step
+
+
+def values_of(data: Any) -> Arrays:
+    """Return the numbers of an ``xarray.Dataset``, by variable, all loaded at once."""
+    return {str(name): each.values for name, each in data.load().data_vars.items()}
+
+
+def _in_threads(take: Callable[[Opened, Where], Arrays], opened: Opened, where: Where) -> Arrays:
+    with loading_threads():
+        return take(opened, where)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Axis, Downloads, Field, Hyperslab, Items, Key, file_times
+from iobench.datasets import Axis, Field, Hyperslab, Items, Key, file_times
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power.files import (
     TURBINE,
     TURBINE_NUMBERS,
+    Call,
     PowerRecipe,
     hour_items,
-    plugin_call,
     production_call,
+    values_of,
 )
 from iobench_maelstrom.power.schema import CONSTANTS_URL, HALF_LEVELS, PRODUCTION_URL
 from iobench_maelstrom.power.stand_in import (
@@ -26,25 +26,17 @@ from iobench_maelstrom.power.stand_in import (
     write_constants,
     write_production,
 )
-from iobench_maelstrom.power.through_plugin import (
-    plugin_baseline,
-    plugin_request,
-    take_step,
-    take_whole,
-)
 
 if TYPE_CHECKING:
     from iobench.datasets import (
         Advance,
         Arrays,
-        Baseline,
         FileKey,
-        Locator,
         NetcdfFile,
-        SampleIndex,
         StandIn,
     )
     from iobench.samples import Sample
+    from iobench_maelstrom.plugin_samples import Opened
 
 __all__ = ["LevelConstants", "Production"]
 
@@ -99,23 +91,14 @@ class Production(PowerRecipe):
         told = super().provenance(files, fitted)
         return {**told, "options": {"wind_turbine_id": int(self.number)}}
 
-    def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
-    ) -> Baseline:
-        """Return how the steps are taken out of what the real plugin opens."""
-        [url] = self.urls()
-        request = plugin_request(self.name, {url: files[0]}, wind_turbine_id=int(self.number))
-        take = functools.partial(take_step, names=index.spec.names)
-        return plugin_baseline(self, index, [request], take)
+    def calls(self, days: Sequence[str]) -> list[Call]:
+        """Return the call for a turbine."""
+        return [production_call(self.number)]
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches."""
-        return Downloads((production_call(self.number),))
+    def take(self, opened: Opened, where: tuple[int, int]) -> Arrays:
+        """Return what the turbine reported in one step."""
+        names = [each.name for each in self.fields]
+        return values_of(opened("power-production")[names].isel(time=where[1]))
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a turbine's file."""
@@ -164,22 +147,13 @@ class LevelConstants(PowerRecipe):
         """Return the coefficients as they are."""
         return dict(arrays)
 
-    def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
-    ) -> Baseline:
-        """Return how the coefficients are taken out of what the real plugin opens."""
-        request = plugin_request(self.name, {self.url: files[0]})
-        take = functools.partial(take_whole, names=index.spec.names)
-        return plugin_baseline(self, index, [request], take)
+    def calls(self, days: Sequence[str]) -> list[Call]:
+        """Return the one call."""
+        return [("constants-a-b", {}, [self.url])]
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches."""
-        return Downloads((plugin_call("constants-a-b", [self.url]),))
+    def take(self, opened: Opened, where: tuple[int, int]) -> Arrays:
+        """Return all numbers."""
+        return values_of(opened("constants-a-b")[[each.name for each in self.fields]])
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of the file."""

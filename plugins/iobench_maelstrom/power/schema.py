@@ -115,11 +115,12 @@ def _field(
 
 @dataclass(frozen=True, slots=True)
 class LevelType:
-    """One of the three kinds of weather files.
+    """One of the three kinds of weather files; ``kind`` is as the plugin's names have it.
 
     ``required`` are the variables training reads; other ones may be there too.
     """
 
+    kind: str
     prefix: str
     title: str
     levels: tuple[int, ...]
@@ -135,6 +136,7 @@ class LevelType:
 
 
 MODEL = LevelType(
+    "model",
     "ml",
     "model levels 128 to 137",
     tuple(range(128, 138)),
@@ -149,6 +151,7 @@ MODEL = LevelType(
 )
 # The set of variables and levels is assumed, but for 500 and 1000 hPa.
 PRESSURE = LevelType(
+    "pressure",
     "pl",
     "pressure levels",
     (300, 500, 700, 850, 950, 1000),
@@ -174,6 +177,7 @@ PRESSURE = LevelType(
 )  # fmt: skip
 # Only `sp` is known; the others are assumed.
 SURFACE = LevelType(
+    "surface",
     "sfc",
     "the surface",
     (),

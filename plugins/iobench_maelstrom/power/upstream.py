@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import Baseline, Stream
-from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.points import DAYS_PER_YEAR, air_density
 from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN
+from iobench_maelstrom.xarray_files import (
+    loading_threads,
+    open_file,
+    open_joined,
+    require_xarray,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForecastFiles",
+    "first_steps",
     "forecast_baseline",
     "one_sample",
 ]
@@ -73,12 +79,12 @@ class ForecastTable:
     @functools.cached_property
     def samples(self) -> list[Sample]:
         """Features and production of every hour that has both, in order of time."""
-        xarray = xarray_library()
+        first_hours = functools.partial(first_steps, HOURS_PER_RUN)
         with (
-            merged(self._files.model, HOURS_PER_RUN) as model,
-            merged(self._files.surface, HOURS_PER_RUN) as surface,
-            xarray.open_dataset(self._files.production, engine="netcdf4") as turbine,
-            xarray.open_dataset(self._files.constants, engine="netcdf4") as constants,
+            open_joined(self._files.model, "time", preprocess=first_hours) as model,
+            open_joined(self._files.surface, "time", preprocess=first_hours) as surface,
+            open_file(self._files.production) as turbine,
+            open_file(self._files.constants) as constants,
         ):
             produced = _hourly(turbine["production"])
             place = {dim: float(turbine[dim][0]) for dim in ("latitude", "longitude")}
@@ -134,7 +140,7 @@ def forecast_baseline(
     MissingExtraError
         If xarray, netCDF4 or dask is not installed.
     """
-    xarray_library()
+    require_xarray("maelstrom-power", "dask")
     table = ForecastTable(files, model_level)
     stream = Stream(
         spec=spec,
@@ -146,6 +152,11 @@ def forecast_baseline(
         ahead=0,
     )
     return Baseline(stream, batch_size or BATCH_SIZE, FORECAST_SOURCE)
+
+
+def first_steps(n_steps: int | None, data: Any) -> Any:
+    """Return the first steps of a forecast; None: all."""
+    return data.isel(time=slice(n_steps))
 
 
 def one_sample(item: object) -> int:

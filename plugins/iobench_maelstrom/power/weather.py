@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import Axis, Downloads, Items, Key, Option, whole_variable
+from iobench.datasets import Axis, Items, Key, Option, whole_variable
 from iobench.errors import OptionError
 from iobench_maelstrom.power.files import (
     DATE,
     DAY,
+    Call,
     PowerRecipe,
     hour_items,
     run_files,
     run_times,
+    time_of,
+    values_of,
     weather_call,
 )
 from iobench_maelstrom.power.schema import (
@@ -27,18 +30,18 @@ from iobench_maelstrom.power.schema import (
     run_url,
 )
 from iobench_maelstrom.power.stand_in import FIRST_DAYS, run_nbytes, write_run
-from iobench_maelstrom.power.through_plugin import plugin_baseline, take_fields, weather_request
 
 if TYPE_CHECKING:
     from iobench.datasets import (
         Advance,
-        Baseline,
+        Arrays,
         FileKey,
         Locator,
         NetcdfFile,
-        SampleIndex,
         StandIn,
+        Where,
     )
+    from iobench_maelstrom.plugin_samples import Opened
 
 __all__ = ["ModelLevels", "PressureLevels", "SurfaceLevels", "WeatherFields"]
 
@@ -63,12 +66,9 @@ class WeatherFields(PowerRecipe):
     Attributes
     ----------
     level_type : LevelType
-    kind : str
-        The same as the plugin's names have it.
     """
 
     level_type: LevelType
-    kind: str
     keys = (DAY, Key("hour", RUNS))
     options: tuple[Option, ...] = (DATE,)
     tiny = FIRST_DAYS
@@ -77,7 +77,7 @@ class WeatherFields(PowerRecipe):
 
     def __init_subclass__(cls) -> None:
         level_type = cls.level_type
-        cls.name = f"maelstrom-weather-{cls.kind}-level"
+        cls.name = f"maelstrom-weather-{level_type.kind}-level"
         cls.schema_name = level_type.prefix
         cls.axes = tuple(Axis(dim) for dim in level_type.dims)
         cls.fields = tuple(v for v in level_type.variables if v.name in level_type.required)
@@ -110,22 +110,14 @@ class WeatherFields(PowerRecipe):
         own = {"hours_per_run": HOURS_PER_RUN, "levels": self.levels}
         return {**super().provenance(files, fitted), **own, "options": {"date": self.days}}
 
-    def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
-    ) -> Baseline:
-        """Return how the hours are taken out of what the real plugin opens."""
-        days = index.provenance["options"]["date"]
-        request = weather_request(self.name, self.level_type.prefix, days, files)
-        return plugin_baseline(self, index, [request], take_fields)
+    def calls(self, days: Sequence[str]) -> list[Call]:
+        """Return the call for two runs of each day."""
+        return [weather_call(self.level_type, days)]
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: two runs of each day."""
-        return Downloads((weather_call(self, self.kind, self.level_type.prefix),))
+    def take(self, opened: Opened, where: Where) -> Arrays:
+        """Return the fields of an hour: (level,) latitude, longitude."""
+        data = opened(f"weather-{self.level_type.kind}-level")
+        return values_of(data.isel(time=time_of(*where)))
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of the stand-in."""
@@ -139,13 +131,13 @@ class WeatherFields(PowerRecipe):
 class ModelLevels(WeatherFields):
     """The dataset ``maelstrom-weather-model-level``."""
 
-    level_type, kind = MODEL, "model"
+    level_type = MODEL
 
 
 class PressureLevels(WeatherFields):
     """The fields of the dataset ``maelstrom-weather-pressure-level``."""
 
-    level_type, kind = PRESSURE, "pressure"
+    level_type = PRESSURE
     options = (DATE, SAMPLE, CROP)
 
     def __init__(self, **options: str) -> None:
@@ -159,4 +151,4 @@ class PressureLevels(WeatherFields):
 class SurfaceLevels(WeatherFields):
     """The dataset ``maelstrom-weather-surface-level``."""
 
-    level_type, kind = SURFACE, "surface"
+    level_type = SURFACE

@@ -21,7 +21,6 @@ from iobench.datasets import (
     Locator,
     Option,
     PlannedFile,
-    PluginDownload,
     PublishedFiles,
     PublishedStep,
     Raw,
@@ -31,6 +30,7 @@ from iobench.datasets import (
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.plugin_samples import plugin_downloads
 from iobench_maelstrom.radiation.grouping import CHANNELS, GROUPS, group_inputs
 from iobench_maelstrom.radiation.opening import open_pairs
 from iobench_maelstrom.radiation.outputs import (
@@ -174,11 +174,7 @@ class Radiation(PublishedFiles, ChunkedFields):
             "timestep": list(dict.fromkeys(pair.timestep for pair in self.pairs)),
             "patch": list(dict.fromkeys(pair.patch for pair in self.pairs)),
         }
-        urls = tuple(self.urls())
-        call = PluginDownload(
-            self.name, arguments, urls, install=INSTALL, terms_of_use=TERMS_OF_USE
-        )
-        return Downloads((call,))
+        return plugin_downloads(self, arguments, install=INSTALL)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per column, in the order of date, time step, patch and column.
@@ -252,27 +248,13 @@ class Radiation(PublishedFiles, ChunkedFields):
         )
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
         columns = self._prepared().n_columns
         like = copy.copy(self)  # travels to workers: without what is open
         like._opened = None
-        return columns_through_plugin(
-            like,
-            files,
-            index,
-            columns,
-            pairs=self.pairs,
-            solver=self.solver,
-            raw_inputs=self.raw_inputs,
-            outputs=self.outputs,
-        )
+        return columns_through_plugin(like, files, index, columns)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
         """Return what a stand-in holds."""

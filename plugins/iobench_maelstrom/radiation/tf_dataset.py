@@ -20,7 +20,6 @@ from iobench.datasets import (
     Locator,
     Option,
     PlannedFile,
-    PluginDownload,
     PublishedFiles,
     PublishedStep,
     Raw,
@@ -31,6 +30,7 @@ from iobench.datasets import (
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.plugin_samples import plugin_downloads
 from iobench_maelstrom.radiation.dataset import INSTALL, PUBLISHED, SOLVER_OPTION, chosen_files
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
@@ -149,14 +149,8 @@ class RadiationTf(PublishedFiles):
         }
         if self.view.norm:
             arguments |= {"norm": True, "input_fields": list(self.view.input_fields)}
-        call = PluginDownload(
-            self.name,
-            arguments,
-            tuple(self.urls()),
-            install=f"{INSTALL} && pip install 'iobench[tensorflow]'",
-            terms_of_use=TERMS_OF_USE,
-        )
-        return Downloads((call,))
+        install = f"{INSTALL} && pip install 'iobench[tensorflow]'"
+        return plugin_downloads(self, arguments, install=install)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per example, file after file.
@@ -231,12 +225,7 @@ class RadiationTf(PublishedFiles):
         )
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the real plugin's ``tf.data`` pipeline; see `example_batches_through_plugin`."""
         return example_batches_through_plugin(

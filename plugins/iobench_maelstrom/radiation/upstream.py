@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import Baseline, Stream, StreamStage
-from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.radiation.grouping import G_CP
 from iobench_maelstrom.radiation.outputs import HR_SCALES
+from iobench_maelstrom.radiation.pairs import COLUMN
 from iobench_maelstrom.radiation.schema import (
     FLUXES,
     ON_HALF_LEVELS,
@@ -24,6 +24,7 @@ from iobench_maelstrom.radiation.schema import (
     SCALARS,
     SHARED,
 )
+from iobench_maelstrom.xarray_files import open_joined, require_xarray
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -94,40 +95,17 @@ def column_stream(
 
 def open_lazily(files: Sequence[tuple[Path, Path]], *, raw_inputs: bool, outputs: Outputs) -> Any:
     """Return the columns of all files as one lazy ``xarray.Dataset``; see `column_stream`."""
-    try:
-        import dask  # noqa: F401
-        import netCDF4  # noqa: F401
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-radiation --pipeline upstream needs xarray and dask: pip install "
-            "'iobench[netcdf,convert]'"
-        ) from error
-    inputs, targets = (_joined([pair[place] for pair in files]) for place in (0, 1))
+    require_xarray("maelstrom-radiation", "dask")
+    import xarray
+
+    inputs, targets = (
+        open_joined([pair[n] for pair in files], COLUMN, preprocess=_with_irradiance_by_column)
+        for n in (0, 1)
+    )
     if not raw_inputs:
         groups = _grouped_lazily(inputs)
         inputs = xarray.Dataset({**groups, "lat": inputs["lat"], "lon": inputs["lon"]})
     return xarray.merge([inputs, _targets_lazily(targets, outputs)])
-
-
-def _joined(paths: Sequence[Path]) -> Any:
-    import xarray
-
-    try:
-        return xarray.open_mfdataset(
-            paths,
-            engine="netcdf4",
-            combine="nested",
-            concat_dim="column",
-            coords="minimal",
-            data_vars="minimal",
-            compat="override",
-            preprocess=_with_irradiance_by_column,
-        )
-    except (OSError, ValueError) as error:
-        raise FileFormatError(
-            f"{paths[0]} and {len(paths) - 1} more: xarray cannot open them as one: {error}"
-        ) from error
 
 
 def _with_irradiance_by_column(file: Any) -> Any:

@@ -53,7 +53,7 @@ from iobench_maelstrom.yr.schema import (
     parse_dates,
 )
 from iobench_maelstrom.yr.stand_in import YrPlan, write_file
-from iobench_maelstrom.yr.through_plugin import plugin_baseline
+from iobench_maelstrom.yr.through_plugin import yr_through_plugin
 from iobench_maelstrom.yr.upstream import upstream_baseline
 
 if TYPE_CHECKING:
@@ -362,15 +362,10 @@ class Yr(Recipe):
         return upstream_baseline(self, index.spec, batch_size)
 
     def through_plugin(
-        self,
-        files: Sequence[Path],
-        index: SampleIndex,
-        locator: Locator,
-        *,
-        batch_size: int | None = None,
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how these samples are made from what the real plugin gives."""
-        return plugin_baseline(self, files, index)
+        return yr_through_plugin(self, files, index)
 
     # ---- the stand-in
 
