@@ -29,9 +29,9 @@ SPEC = SampleSpec(
 READ_WITH_PLUGIN = """
 import sys
 import numpy as np
-from climetlab_maelstrom_radiation.radiation_tf import RadiationTf
+from climetlab_maelstrom_radiation.radiation_tf import radiation_tf
 
-dataset = RadiationTf(path=sys.argv[2], hr_units="K s-1", shuffle_files=False)
+dataset = radiation_tf(path=sys.argv[2], hr_units="K s-1", shuffle_files=False)
 batches = dataset.to_tfdataset(batch_size=64, shuffle=False)
 (batch,) = batches.as_numpy_iterator()
 np.savez(sys.argv[1], **batch[0], **batch[1])

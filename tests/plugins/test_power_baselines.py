@@ -132,7 +132,7 @@ def test_batches_are_of_64_unless_asked(prepared, name, options, asked, taken):
     assert upstream_of(prepared(name, **options), asked).batch_size == taken
 
 
-@pytest.mark.parametrize("missing", ["xarray", "netCDF4", "dask.array"])
+@pytest.mark.parametrize("missing", ["xarray", "netCDF4", "dask"])
 def test_missing_libraries_are_named(prepared, monkeypatch, missing):
     made = prepared(POWER)
     monkeypatch.setitem(sys.modules, missing, None)

@@ -187,7 +187,7 @@ def test_every_example_of_mcica_equals_the_real_plugins(examples, load, tmp_path
 
 def test_subsets_are_the_real_plugins():
     pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
-    from climetlab_maelstrom_radiation.radiation_tf import radiation_tf as plugin
+    from climetlab_maelstrom_radiation import radiation_tf as plugin
 
     assert set(SUBSETS) == set(plugin.timestep_subset)
     for name, (timesteps, numbers) in SUBSETS.items():
