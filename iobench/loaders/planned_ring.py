@@ -145,6 +145,7 @@ class PlannedRing(MeasuredLoader):
             recorder=self._recorder if processes is None else None,
         )
         try:
+            run.start()
             while (found := self._taken(run)) is not None:
                 batch, arrays = found
                 made_by = IN_THREADS if self.threads else run.made_by

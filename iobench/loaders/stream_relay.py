@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from iobench.loaders.ring.run import LISTENING_S
 from iobench.loaders.stream_ends import Parcel, StreamEnded, close_items
 from iobench.loaders.stream_log import CONSUMER, NOTHING
 
@@ -94,7 +95,7 @@ class Relay:
                 if not waited:
                     log.flush()
                     waited = True
-                self._some.wait()
+                self._some.wait(LISTENING_S)
         raise StreamEnded
 
     def _pop(self, ticket: _Ticket, log: ThreadLog) -> Parcel:

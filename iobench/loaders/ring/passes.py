@@ -67,10 +67,10 @@ class RingPass:
                 weakref.finalize(self, self._log.leave)
         log = self._log
         if log is None:
-            return self._taken_from(run or self._started())[1]
+            return self._taken_next()[1]
         log.ask()
         try:
-            batch, value = self._taken_from(run or self._started())
+            batch, value = self._taken_next()
         except StopIteration:
             log.end()
             self._log = None
@@ -82,9 +82,9 @@ class RingPass:
         log.deliver(batch)
         return value
 
-    def _taken_from(self, run: RingRun) -> tuple[RingBatch, Any]:
+    def _taken_next(self) -> tuple[RingBatch, Any]:
         try:
-            found = run.take()
+            found = (self._run or self._started()).take()
         except Exception:
             self.close()
             raise
@@ -110,6 +110,7 @@ class RingPass:
             run = begin(self._log)
             self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
             self._run = run
+            run.start()  # from now on an interrupt finds what it has to end
             return run
 
     def close(self) -> None:

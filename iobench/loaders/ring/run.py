@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.loaders.ring.buffers import Lease
 from iobench.loaders.ring.log import BatchLog, listed_samples
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RingRun"]
 
+LISTENING_S: Final = 1.0
+"""How long the consumer waits at once: a signal that comes just before a wait does not end it."""
+
 
 class RingRun:
     """Reader threads and what they have ready: all of an iteration that threads may keep alive.
+
+    They begin with `start`: by then somebody has to see to it that `stop` is called.
 
     Parameters
     ----------
@@ -102,17 +107,15 @@ class RingRun:
         self._warned = False
         self._own_fillers: list[Filler] = []  # one, where there are no threads
         self._n_threads = threads
-        self._threads: list[threading.Thread] = []
-        try:
-            for number in range(threads):
-                name = f"iobench-ring-{number}"
-                thread = threading.Thread(target=self._read, name=name, daemon=True)
-                thread.start()
-                self._threads.append(thread)
-        except BaseException:  # no further thread is allowed, or Ctrl-C
-            self._stopping = True
-            self._wake()
-            raise
+        self._threads = [
+            threading.Thread(target=self._read, name=f"iobench-ring-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads, where there are any; `stop` ends those that were, if this fails."""
+        for thread in self._threads:
+            thread.start()
 
     # -- reader threads ---------------------------------------------------------------------
 
@@ -252,7 +255,7 @@ class RingRun:
                 if self.pool.is_all_held:
                     self._grow()
                 if self._n_threads:
-                    self._changed.wait()
+                    self._changed.wait(LISTENING_S)
                 else:
                     self._make_here()
             batch, lease = self._ready.pop(number)
@@ -313,7 +316,8 @@ class RingRun:
             return False
         end_ns = None if patience_s is None else now_ns() + int(patience_s * 1e9)
         for thread in self._threads:
-            thread.join(None if end_ns is None else max(0.0, (end_ns - now_ns()) / 1e9))
+            if thread.is_alive():  # else it ended, or finds on starting that all is over
+                thread.join(None if end_ns is None else max(0.0, (end_ns - now_ns()) / 1e9))
             if thread.is_alive():
                 return False
         for _, lease in self._ready.values():
