@@ -13,7 +13,7 @@ from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.loaders.contract import PlannedBatch
@@ -55,9 +55,8 @@ class DaliLoader(MeasuredLoader):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        super().__init__()
         refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
-        self.threads, self.prefetch = threads, prefetch
+        super().__init__(threads=threads, prefetch=prefetch)
         self._recorder = recorder
         self._names = spec.names
         self._opaque = recorder.string(OPAQUE)
@@ -65,22 +64,19 @@ class DaliLoader(MeasuredLoader):
             shards, counts, spec, batch_size, threads=threads, prefetch=prefetch
         )
 
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        recorder, pipeline = self._recorder, self._pipeline
-        for planned in plan:
-            numbers = {"batch": planned.batch, "epoch": planned.epoch}
-            asked_ns = recorder.clock.now_ns()
-            try:
-                outputs = pipeline.run()
-            except RuntimeError as error:
-                raise WorkerError(f"DALI: {_reason(error)}") from error
-            there_ns = recorder.clock.now_ns()
-            arrays = [np.array(output.as_array()) for output in outputs]
-            recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
-            recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
-            ready = [Batch(planned, dict(zip(self._names, arrays, strict=True)), IN_THREADS)]
-            del outputs, arrays
-            yield ready.pop()
+    def _take(self, planned: PlannedBatch) -> Batch:
+        recorder = self._recorder
+        numbers = {"batch": planned.batch, "epoch": planned.epoch}
+        asked_ns = recorder.clock.now_ns()
+        try:
+            outputs = self._pipeline.run()
+        except RuntimeError as error:
+            raise WorkerError(f"DALI: {_reason(error)}") from error
+        there_ns = recorder.clock.now_ns()
+        arrays = [np.array(output.as_array()) for output in outputs]
+        recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
+        recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
+        return Batch(planned, dict(zip(self._names, arrays, strict=True)), IN_THREADS)
 
     def _let_go(self) -> None:
         self._pipeline = None  # and its threads with it

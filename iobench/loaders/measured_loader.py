@@ -33,14 +33,14 @@ class MeasuredLoader(ABC):
     ----------
     workers : int
         Loading processes; 0 means the consumer loads for itself, or its threads do.
+    threads : int
+        Threads that load, where that is a setting.
     prefetch : int
         Batches each worker may be ahead; without workers, batches kept ready by threads.
     """
 
-    workers = 0
-    prefetch = 0
-
-    def __init__(self) -> None:
+    def __init__(self, *, workers: int = 0, threads: int = 0, prefetch: int = 0) -> None:
+        self.workers, self.threads, self.prefetch = workers, threads, prefetch
         self._round: Generator[Batch] | None = None
         self._closed = False
 
@@ -69,9 +69,16 @@ class MeasuredLoader(ABC):
         if self._closed:
             raise WorkerError("the loader is closed: make a new one")
 
-    @abstractmethod
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        """Yield the batches of a round."""
+        """Yield the batches of a round: one after another, where nobody plans ahead."""
+        for planned in plan:
+            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
+            ready = [self._take(planned)]
+            yield ready.pop()
+
+    def _take(self, planned: PlannedBatch) -> Batch:
+        """Return the next batch, of this number."""
+        raise NotImplementedError
 
     @abstractmethod
     def _let_go(self) -> None:

@@ -77,14 +77,13 @@ class PlannedRing(MeasuredLoader):
         run_directory: Path | None = None,
         start_method: str | None = None,
     ) -> None:
-        super().__init__()
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         if min(threads, workers) < 0 or (threads and workers):
             raise OptionError(
                 f"threads {threads}, workers {workers}: expected one of both, or none"
             )
-        self.threads, self.workers = threads, workers
-        self.prefetch = prefetch if threads or workers else 0
+        ahead = prefetch if threads or workers else 0
+        super().__init__(workers=workers, threads=threads, prefetch=ahead)
         self._recorder = recorder
         self._source = source
         self._processes: ProcessSource | None = None

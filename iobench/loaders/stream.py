@@ -21,7 +21,7 @@ from iobench.loaders.stream_relay import Relay
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -81,9 +81,8 @@ class StreamLoader(MeasuredLoader):
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
     ) -> None:
-        super().__init__()
+        super().__init__(prefetch=stream.ahead)
         _check(stream, batch_size)
-        self.prefetch = stream.ahead
         self._stream = stream
         self._batch_size = batch_size
         self._recorder = recorder
@@ -97,18 +96,17 @@ class StreamLoader(MeasuredLoader):
         self._top: StreamPart | None = None
         self._next = -1
 
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        for planned in plan:
-            self._check_open()
-            top = self._top or self._start(planned.batch)
-            if planned.batch != self._next:
-                raise OptionError(
-                    f"batch {planned.batch} is planned where {self._next} was expected: a stream "
-                    "makes its batches one after another"
-                )
-            yield Batch(planned, self._take(top), IN_THREADS if self._threads else -1)
+    def _take(self, planned: PlannedBatch) -> Batch:
+        self._check_open()
+        top = self._top or self._start(planned.batch)
+        if planned.batch != self._next:
+            raise OptionError(
+                f"batch {planned.batch} is planned where {self._next} was expected: a stream "
+                "makes its batches one after another"
+            )
+        return Batch(planned, self._arrays(top), IN_THREADS if self._threads else -1)
 
-    def _take(self, top: StreamPart) -> dict[str, NDArray[Any]]:
+    def _arrays(self, top: StreamPart) -> dict[str, NDArray[Any]]:
         self._log.fed(CONSUMER)  # whatever was waited for before, the loop now asks by itself
         try:
             arrays: dict[str, NDArray[Any]] = top.take(self._log).value

@@ -16,7 +16,7 @@ from iobench.tensorflow.tensors import as_array
 from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from iobench.loaders.contract import PlannedBatch
@@ -67,31 +67,24 @@ class TFExampleLoader(MeasuredLoader):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        super().__init__()
         refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
-        self.threads, self.prefetch = threads, prefetch
+        super().__init__(threads=threads, prefetch=prefetch)
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
         self._iterator: Any = None
         self._traced = TracedRounds(recorder, batch_size)
 
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+    def _take(self, planned: PlannedBatch) -> Batch:
         if self._iterator is None:
             # Not before: TensorFlow's threads would be there when another loader forks.
             self._iterator = iter(self._pipeline())
             self._traced.start()
-        for planned in plan:
-            asked_ns = self._traced.asking()
+        with self._traced.batch(planned):
             try:
                 found = next(self._iterator)
             except tf.errors.OpError as error:
                 raise WorkerError(f"tf.data: {' '.join(str(error.message).split())}") from error
-            self._traced.delivered(asked_ns, planned)
-            ready = [
-                Batch(planned, {name: as_array(found[name]) for name in self._names}, IN_THREADS)
-            ]
-            del found
-            yield ready.pop()
+        return Batch(planned, {name: as_array(found[name]) for name in self._names}, IN_THREADS)
 
     def _pipeline(self) -> Any:
         paths = [str(file) for file in self._files]
@@ -108,8 +101,7 @@ class TFExampleLoader(MeasuredLoader):
 
     def after_round(self) -> None:
         """Write what TensorFlow's threads did in the round, and trace the next one."""
-        self._traced.write()
-        self._traced.start()
+        self._traced.next_round()
 
     def _let_go(self) -> None:
         self._iterator = None  # and its threads with it

@@ -60,16 +60,12 @@ class TFStoreLoader(RingLoader):
         batch_size: int,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        settled = settle(store, batch_size, options, depth=DEPTH + HELD)
-        self._cast = None if settled.dtype is None else float_cast(settled.dtype)
-        self._transform = settled.transform
-        super().__init__(
-            settled.source,
-            settled.order,
-            present=Presenter(settled.transform, self._cast, as_tensor),
-            **settled.ring,
+        settled = settle(
+            store, batch_size, options, cast=float_cast, convert=as_tensor, depth=DEPTH + HELD
         )
-        self.dataset = settled.dataset
+        presenter: Presenter = settled["present"]
+        self._cast, self._transform = presenter.cast, presenter.transform
+        super().__init__(**settled)
 
     def as_dataset(self, output_signature: Any = None) -> tf.data.Dataset:
         """Return the batches as a ``tf.data.Dataset``, for ``model.fit`` among others.

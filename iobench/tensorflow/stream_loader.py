@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from iobench.datasets.baselines import Stream
-    from iobench.loaders.contract import PlannedBatch
+    from iobench.loaders.contract import Batch, PlannedBatch
     from iobench.recording.recorder import Recorder
 
 __all__ = ["TFStreamLoader"]
@@ -64,25 +64,17 @@ class TFStreamLoader(StreamLoader):
         self._traced = TracedRounds(recorder, batch_size)
         self._is_first = True
 
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        batches = super()._deliver(plan)
-        while True:
-            asked_ns = self._traced.asking()
-            found = next(batches, None)
-            if found is None:
-                return
-            self._traced.delivered(asked_ns, found.planned)
-            if self._is_first:
-                self._is_first = False
-                self._traced.start()
-            ready = [Batch(found.planned, found.arrays, IN_THREADS)]
-            del found
-            yield ready.pop()
+    def _take(self, planned: PlannedBatch) -> Batch:
+        with self._traced.batch(planned):
+            found = super()._take(planned)
+        if self._is_first:
+            self._is_first = False
+            self._traced.start()
+        return replace(found, worker=IN_THREADS)
 
     def after_round(self) -> None:
         """Write what TensorFlow's threads did in the round, and trace the next one."""
-        self._traced.write()
-        self._traced.start()
+        self._traced.next_round()
 
     def close(self) -> None:
         """End the pipeline, and write what is left of its work."""

@@ -13,6 +13,7 @@ from iobench.loaders.ring.presenting import ArrayCast, map_leaves
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.loaders.ring.presenting import Cast
     from iobench.samples import SampleSpec
 
 __all__ = ["as_array", "as_tensor", "float_cast", "signature_of", "signature_of_batch"]
@@ -71,14 +72,14 @@ def float_cast(dtype: Any) -> ArrayCast:
 
 
 def signature_of(
-    spec: SampleSpec, n_samples: int | None, cast: ArrayCast | None
+    spec: SampleSpec, n_samples: int | None, cast: Cast | None
 ) -> dict[str, tf.TensorSpec]:
     """Return what a batch of these samples is; ``n_samples`` is None where it differs."""
     found = {}
     for variable in spec:
         dtype = np.dtype(variable.dtype)
-        if cast is not None and dtype.kind == "f":
-            dtype = cast.dtype
+        if cast is not None:
+            dtype = cast(np.empty(0, dtype)).dtype
         shape = (n_samples, *variable.shape)
         found[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype))
     return found

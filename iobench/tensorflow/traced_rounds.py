@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.host_tracer import HostTracer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 
@@ -52,8 +55,9 @@ class TracedRounds:
         if not self._is_due:
             self._tracer.start()
 
-    def asking(self) -> int:
-        """Note that the loop asks for a batch; return the time."""
+    @contextmanager
+    def batch(self, planned: PlannedBatch) -> Iterator[None]:
+        """Note that the loop asks for a batch, and when it holds it."""
         if self._is_due:
             self._is_due = False
             self._tracer.start()
@@ -61,12 +65,15 @@ class TracedRounds:
             # Writing the trace out takes a while, in which the training loop goes on.
             self._stopping = threading.Thread(target=self._tracer.stop, name="trace")
             self._stopping.start()
-        return self._recorder.clock.now_ns()
-
-    def delivered(self, asked_ns: int, planned: PlannedBatch) -> None:
-        """Note that it holds the batch."""
+        asked_ns = self._recorder.clock.now_ns()
+        yield
         self._waits.append((asked_ns, self._recorder.clock.now_ns(), planned.batch))
         self._epoch = planned.epoch
+
+    def next_round(self) -> None:
+        """Write what was traced, and trace the next round."""
+        self.write()
+        self.start()
 
     def close(self) -> None:
         """Write what is left; there is no further round."""

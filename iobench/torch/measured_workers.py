@@ -40,9 +40,7 @@ class MeasuredWorkers(MeasuredLoader):
     """How a user has the consumer load, where a failure shows itself."""
 
     def __init__(self, recording: MeasuredRecording, *, workers: int, prefetch: int) -> None:
-        super().__init__()
-        self.workers = workers
-        self.prefetch = prefetch
+        super().__init__(workers=workers, prefetch=prefetch)
         self._recording = recording
         self._iterator: Any = None
 

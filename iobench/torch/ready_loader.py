@@ -13,7 +13,7 @@ from iobench.torch.measured_workers import MeasuredWorkers
 from iobench.torch.observing import observed_iter
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -75,12 +75,6 @@ class ReadyLoader(MeasuredWorkers):
         self._passes = passes
         self._epoch = 0
         self._pass: Iterator[Arrays] | None = None
-
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        for planned in plan:
-            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
-            ready = [self._take(planned)]
-            yield ready.pop()
 
     def _take(self, planned: PlannedBatch) -> Batch:
         clock = self._recording.clock

@@ -8,7 +8,6 @@ from torch.utils.data import DataLoader
 
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
-from iobench.loaders.ring.presenting import Presenter
 from iobench.torch.device import find_device
 from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
 from iobench.torch.samplers import EpochBatches, EpochSampler
@@ -80,17 +79,9 @@ class StoreLoader(RingLoader):
         **options: Unpack[LoaderOptions],
     ) -> None:
         self._place: EpochPlace | None = None
-        settled = settle(store, batch_size, options)
-        check_tensors(settled.source.spec)
-        cast = None if settled.dtype is None else TensorCast(settled.dtype)
-        super().__init__(
-            settled.source,
-            settled.order,
-            present=Presenter(settled.transform, cast, as_tensor),
-            device=find_device(device),
-            dataset=settled.dataset,
-            **settled.ring,
-        )
+        settled = settle(store, batch_size, options, cast=TensorCast, convert=as_tensor)
+        check_tensors(settled["source"].spec)
+        super().__init__(device=find_device(device), **settled)
 
     def data_loader(self) -> DataLoader:
         """Return a real ``DataLoader`` that hands on the batches of this one as they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
+from iobench.loaders.ring.presenting import Presenter, float_cast
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ranks import find_rank
@@ -27,15 +27,15 @@ from iobench.loaders.windows import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from iobench.loaders.ring.contract import BatchSource
-    from iobench.loaders.ring.presenting import Transform
+    from iobench.loaders.ring.presenting import Cast, Transform
     from iobench.recording.recorder import Recorder
     from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
 
-__all__ = ["Framework", "LoaderOptions", "SettledOptions", "loader", "settle"]
+__all__ = ["Framework", "LoaderOptions", "loader", "settle"]
 
 logger = logging.getLogger("iobench")
 
@@ -71,21 +71,16 @@ class LoaderOptions(TypedDict, total=False):
     recorder: Recorder | None
 
 
-class SettledOptions(NamedTuple):
-    """What a `RingLoader` is made of; ``dataset`` is what the user may ask for samples."""
-
-    source: BatchSource
-    order: BatchOrder
-    dataset: Any
-    transform: Transform | None
-    dtype: Any
-    ring: dict[str, Any]
-
-
 def settle(
-    store: Any, batch_size: int, options: LoaderOptions, *, depth: int = DEPTH
-) -> SettledOptions:
-    """Open what is to be loaded, and lay down the order of its batches.
+    store: Any,
+    batch_size: int,
+    options: LoaderOptions,
+    *,
+    cast: Callable[[Any], Cast],
+    convert: Callable[[Any], Any] | None = None,
+    depth: int = DEPTH,
+) -> dict[str, Any]:
+    """Open what is to be loaded and lay down the order; return what a `RingLoader` is made of.
 
     Parameters
     ----------
@@ -95,6 +90,10 @@ def settle(
         Samples a batch.
     options : LoaderOptions
         As given to `loader`.
+    cast : callable
+        Makes of ``dtype=`` what casts to it.
+    convert : callable, optional
+        Makes of each array of a batch what the framework wants.
     depth : int
         By default.
 
@@ -138,7 +137,11 @@ def settle(
             ring["threads"] = 1
         if made.note:
             logger.warning(made.note)
-    return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
+    dtype = options.get("dtype")
+    casts = None if dtype is None else cast(dtype)
+    if casts is not None or transform is not None or convert is not None:
+        ring["present"] = Presenter(transform, casts, convert)
+    return {"source": source, "order": order, "dataset": dataset, **ring}
 
 
 def _read_ahead(
@@ -369,15 +372,4 @@ def loader(
         from iobench.tensorflow.store_loader import TFStoreLoader
 
         return TFStoreLoader(store, batch_size, **options)
-    return _numpy_loader(store, batch_size, **options)
-
-
-def _numpy_loader(store: Any, batch_size: int, **options: Unpack[LoaderOptions]) -> RingLoader:
-    settled = settle(store, batch_size, options)
-    cast = None if settled.dtype is None else ArrayCast(float_dtype(settled.dtype))
-    present = None
-    if cast is not None or settled.transform is not None:
-        present = Presenter(settled.transform, cast)
-    return RingLoader(
-        settled.source, settled.order, present=present, dataset=settled.dataset, **settled.ring
-    )
+    return RingLoader(**settle(store, batch_size, options, cast=float_cast))

@@ -12,32 +12,12 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ArrayCast", "Cast", "Presenter", "Transform", "float_dtype", "map_leaves"]
+__all__ = ["ArrayCast", "Cast", "Presenter", "Transform", "float_cast", "map_leaves"]
 
 Transform = Callable[[dict[str, Any]], Any]
 """Takes the arrays of a batch, returns what is yielded."""
 FIRST: Final = 1 << 16
 """Numbers cast through memory of their own, since their result would lie over them."""
-
-
-def float_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype that ``dtype=`` names.
-
-    Raises
-    ------
-    OptionError
-        If it names none, or none of floating-point numbers.
-    """
-    try:
-        found: np.dtype[Any] | None = np.dtype(dtype)
-    except TypeError:
-        found = None
-    if found is None or found.kind != "f":
-        raise OptionError(
-            f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'float16'; "
-            "framework='torch' knows 'bfloat16' as well"
-        )
-    return found
 
 
 class Cast(Protocol):
@@ -53,6 +33,26 @@ class Cast(Protocol):
         ``array`` is contiguous, and not used afterwards.
         """
         ...
+
+
+def float_cast(dtype: Any) -> ArrayCast:
+    """Return the cast to what ``dtype=`` names.
+
+    Raises
+    ------
+    OptionError
+        If it names no dtype, or none of floating-point numbers.
+    """
+    try:
+        found: np.dtype[Any] | None = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.kind != "f":
+        raise OptionError(
+            f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'float16'; "
+            "framework='torch' knows 'bfloat16' as well"
+        )
+    return ArrayCast(found)
 
 
 class ArrayCast:
@@ -100,8 +100,8 @@ class Presenter:
         cast: Cast | None = None,
         convert: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._transform = transform
-        self._cast = cast
+        self.transform = transform
+        self.cast = cast
         self._convert = convert
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -113,15 +113,15 @@ class Presenter:
             If the transform returns no container of arrays.
         """
         value: Any = arrays
-        cast: Callable[[Any], Any] | None = self._cast
-        if self._transform is not None:
-            value = self._transform(arrays)
+        cast: Callable[[Any], Any] | None = self.cast
+        if self.transform is not None:
+            value = self.transform(arrays)
             if not isinstance(value, (Mapping, tuple, list)):
                 raise OptionError(
                     f"the transform returned {_named(value)}, expected a dict (or tuple) of arrays"
                 )
-        elif self._cast is not None:
-            cast = self._cast.in_place  # nobody else has seen these arrays
+        elif self.cast is not None:
+            cast = self.cast.in_place  # nobody else has seen these arrays
         if cast is not None:
             value = map_leaves(value, cast)
         return value if self._convert is None else map_leaves(value, self._convert)
