@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,8 +17,8 @@ def info(
         str,
         typer.Argument(
             metavar="NAME|FILE|STORE|RUN",
-            help="A dataset, a store format, a file or Zarr store of your own, or the folder of a "
-            "store or run.",
+            help="A dataset, a store format, a file or Zarr store of your own, here or behind a "
+            "URL, or the folder of a store or run.",
         ),
     ],
     data_dir: DataDir = None,
@@ -39,12 +38,13 @@ def info(
     )
     from iobench.cli.info_document import info_title
     from iobench.cli.screen import TerminalScreen
-    from iobench.errors import OptionError
+    from iobench.errors import MissingFileError, OptionError
+    from iobench.files.urls import URL, as_path
     from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name
     from iobench.stores.manifest import MANIFEST_NAME
 
-    path = Path(target)
+    path = as_path(target)
     if target in dataset_names():
         facts = describe_dataset(
             target,
@@ -56,14 +56,14 @@ def info(
         )
     elif data_dir or option or store_dir or files:
         raise OptionError(
-            f"--data-dir, --files, --option and --store-dir are for datasets; {target} is the name "
+            f"--data-dir, --files, --option and --store-dir are for datasets; {path} is the name "
             "of none"
         )
     elif target in format_names():
         facts = describe_format(target)
     elif (path / MANIFEST_NAME).exists():
         facts = describe_store(path)
-    elif holds_runs(path):
+    elif not isinstance(path, URL) and holds_runs(path):
         facts = describe_run(path)
     elif path.is_file() or is_zarr(path):
         facts = describe_files(path)
@@ -72,6 +72,8 @@ def info(
             f"{path}: is neither a store (it has no {MANIFEST_NAME}) nor a run (no run.json) nor "
             "a Zarr store; name a file in it"
         )
+    elif isinstance(path, URL):
+        raise MissingFileError(f"{path}: no such file, store or folder; check the spelling")
     else:
         raise unknown_name("dataset", target, dataset_names())
     title, told = info_title(facts)

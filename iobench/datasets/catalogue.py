@@ -187,15 +187,20 @@ class _Catalogue(Generic[Found]):
         return found
 
     def keep(self, source: _Source, value: Found, packed: Packed | None) -> None:
-        """Keep what was found out, if the file is still as it was before."""
+        """Keep what was found out, if the file is still as it was before.
+
+        One behind a URL is known by what it was when it was looked up: inspecting it looks again.
+        """
+        if source.state is None or source.is_young:
+            return
         state, is_young, _, _ = _state(source.path)
-        if state is None or state != source.state or is_young or source.is_young:
+        if state != source.state or is_young:
             return
         if packed is None:
             packed = _packed(value, self.inspection, source.path)
         if packed is None:
             return
-        self.new.append(Entry(source.key, state, SYSTEM_CLOCK.wall_ns(), *packed))
+        self.new.append(Entry(source.key, source.state, SYSTEM_CLOCK.wall_ns(), *packed))
         self.new_nbytes += len(packed[1])
         if self.watch() > WRITE_S or self.new_nbytes > WRITE_NBYTES:
             self.write()

@@ -222,9 +222,11 @@ class NetcdfSamples(ChunkedSamples):
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         # The first by itself: what it lacks is said before thousands are looked into.
-        (first,) = inspect_files(files[:1], cache_dir=locator.cache_dir)
-        check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
-        return inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        parts = []
+        for some in (files[:1], files[1:]):
+            parts += inspect_files(some, cache_dir=locator.cache_dir, progress=locator.progress)
+            check_sample_dim(self.selection.sample_dim, dict(parts[0].dims), files)
+        return parts
 
     def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
         by_path = {file.path: file for file in files}

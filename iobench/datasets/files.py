@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Where,
     )
     from iobench.datasets.processes import Advance
+    from iobench.files.source_files import SourceBytes
     from iobench.samples import Sample
 
 __all__ = ["UserFiles", "file_kind", "user_files"]
@@ -74,13 +75,19 @@ class UserFiles:
         return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the files; raise MissingFileError listing all that are missing."""
-        missing = [f"{path}" for path in self._paths if not path.exists()]
+        """Return the files, URLs looked up; raise MissingFileError listing all that are missing."""
+        found, missing = [], []
+        for path in self._paths:
+            try:
+                found.append(path.looked_up() if isinstance(path, URL) else path)
+            except FileNotFoundError:
+                missing.append(f"{path}")
+        missing += [f"{path}" for path in found if not path.exists()]
         if missing:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
             )
-        return list(self._paths)
+        return found
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension.
@@ -278,10 +285,10 @@ class _Facts:
 
 
 def _facts(path: Path, _: Advance) -> _Facts:
-    kind = file_kind(path)
-    if kind == ZarrSamples.kind:
-        return _Facts(kind, 0, "")
+    if path.is_dir():
+        return _Facts(_folder_kind(path), 0, "")
     opened = open_source_file(path)
+    kind = _kind(path, opened)
     size = opened.nbytes
     ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
     return _Facts(kind, size, hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest())
@@ -312,18 +319,23 @@ def file_kind(path: Path) -> str:
     FileFormatError
         If it is neither GRIB nor NetCDF nor Zarr; says what it is, as far as that can be told.
     """
-    if path.is_dir():
-        if is_zarr(path):
-            return ZarrSamples.kind
-        if (path / STORE_MARK).is_file():
-            raise FileFormatError(
-                f"{path}: is a store of finished samples; profile what it was made of, with "
-                "--format, or load it: iobench.loader(store, batch_size)"
-            )
+    return _folder_kind(path) if path.is_dir() else _kind(path, open_source_file(path))
+
+
+def _folder_kind(path: Path) -> str:
+    if is_zarr(path):
+        return ZarrSamples.kind
+    if (path / STORE_MARK).is_file():
         raise FileFormatError(
-            f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
+            f"{path}: is a store of finished samples; profile what it was made of, with --format, "
+            "or load it: iobench.loader(store, batch_size)"
         )
-    opened = open_source_file(path)
+    raise FileFormatError(
+        f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
+    )
+
+
+def _kind(path: Path, opened: SourceBytes) -> str:
     magic = opened.read_at(0, 8)
     if magic[:4] == b"GRIB":
         return "GRIB"

@@ -12,7 +12,6 @@ from iobench.chunks.grib.decoding import load_eccodes
 from iobench.chunks.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.errors import FileFormatError
 from iobench.files.memory import for_one_sample
 from iobench.files.ranges import FileRange
 from iobench.files.source_files import open_source_file
@@ -165,13 +164,8 @@ class _Messages:
 
 def _messages(path: Path, advance: Advance) -> _Messages:
     opened = open_source_file(path)
-    before = opened.nbytes, opened.version
     columns = _index_one(load_eccodes(), opened, path, advance)
-    again = open_source_file(path)
-    if (again.nbytes, again.version) != before:
-        raise FileFormatError(
-            f"{path}: changed while it was indexed; try again once it is complete"
-        )
+    opened.check()
     return _Messages(columns)
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from iobench.errors import MissingFileError, StorageError
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.memory import from_heap
 from iobench.files.open_file import SOURCE_FILE, OpenFile, not_opened
 from iobench.files.open_files import open_files
@@ -55,6 +55,18 @@ class SourceBytes(Protocol):
         """Changes when the file is written anew: when it was modified (ns), or its ETag."""
         ...
 
+    def check(self) -> None:
+        """Look whether the file is as it was when it was opened.
+
+        Raises
+        ------
+        FileFormatError
+            If it has grown or shrunk, or was rewritten or replaced.
+        MissingFileError
+            If it is gone.
+        """
+        ...
+
     def read_at(self, offset: int, nbytes: int) -> bytes:
         """Return some bytes; fewer where the file ends.
 
@@ -83,17 +95,29 @@ class SourceBytes(Protocol):
 
 
 class RemoteBytes:
-    """A file behind a URL; size and version are those of when it was opened.
+    """A file behind a URL; size and version are those of when the URL was looked up.
 
     It holds no connection: those are each process's own (`iobench.files.filesystems`).
     """
 
-    __slots__ = ("nbytes", "path", "version")
+    __slots__ = ("_url", "nbytes", "path", "version")
 
     def __init__(self, path: URL) -> None:
+        self._url = path
         self.path = range_file(path)
         self.nbytes = path.stat().st_size
         self.version = path.version()
+
+    def check(self) -> None:
+        """Ask whether the file is as it was; see `SourceBytes`."""
+        try:
+            now = self._url.looked_up()
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{self._url}: no such file any more") from error
+        if (now.stat().st_size, now.version()) != (self.nbytes, self.version):
+            raise FileFormatError(
+                f"{self._url}: changed while it was indexed; try again once it is complete"
+            )
 
     def read_at(self, offset: int, nbytes: int) -> bytes:
         """Return some bytes; fewer where the file ends."""
@@ -112,7 +136,7 @@ class RemoteBytes:
 
 
 def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
-    """Open a source file by its path or URL.
+    """Open a source file by its path or URL; of one that was looked up nothing is asked for.
 
     Raises
     ------
@@ -133,7 +157,7 @@ def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
 
 def _open_remote(url: URL) -> RemoteBytes:
     try:
-        path = url.looked_up()
+        path = url if url.is_looked_up else url.looked_up()
         if path.is_dir():
             raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
         return RemoteBytes(path)

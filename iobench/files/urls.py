@@ -242,6 +242,11 @@ class URL(_Base):
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         return self._listing[path]
 
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether it says of itself what it was, and asks nobody."""
+        return self._found is not None
+
     def looked_up(self) -> URL:
         """Return it as it is now: what it says of itself costs no further requests.
 
@@ -250,7 +255,8 @@ class URL(_Base):
         FileNotFoundError, StorageError
             As `stat`.
         """
-        return self._with_path(self._path, self.stat())
+        objects, path = self._there()
+        return URL(self.with_secrets(), objects.stat(path))
 
     def with_listing(self) -> URL:
         """Return it with all that is below listed once, so that no size has to be asked for."""

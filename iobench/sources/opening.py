@@ -20,7 +20,7 @@ from iobench.datasets.processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.open_files import open_files
-from iobench.files.urls import URL, as_path, is_url
+from iobench.files.urls import URL, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.sources.url_patterns import expand_sources
@@ -68,7 +68,10 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         )
     dataset = _DATASETS[kind](config)
     check_steps(dataset)
-    _check_own_files(config, kind)
+    if config.data_dir is not None and not config.data_dir.is_dir():
+        raise MissingFileError(
+            f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
+        )
     pattern = FilePattern(config.files) if config.files is not None else None
     place = choose_place(store_dir=config.store_dir)
     if place.notice and kind == "named" and config.data_dir is None and pattern is None:
@@ -143,21 +146,6 @@ def _remember_kept(files: list[Path]) -> None:
     for beside in map(kept_beside, folders):
         if beside.is_dir():
             remember_place(beside)
-
-
-def _check_own_files(config: SourceRequest, kind: str) -> None:
-    """Refuse files and folders of the user's own that are not there."""
-    if kind == "files":
-        paths = [as_path(target) for target in config.targets]
-        missing = [f"{path}" for path in paths if not path.exists()]
-        if missing:
-            raise MissingFileError(
-                f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
-            )
-    if config.data_dir is not None and not config.data_dir.is_dir():
-        raise MissingFileError(
-            f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
-        )
 
 
 def _kind(targets: Sequence[Any]) -> str:

@@ -19,6 +19,7 @@ from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
+from tests.support.http_files import serve
 
 
 @pytest.fixture(autouse=True)
@@ -222,6 +223,21 @@ def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(tol
     # The command is one that works.
     words = [*found["command"].split()[1:], "--batches", "1", "--workers", "0"]
     assert main([*words, "--compute", "none", "--store-dir", str(tmp_path / "stores")]) == 0
+
+
+def test_a_file_behind_a_url_is_told_as_one_here(told, capsys):
+    pytest.importorskip("fsspec", reason="fsspec opens URLs")
+    data = Path(__file__).parents[1] / "data" / "era5"
+    with serve(data, "secret") as server:
+        url = f"http://me:secret@127.0.0.1:{server.server_port}"
+        here, there = told(data / "test4.nc"), told(f"{url}/test4.nc")
+        same = {"format", "nbytes", "dims", "variables", "coordinates", "skipped", "sample_dims"}
+        assert {key: here[key] for key in same} == {key: there[key] for key in same}
+        assert "secret" not in json.dumps(there)
+        assert main(["info", f"{url}/none.nc"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "none.nc: no such file" in line
+    assert "secret" not in line
 
 
 def test_chunks_and_codecs_of_a_file_are_told(told, tmp_path):

@@ -24,6 +24,7 @@ from iobench.chunks.netcdf.file import (
 from iobench.chunks.packing import packing_of, unpack
 from iobench.datasets.files import file_kind
 from iobench.errors import FileFormatError, StorageError
+from iobench.files.source_files import open_source_file
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)
 
@@ -230,7 +231,7 @@ def classic_file(path, file_format):
             names = tuple({"t": "time"}.get(dim, dim) for dim in dims)
             ds.createVariable(name, dtype, names).units = "K"
             ds[name][:] = 1
-    _, variables = read_classic_header(path)
+    _, variables = read_classic_header(path, open_source_file(path))
     return min(
         each.storage.offset if each.storage.is_contiguous else each.storage.ranges.offsets.min()
         for each in variables
@@ -258,7 +259,7 @@ def test_damaged_classic_headers(tmp_path, file_format, seed, n):
         path.write_bytes(damaged)
         tracemalloc.start()
         try:
-            read_classic_header(path)
+            read_classic_header(path, open_source_file(path))
             refused = False
         except FileFormatError as error:
             refused = "\n" not in str(error)

@@ -6,13 +6,16 @@ import netCDF4
 import numpy as np
 import pytest
 
+import iobench
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.filesystems import open_filesystem
 from iobench.files.objects import Objects
+from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 from iobench.sources.url_patterns import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
+from tests.support.http_files import serve
 
 pytest.importorskip("fsspec", reason="fsspec opens URLs")
 
@@ -326,3 +329,25 @@ def test_what_only_a_library_reads_is_refused_in_one_line(tmp_path, memory, open
     made = open_user_files(memory(path), sample_dim="time")
     with pytest.raises(FileFormatError, match=r"x\.nc: variable 't' .* copy it here first"):
         made.sample(0)
+
+
+@pytest.mark.parametrize("kind", ["grib", "netcdf4", "classic"])
+def test_a_file_behind_a_url_is_asked_for_its_state_twice_at_first_then_once(kind, tmp_path, real):
+    path, sample_dim = source(kind, tmp_path, real)
+    with serve(path.parent, "secret") as server:
+        url = f"http://me:secret@127.0.0.1:{server.server_port}/{path.name}"
+        for expected in (2, 1):  # again once it was indexed; then what was learnt is kept
+            made = iobench.open_dataset(url, sample_dim=sample_dim, store_dir=tmp_path / "kept")
+            assert len(made[0])
+            assert server.n_heads == expected
+            server.n_heads = 0
+
+
+def test_a_file_behind_a_url_that_changes_while_it_is_indexed(tmp_path, memory):
+    url = memory(chunked(tmp_path / "x.nc"))
+    looked_up = URL(url).looked_up()
+    opened = open_source_file(looked_up)
+    opened.check()
+    memory(chunked(tmp_path / "y.nc", shape=(4, 64, 96)), "x.nc")
+    with pytest.raises(FileFormatError, match=r"x\.nc: changed while it was indexed"):
+        opened.check()

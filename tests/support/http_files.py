@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,8 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
     """Yield a server of files and ranges of them; 401 without the secret, 404 without a file.
 
     The secret is the password of any user, or anywhere in the query. The server's ``n_left`` counts
-    down answers with bytes; when it is 0 they are refused with 403. Negative: never.
+    down answers with bytes; when it is 0 they are refused with 403. Negative: never. Its
+    ``n_heads`` counts questions for the state of a file.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -26,6 +28,7 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
 
         def do_HEAD(self) -> None:
             """Answer with the size."""
+            server.n_heads += 1
             self.answer(is_whole=False)
 
         def do_GET(self) -> None:
@@ -57,6 +60,7 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
             self.send_response(206 if "Range" in self.headers else 200)
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
             self.send_header("Accept-Ranges", "bytes")
+            self.send_header("ETag", f'"{zlib.crc32(data):x}"')
             self.send_header("Content-Length", str(last + 1 - first))
             self.end_headers()
             if is_whole:
@@ -64,6 +68,7 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
 
     class Server(ThreadingHTTPServer):
         n_left = -1
+        n_heads = 0
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 
 from iobench.chunks.manifest import ChunkManifest, contiguous, in_ranges
 from iobench.errors import FileFormatError, IobenchError
-from iobench.files.source_files import open_source_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from iobench.files.source_files import SourceBytes
 
 __all__ = ["ClassicVariable", "read_classic_header"]
 
@@ -122,15 +123,23 @@ class _Header:
         return _Described(name, dims, attributes, dtype, self.begin())
 
 
-def read_classic_header(path: Path) -> tuple[dict[str, int], list[ClassicVariable]]:
+def read_classic_header(
+    path: Path, opened: SourceBytes
+) -> tuple[dict[str, int], list[ClassicVariable]]:
     """Return the dimensions and the variables of a classic NetCDF file.
+
+    Parameters
+    ----------
+    path : Path
+        Named in errors.
+    opened : SourceBytes
+        The file.
 
     Raises
     ------
     FileFormatError
         If the header is damaged, or the file ends before a variable does: names both.
     """
-    opened = open_source_file(path)
     size = opened.nbytes
     for limit in (HEADER_NBYTES, LARGEST_HEADER_NBYTES):
         content = opened.read_at(0, min(limit, size))

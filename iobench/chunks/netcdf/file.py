@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.source_files import RemoteBytes, SourceBytes
 
 
 __all__ = [
@@ -83,12 +83,16 @@ def inspect_netcdf(path: Path) -> NetcdfFile:
         open_files.expect({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
     if magic[:4] in CLASSIC_MAGIC:
-        return _inspect_classic(path)
-    if is_hdf5(opened):
-        return _inspect_hdf5(path)
-    raise FileFormatError(
-        f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found {magic!r}"
-    )
+        found = _inspect_classic(path, opened)
+    elif is_hdf5(opened):
+        found = _inspect_hdf5(path, opened)
+    else:
+        raise FileFormatError(
+            f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found "
+            f"{magic!r}"
+        )
+    opened.check()
+    return found
 
 
 def is_hdf5(opened: SourceBytes) -> bool:
@@ -217,8 +221,8 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _inspect_classic(path: Path) -> NetcdfFile:
-    dims, found = read_classic_header(path)
+def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
+    dims, found = read_classic_header(path, opened)
     variables, skipped = {}, {}
     for each in found:
         if each.dtype.kind not in "iuf":
@@ -230,7 +234,7 @@ def _inspect_classic(path: Path) -> NetcdfFile:
     return NetcdfFile(path, dims, variables, skipped)
 
 
-def _inspect_hdf5(path: Path) -> NetcdfFile:
+def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> NetcdfFile:
     try:
         import h5netcdf
         import h5py
@@ -238,11 +242,11 @@ def _inspect_hdf5(path: Path) -> NetcdfFile:
         raise _missing("h5py and h5netcdf") from error
     try:
         with (
-            hdf5_source(path) as opened,
-            h5py.File(opened, "r") as raw,
+            hdf5_source(opened) as source,
+            h5py.File(source, "r") as raw,
             h5netcdf.File(raw, "r", phony_dims="sort") as file,
         ):
-            return _hdf5_file(path, file, raw, h5py)
+            return _hdf5_file(path, file, raw, opened.nbytes, h5py)
     except IobenchError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError) as error:
@@ -252,8 +256,7 @@ def _inspect_hdf5(path: Path) -> NetcdfFile:
         ) from error
 
 
-def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
-    size = open_source_file(path).nbytes
+def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> NetcdfFile:
     variables = {}
     skipped = {f"{name}/": "in a group, only the root group is read" for name in file.groups}
     for name, each in file.variables.items():

@@ -8,14 +8,12 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.files.source_files import open_source_file
-from iobench.files.urls import URL
+from iobench.files.open_file import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.source_files import RemoteBytes, SourceBytes
 
 __all__ = ["PageReader", "hdf5_source"]
 
@@ -82,20 +80,20 @@ class PageReader(io.RawIOBase):
 
 
 @contextmanager
-def hdf5_source(path: Path) -> Iterator[Any]:
+def hdf5_source(opened: OpenFile | RemoteBytes) -> Iterator[Any]:
     """Yield what `h5py.File` opens: the path of a local file, a file object for a remote one.
 
     Until it is done no garbage is collected. h5py holds its lock while it reads, and reading waits
     for fsspec's thread: were that thread to collect an object of h5py's, it would wait for the lock
     for ever.
     """
-    if not isinstance(path, URL):
-        yield path
+    if isinstance(opened, OpenFile):
+        yield opened.path
         return
     collects = gc.isenabled()
     gc.disable()
     try:
-        yield PageReader(open_source_file(path))
+        yield PageReader(opened)
     finally:
         if collects:
             gc.enable()
