@@ -12,6 +12,7 @@ import numpy as np
 
 from iobench.chunks.manifest import ChunkManifest, Place, StoredVariable, in_ranges
 from iobench.errors import FileFormatError
+from iobench.files.memory import array_for_one_sample
 from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
         # Joining takes a third less time than copying row by row.
         content = buffers[0] if len(buffers) == 1 else bytearray().join(buffers)
         return np.frombuffer(content, dtype=stored).reshape(box.shape_of(lengths))
-    values = np.empty((len(buffers), rows.n_between, rows.length), dtype=np.uint8)
+    values = array_for_one_sample((len(buffers), rows.n_between, rows.length), np.uint8)
     for target, buffer in zip(values, buffers, strict=True):
         between = np.frombuffer(buffer, dtype=np.uint8)
         target[:] = np.lib.stride_tricks.as_strided(between, target.shape, (rows.distance, 1))
@@ -270,7 +271,7 @@ def join_chunks(
     dtype, fill : dtype, number
         Of the result; what it holds where there is no chunk.
     """
-    values = np.empty([b - a for a, b in zip(start, stop, strict=True)], dtype=dtype)
+    values = array_for_one_sample(tuple(b - a for a, b in zip(start, stop, strict=True)), dtype)
     overlaps = []
     for a, b, length in zip(start, stop, chunk, strict=True):
         firsts = range(a // length * length, b, length)

@@ -20,7 +20,7 @@ from iobench.chunks.manifest import (
 from iobench.chunks.packing import unpack
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.crc32c import crc32c
-from iobench.files.memory import from_heap
+from iobench.files.memory import for_one_sample
 from iobench.files.ranges import FileRange
 from iobench.files.source_files import cached_source_file, file_nbytes, read_whole_files
 from iobench.files.source_ranges import read_extents
@@ -56,7 +56,7 @@ def read_chunks(
     wanted: Sequence[StoredChunk],
     *,
     beside: Sequence[FileRange[str]] = (),
-    allocate: Allocate = from_heap,
+    allocate: Allocate = for_one_sample,
 ) -> tuple[list[memoryview | None], list[memoryview]]:
     """Return the stored bytes of chunks, None for those never written; neighbours at once.
 

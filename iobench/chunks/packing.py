@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import MissingExtraError
+from iobench.files.memory import array_for_one_sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,9 +125,10 @@ def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
 
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
-    if is_plain(packing):
-        return np.asarray(stored, dtype=packing.dtype, order="C")
-    values = stored.astype(packing.dtype, order="C")
+    if is_plain(packing) and stored.dtype == packing.dtype and stored.flags.c_contiguous:
+        return stored
+    values = array_for_one_sample(stored.shape, packing.dtype)
+    values[...] = stored
     if packing.fill_values:
         missing = values == packing.fill_values[0]
         for fill in packing.fill_values[1:]:

@@ -12,7 +12,6 @@ from iobench.chunks.grib.decoding import load_eccodes
 from iobench.chunks.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.files.memory import for_one_sample
 from iobench.files.ranges import FileRange
 from iobench.files.source_files import open_source_file
 from iobench.files.source_ranges import read_extents
@@ -275,4 +274,4 @@ def read_messages(extents: Sequence[FileRange[str]]) -> list[memoryview]:
     FileFormatError
         If a file has become shorter since it was indexed.
     """
-    return read_extents(extents, allocate=for_one_sample)
+    return read_extents(extents)

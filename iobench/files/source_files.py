@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.files.memory import from_heap
+from iobench.files.memory import for_one_sample
 from iobench.files.open_file import SOURCE_FILE, OpenFile, not_opened
 from iobench.files.open_files import open_files
 from iobench.files.remote_ranges import (
@@ -190,7 +190,7 @@ def forget_source_files(below: str = "") -> None:
 
 
 def read_whole_files(
-    paths: Sequence[str], *, allocate: Callable[[int], NDArray[np.uint8]] = from_heap
+    paths: Sequence[str], *, allocate: Callable[[int], NDArray[np.uint8]] = for_one_sample
 ) -> list[memoryview | None]:
     """Return the content of files of one folder, None for those that are not there.
 

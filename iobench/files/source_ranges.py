@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.files.memory import from_heap
+from iobench.files.memory import for_one_sample
 from iobench.files.open_file import SOURCE_FILE
 from iobench.files.open_files import open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
@@ -52,7 +52,7 @@ def _announce(joined: Sequence[JoinedRange[str]]) -> None:
 
 
 def read_extents(
-    extents: Sequence[FileRange[str]], *, allocate: Allocate = from_heap
+    extents: Sequence[FileRange[str]], *, allocate: Allocate = for_one_sample
 ) -> list[memoryview]:
     """Read extents, neighbours at once.
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from iobench.files import memory
-from iobench.files.memory import OWN_NBYTES, own_pages, pages_used_again
+from iobench.files.memory import (
+    LENT_NBYTES,
+    MOST_LENT_NBYTES,
+    OWN_NBYTES,
+    array_for_one_sample,
+    for_one_sample,
+    own_pages,
+    pages_used_again,
+)
 
 LARGE = 3 * OWN_NBYTES + 200_000
 LIMIT = 10 * LARGE
@@ -45,7 +53,7 @@ def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -
     assert len(mapped) == 1
 
 
-@pytest.mark.parametrize(
+PARTS = pytest.mark.parametrize(
     "part_of",
     [
         lambda pages: pages[5:6],
@@ -54,6 +62,9 @@ def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -
         lambda pages: np.frombuffer(pages[:8].data, dtype="<f8"),
     ],
 )
+
+
+@PARTS
 def test_what_is_held_in_part_serves_nobody(mapped: list[int], part_of: Any) -> None:
     with pages_used_again(LIMIT):
         held = part_of(own_pages(LARGE))
@@ -116,3 +127,35 @@ def test_threads_never_get_the_same() -> None:
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+def test_samples_are_made_in_the_memory_of_those_before() -> None:
+    def sample() -> list[int]:
+        raw = [for_one_sample(LENT_NBYTES + 1000 * n) for n in range(3)]
+        arrays = [array_for_one_sample((each.size // 8, 2), "<f4") for each in raw]
+        assert all(each.flags.c_contiguous and each.flags.writeable for each in arrays)
+        return sorted({each.ctypes.data for each in (*raw, *arrays)})
+
+    first = sample()
+    assert len(first) == 6
+    assert all(sample() == first for _ in range(3))
+
+
+@PARTS
+def test_what_is_held_of_a_sample_is_not_written_over(part_of: Any) -> None:
+    held = part_of(for_one_sample(LENT_NBYTES))
+    before = bytes(held)
+    for _ in range(3):
+        for_one_sample(LENT_NBYTES)[:] = 255
+        array_for_one_sample((LENT_NBYTES // 4,), "<i4")[:] = -1
+    assert bytes(held) == before
+
+
+def test_of_samples_no_more_is_kept_than_the_limit() -> None:
+    n = MOST_LENT_NBYTES // OWN_NBYTES
+    held = [for_one_sample(OWN_NBYTES) for _ in range(3 * n)]
+    kept = sum(map(len, memory._lent._by_length.values()))
+    assert kept <= n
+    for number, each in enumerate(held):
+        each[:] = number % 251
+    assert all((each == number % 251).all() for number, each in enumerate(held))
