@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench_maelstrom.ens10 import stand_in as ens10_stand_in
+from iobench_maelstrom.ens10.dataset import Ens10
 
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]
@@ -30,16 +30,16 @@ socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
 def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write = ens10_stand_in._write_forecasts
+    write = Ens10.write
 
-    def interrupted(plan, date, path, advance):
-        write(plan, date, path, advance)
-        if date == plan.dates[1]:
+    def interrupted(dataset, plan, key, path, advance):
+        write(dataset, plan, key, path, advance)
+        if key == plan.keys[1]:
             os.kill(os.getpid(), signal.SIGINT)
 
     command = ["profile", "maelstrom-ens10", "--tiny", "--store-dir", str(tmp_path), *QUICK]
     with monkeypatch.context() as patched:
-        patched.setattr(ens10_stand_in, "_write_forecasts", interrupted)
+        patched.setattr(Ens10, "write", interrupted)
         assert main([*command, "--out", str(tmp_path / "a")]) == 75
     assert capsys.readouterr().err.splitlines()[-1].startswith("iobench: interrupted")
     [root] = (tmp_path / "stand-ins").iterdir()

@@ -10,8 +10,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.stand_in import StandInPlan
-from iobench_maelstrom.ens10.tasks import PRESSURE_FIELDS, TASKS
+from iobench_maelstrom.ens10.schema import PRESSURE_FIELDS, TASKS
 
 TASK_NAMES = ["z500", "t850"]
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]
@@ -100,20 +99,20 @@ def test_both_tasks_share_a_stand_in():
 
 
 def test_the_default_stand_in_has_the_tasks_levels_of_the_real_grid():
-    plan = StandInPlan.of_size(scale=None, tiny=False, seed=0, dtype="pl")
+    plan = Ens10(dtype="pl").stand_in(scale=None, tiny=False, seed=0)
     assert [field.level for field in plan.fields] == [850] * 7 + [500] * 7
-    assert (plan.n_members, plan.grid.shape, plan.n_samples) == (10, (361, 720), 8)
+    assert (plan.n_members, plan.shape, len(plan.dates) * len(plan.years)) == (10, (361, 720), 8)
     assert Ens10(dtype="pl").synthesis_nbytes(scale=None, tiny=False) < 1e9
 
 
 def test_a_stand_in_of_full_size_has_the_real_files_messages():
-    plan = StandInPlan.of_size(scale=1.0, tiny=False, seed=0, dtype="pl")
-    assert plan.messages_per_file == 46_200
-    assert round(plan.messages_per_file * plan.message_nbytes / 1e9) == 24
+    dataset = Ens10(dtype="pl")
+    plan = dataset.stand_in(scale=1.0, tiny=False, seed=0)
+    assert round(dataset.file_nbytes(plan.keys[0], plan) / 1e9) == 24
 
 
 def test_the_levels_of_a_field_are_told_by_its_name():
-    assert {field.name for task in TASKS["pl"].values() for field in task.variables} <= {
+    assert {field.name for task in TASKS["pl"].values() for field in task.fields} <= {
         field.name for field in PRESSURE_FIELDS
     }
     assert len({field.name for field in PRESSURE_FIELDS}) == 77

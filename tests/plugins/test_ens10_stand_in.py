@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import eccodes
 import numpy as np
 import pytest
 
 from iobench.datasets.grib_index import index_grib
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.schema import ALL_DATES, GRID, SURFACE_VARIABLES
-from iobench_maelstrom.ens10.stand_in import StandInPlan, planned_files
+from iobench_maelstrom.ens10.schema import ALL_DATES, SURFACE_FIELDS
 
-NAMES = [variable.name for variable in SURFACE_VARIABLES]
+NAMES = [variable.name for variable in SURFACE_FIELDS]
 
 
 def test_cfgrib_decodes_names_dims_and_order(decoded):
@@ -57,7 +58,7 @@ def test_messages_follow_year_step_member_parameter(tiny):
         for date in (20150101, 20160101)
         for step in (0, 24, 48)
         for member in (1, 2, 3)
-        for variable in SURFACE_VARIABLES
+        for variable in SURFACE_FIELDS
     ]
     columns = (index[key].tolist() for key in ("dataDate", "step", "number", "paramId"))
     assert list(zip(*columns, strict=True)) == order
@@ -65,7 +66,7 @@ def test_messages_follow_year_step_member_parameter(tiny):
 
 
 def test_values_lie_in_the_published_ranges(decoded):
-    for variable in SURFACE_VARIABLES:
+    for variable in SURFACE_FIELDS:
         values = decoded[0][variable.name].values
         slack = 1e-4 * (variable.high - variable.low)
         assert values.min() >= variable.low - slack
@@ -126,17 +127,16 @@ def test_sizes_are_told_before_writing(tiny):
 
 
 def test_default_has_the_real_sample_and_24_of_them():
-    plan = StandInPlan.of_size(scale=None, tiny=False, seed=0)
-    assert (plan.n_samples, len(plan.dates), plan.steps) == (24, 12, (48,))
-    assert len(plan.dates) * plan.messages_per_file == 2640
-    assert plan.message_nbytes == 519948
+    plan = Ens10().stand_in(scale=None, tiny=False, seed=0)
+    assert (len(plan.years), len(plan.dates), plan.steps) == (2, 12, (48,))
+    assert Ens10().file_nbytes(plan.keys[0], plan) * 12 == 2640 * 519948
     assert 1.3e9 < Ens10().synthesis_nbytes(scale=None, tiny=False) < 1.5e9
 
 
 def test_default_files_have_the_published_names_in_the_mirror():
-    plan = StandInPlan.of_size(scale=None, tiny=False, seed=0)
+    plan = Ens10().stand_in(scale=None, tiny=False, seed=0)
     bucket = "url/https/storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
-    assert [file.name for file in planned_files(plan)] == [
+    assert [file.name for file in Ens10().planned_files(plan)] == [
         f"{bucket}/era5/ERA5_sfc_t2m.nc",
         *(f"{bucket}/output.sfc.2018{date}" for date in plan.dates),
     ]
@@ -146,9 +146,10 @@ def test_default_files_have_the_published_names_in_the_mirror():
 def real_size(tmp_path_factory):
     """One member of one forecast on the real grid, as the profile's stand-in has it."""
     path = tmp_path_factory.mktemp("real") / "output"
-    plan = StandInPlan(0, (), dates=("0101",), years=(2016,), steps=(48,), n_members=1, grid=GRID)
-    planned_files(plan)[1].write(path, lambda nbytes: None)
-    assert path.stat().st_size == 11 * plan.message_nbytes
+    default = Ens10().stand_in(scale=None, tiny=False, seed=0)
+    plan = dataclasses.replace(default, years=(2016,), n_members=1)
+    Ens10().write(plan, {"date": "0101"}, path, lambda nbytes: None)
+    assert path.stat().st_size == 11 * 519948
     return path
 
 
@@ -175,14 +176,13 @@ def test_parameters_follow_the_published_order(real_size, tmp_path):
 
 
 def test_scale_1_is_the_whole_data_set():
-    plan = StandInPlan.of_size(scale=1.0, tiny=False, seed=0)
-    assert plan.dates == ALL_DATES
-    assert plan.n_samples == 2100
-    assert plan.messages_per_file == 6600
+    plan = Ens10().stand_in(scale=1.0, tiny=False, seed=0)
+    assert (plan.dates, len(plan.years)) == (ALL_DATES, 20)
+    assert Ens10().file_nbytes(plan.keys[0], plan) == 6600 * 519948
 
 
 @pytest.mark.parametrize("scale", [0.0001, 0.001, 0.01, 0.3])
 def test_scale_is_the_share_of_samples(scale):
-    plan = StandInPlan.of_size(scale=scale, tiny=False, seed=0)
-    assert abs(plan.n_samples - max(1, scale * 2100)) <= 10
+    plan = Ens10().stand_in(scale=scale, tiny=False, seed=0)
+    assert abs(len(plan.dates) * len(plan.years) - max(1, scale * 2100)) <= 10
     assert plan.steps == (0, 24, 48)

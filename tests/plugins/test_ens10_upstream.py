@@ -9,8 +9,7 @@ import pytest
 
 from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.ens5mini_schema import LEVELS
-from iobench_maelstrom.ens10.schema import ALL_DATES
+from iobench_maelstrom.ens10.schema import ALL_DATES, LEVELS
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"

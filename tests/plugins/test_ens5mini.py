@@ -13,8 +13,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
-from iobench_maelstrom.ens10.ens5mini_schema import CHANNELS, LEVELS, parse_months
-from iobench_maelstrom.ens10.ens5mini_stand_in import MonthlyPlan
+from iobench_maelstrom.ens10.schema import LEVELS, TOY_CHANNELS, parse_months
 
 DIMS = ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]
@@ -87,15 +86,15 @@ def test_the_stand_in_is_of_the_published_schema(files):
 
 
 def test_a_stand_in_of_full_size_has_the_real_files_grid_and_count():
-    plan = MonthlyPlan.of_size(scale=1, tiny=False, seed=0)
+    plan = Ens5mini().stand_in(scale=1, tiny=False, seed=0)
     assert len(plan.keys) == 12
-    assert len(plan.starts("01")) == 90
-    assert round(plan.month_nbytes("01") / 2**20) == 846
+    assert len(plan.dates) * len(plan.years) == 1050
+    assert round(Ens5mini().file_nbytes({"date": "01"}, plan) / 2**20) == 846
 
 
 def test_the_default_stand_in_keeps_a_samples_bytes():
-    plan = MonthlyPlan.of_size(scale=None, tiny=False, seed=0)
-    assert (plan.n_members, plan.grid.shape) == (5, (40, 80))
+    plan = Ens5mini().stand_in(scale=None, tiny=False, seed=0)
+    assert (plan.n_members, plan.shape) == (5, (40, 80))
     assert 200e6 < Ens5mini().synthesis_nbytes(scale=None, tiny=False) < 1e9
 
 
@@ -123,7 +122,7 @@ def test_values_equal_a_computation_from_xarrays_arrays(files, copied):
         fields = np.concatenate([data[name].values[:, :, 1] for data in opened(files)], axis=1)
         fields = fields[:, [0, 1, 4, 5, 2, 3, 6, 7]].astype(np.float64)
         channels.append(np.stack([fields.mean(axis=0), fields.std(axis=0)], axis=2))
-    inputs = np.concatenate(channels, axis=1).reshape(8, len(CHANNELS), 10, 20)
+    inputs = np.concatenate(channels, axis=1).reshape(8, len(TOY_CHANNELS), 10, 20)
     expected = (inputs - inputs.mean(axis=0)) / (inputs.std(axis=0) + 0.1)
     for number in range(8):
         found = make_sample(dataset, index.where[number])["inputs"]
@@ -215,7 +214,7 @@ def test_another_schema_is_named(copied, change, message):
 
 def test_a_forecast_in_two_files_is_an_error(copied):
     shutil.copyfile(copied / "ens5mini.01.nc", copied / "ens5mini.02.nc")
-    with pytest.raises(FileFormatError, match="holds the forecast of 1998-01-01"):
+    with pytest.raises(FileFormatError, match="holds 1998-01-01, which is in"):
         sampled(copied)
 
 

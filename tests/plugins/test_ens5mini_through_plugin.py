@@ -64,5 +64,5 @@ def test_a_month_in_several_files_is_refused(root, tmp_path, locator):
     own = FileLocator(data_dir=tmp_path, cache_dir=tmp_path / "cache")
     files = dataset.files(own)
     index = dataset.samples(files, own)
-    with pytest.raises(MissingFileError, match=r"month 01 from https.*ens5mini.01.nc, here it is"):
+    with pytest.raises(MissingFileError, match=r"of 01 from https.*ens5mini.01.nc, here they"):
         dataset.through_plugin(files, index, own, batch_size=None)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench_maelstrom.ens10.schema import Grid
 from iobench_maelstrom.ens10.stand_in import smooth_mode
 
 if TYPE_CHECKING:
@@ -98,9 +97,9 @@ def _weather(
 @functools.lru_cache(maxsize=2)
 def _modes(seed: int, tier: int, rows: int, columns: int) -> Patterns:
     """Return the patterns that all fields are made of; half of what goes around is enough."""
-    grid = Grid(rows, 2 * columns, 0.1)
+    shape = rows, 2 * columns
     return [
-        smooth_mode(np.random.default_rng([seed, VERSION, tier, 0, number]), grid)[
+        smooth_mode(np.random.default_rng([seed, VERSION, tier, 0, number]), shape)[
             :, :columns
         ].astype(np.float64)
         for number in range(N_MODES)

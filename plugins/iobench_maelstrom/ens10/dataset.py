@@ -17,66 +17,71 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Baseline,
-    DatedFile,
     Downloads,
+    FileKey,
     FileRange,
-    GribIndex,
+    Key,
     Locator,
     Option,
     PlannedFile,
-    PluginDownload,
     PublishedFiles,
     PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
     decode_message,
-    existing_files,
     index_grib,
     own_files,
     read_messages,
-    stopwatch,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.ens10.messages import Layout, find_messages
-from iobench_maelstrom.ens10.normalisation import (
-    Statistics,
-    member_moments,
-    normalisation_folder,
+from iobench_maelstrom.ens10.point_statistics import (
+    PointStatistics,
+    describe_samples,
+    normalisation_of,
 )
 from iobench_maelstrom.ens10.recycling import RecycledMemory
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
-    CHANNELS,
     CITATION,
-    FIRST_TEST_YEAR,
     GRID,
     LEAD_HOURS,
-    SURFACE_TASK,
+    TASKS,
     TERMS,
-    UnetTask,
+    Task,
     forecast_url,
     parse_dates,
 )
-from iobench_maelstrom.ens10.stand_in import STAND_IN_VERSION, StandInPlan, planned_files
-from iobench_maelstrom.ens10.target import open_target, or_without
-from iobench_maelstrom.ens10.tasks import TASKS
-from iobench_maelstrom.ens10.through_plugin import ens10_through_plugin
+from iobench_maelstrom.ens10.stand_in import (
+    STAND_IN_VERSION,
+    Ensemble,
+    forecasts_nbytes,
+    plan_of_size,
+    target_files,
+    write_forecasts,
+)
+from iobench_maelstrom.ens10.target import open_target
+from iobench_maelstrom.ens10.through_plugin import download_each, ens10_through_plugin
 from iobench_maelstrom.ens10.upstream import grid_loader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.datasets import Advance
+    from iobench_maelstrom.ens10.point_statistics import Members
+
 __all__ = ["Ens10"]
 
+FIRST_TEST_YEAR = 2016
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,
     backward_ns=15_870_000,
     batch_size=1,
     source="MAELSTROM D2.3, table 4: U-Net, PyTorch 1.12.1, one A100 40 GB",
     exposed_io_s=(0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
-    sample_nbytes=(len(CHANNELS) + 1) * GRID.n_points * 4,
+    sample_nbytes=(22 + 1) * GRID[0] * GRID[1] * 4,
     tables={
         "D2.3 table 4, PyTorch, NumPy": {
             "epoch": (178.54078, 189.92810, 184.69046, 214.2706, 14.18365),
@@ -97,7 +102,7 @@ PUBLISHED_PL = dataclasses.replace(
     source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
     exposed_io_s=None,
     tables={},
-    sample_nbytes=(14 + 1) * GRID.n_points * 4,
+    sample_nbytes=(14 + 1) * GRID[0] * GRID[1] * 4,
 )
 
 
@@ -106,15 +111,14 @@ class Ens10(PublishedFiles):
 
     Attributes
     ----------
-    dates : tuple of str
-        Start dates (``MMDD``) whose files are all required; empty for those at hand.
     has_target : bool
         Whether samples have the ERA5 target.
-    task : UnetTask
+    task : Task
         Which fields, which target.
     """
 
     name = "maelstrom-ens10"
+    keys = (Key("date", ALL_DATES),)
     terms_of_use = TERMS
     citation = CITATION
     synthesis_version = STAND_IN_VERSION
@@ -143,31 +147,32 @@ class Ens10(PublishedFiles):
             raise OptionError(
                 f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}"
             )
-        self.dates: tuple[str, ...] = self.chosen["date"]
         self.has_target = target != "none"
-        self.task: UnetTask = targets[target]
+        self.task: Task = targets[target]
         level = self.task.level
         fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
-        self.published = PUBLISHED if self.task is SURFACE_TASK else PUBLISHED_PL
+        self.published = PUBLISHED_PL if level else PUBLISHED
         self._layout: Layout | None = None
         self._target_dtype = ""
-        self._statistics: Statistics | None = None
-        self._mapped: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._statistics: PointStatistics | None = None
         self._memory = RecycledMemory()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}
 
     @property
     def stand_in_name(self) -> str:
         """What stand-ins are told apart by: the files of each dtype are others."""
-        dtype = self.task.dtype
-        return self.name if dtype == "sfc" else f"{self.name}-{dtype}"
+        return self.name if self.task.dtype == "sfc" else f"{self.name}-{self.task.dtype}"
 
-    def urls(self) -> list[str]:
-        """Return the URLs of the forecasts."""
-        return [forecast_url(date, self.task.dtype) for date in self.dates or ALL_DATES]
+    @property
+    def layout(self) -> Layout:
+        """What the samples have in common, once they are found."""
+        if self._layout is None:
+            raise OptionError(f"{self.name}: call samples() before decode() and preprocess()")
+        return self._layout
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where the forecasts of a start date are published."""
+        return forecast_url(key["date"], self.task.dtype)
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the forecasts' files and, last, the target's.
@@ -177,28 +182,24 @@ class Ens10(PublishedFiles):
         MissingFileError
             Naming what is missing, where it was looked for and how to get it.
         """
-        own = own_files(locator)
-        if own is None:
-            needed = bool(self.dates)
-            paths = existing_files(self.name, self.urls(), locator, all_needed=needed)
-        else:
-            paths = self._own_files(own, locator)
+        paths = self._own_files(locator) or super().files(locator)
         if not self.has_target:
             return paths
         url = self.task.target_url
         target = locator.find([url])[0]
         if target is None:
             raise MissingFileError(
-                f"maelstrom-ens10: the target era5/{url.rpartition('/')[2]} was not found in "
+                f"{self.name}: the target era5/{url.rpartition('/')[2]} was not found in "
                 f"{locator.searched()}; it holds ERA5's {self.task.target} on the forecasts' grid "
                 f"at start + {LEAD_HOURS} h (Climate Data Store): put it there"
-                f"{or_without(self.task.target_variable)}"
+                f"{self.task.or_without}"
             )
         return [*paths, target]
 
-    def _own_files(self, own: Sequence[DatedFile], locator: Locator) -> list[Path]:
+    def _own_files(self, locator: Locator) -> list[Path]:
         """Return the files of a user's layout, e.g. one per start date after ``grib_copy``."""
-        if not self.dates:
+        own, dates = own_files(locator) or (), self.chosen["date"]
+        if not dates or not own:
             return [file.path for file in own]
         if not all(file.month and file.day for file in own):
             raise OptionError(
@@ -206,40 +207,13 @@ class Ens10(PublishedFiles):
                 "{month} and {day} for the digits of it"
             )
         told = {file.month + file.day for file in own}
-        dtype = self.task.dtype
-        missing = [forecast_url(date, dtype) for date in self.dates if date not in told]
+        missing = [forecast_url(date, self.task.dtype) for date in dates if date not in told]
         if missing:
             raise MissingFileError(
                 f"{self.name}: {', '.join(missing)} not found in {locator.searched()}; fetch the "
                 "files and name their folder with --data-dir"
             )
-        return [file.path for file in own if file.month + file.day in self.dates]
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the plugin takes one start date at a time.
-
-        Raises
-        ------
-        OptionError
-            If none was asked for: all of them are never fetched by default.
-        """
-        if not self.dates:
-            raise OptionError(
-                f"--download of {self.name}: say what to fetch, e.g. --option date=0101,0104"
-            )
-        dtype = self.task.dtype
-        calls = tuple(
-            PluginDownload(
-                self.name,
-                {"date": date, "dtype": dtype},
-                (forecast_url(date, dtype),),
-                terms_of_use=TERMS,
-                citation=CITATION,
-            )
-            for date in self.dates
-        )
-        # The target is nowhere to be had by itself.
-        return Downloads(calls, others=(self.task.target_url,) if self.has_target else ())
+        return [file.path for file in own if file.month + file.day in dates]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per start date and year, in order of time.
@@ -251,30 +225,74 @@ class Ens10(PublishedFiles):
         """
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
-        layout = find_messages(index, self.task)
-        where = [index.extents(rows.tolist()) for rows in layout.rows]
-        watch = stopwatch()
-        self._statistics, computed = normalisation_folder(
-            forecasts[0].parent,
-            locator.cache_dir,
+        self._layout, where = find_messages(index, self.task)
+        starts, shape = self._layout.starts, self._layout.shape
+        self._statistics, setup = normalisation_of(
+            self,
             where,
-            n_members=layout.n_members,
-            n_points=layout.n_points,
-            progress=locator.progress,
+            self.describe(where),
+            locator,
+            beside=forecasts[0].parent,
+            n_variables=len(self.task.fields),
+            n_values=len(where) * len(where[0]) * self._layout.n_points,
         )
-        setup = {"normalisation": watch()} if computed else {}
-        self._layout = layout.without_rows()
-        self._mapped = None
+        grid, channels = ("latitude", "longitude"), self.task.channels
+        inputs = (len(channels), *shape)
+        variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
         if self.has_target:
-            self._add_target(where, layout, files[-1])
+            target = open_target(files[-1], self.task)
+            if target.shape != shape:
+                raise FileFormatError(
+                    f"{files[-1]}: fields of {target.shape}, expected the forecasts' grid {shape}"
+                )
+            for ranges, start in zip(where, starts, strict=True):
+                ranges.append(target.range_of(start))
+            self._target_dtype = target.dtype
+            units = self.task.target_units
+            variables.append(Variable(self.task.target, shape, "<f4", grid, units, role="target"))
+        is_test = [int(start[:4]) >= FIRST_TEST_YEAR for start in starts]
+        splits = {
+            name: numbers
+            for name, wanted in (("train", False), ("test", True))
+            if (numbers := [number for number, test in enumerate(is_test) if test is wanted])
+        }
+        target_text = f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none"
         return SampleIndex(
-            spec=self._spec(layout),
+            spec=SampleSpec(tuple(variables)),
             where=where,
-            splits=_splits(layout.starts),
-            coordinate=[f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in layout.starts],
+            splits=splits,
+            coordinate=[f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts],
             setup=setup,
-            provenance={**self._provenance(layout, index), "stand_in": locator.stand_in},
+            provenance={
+                **self.facts(index.files),
+                "dtype": self.task.dtype,
+                "step_hours": LEAD_HOURS,
+                "members": list(self._layout.members),
+                "starts": list(starts),
+                "target": target_text,
+                "normalisation": self._statistics.facts(),
+                "stand_in": locator.stand_in,
+            },
         )
+
+    def describe(self, where: Sequence[Sequence[FileRange[str]]]) -> dict[str, Any]:
+        """Return what identifies messages: their places, and their files' sizes and times."""
+        files = sorted({each[0] for ranges in where for each in ranges})
+        messages = [[(files.index(f), o, n) for f, o, n in ranges] for ranges in where]
+        return describe_samples(files, messages, n_members=self.layout.n_members)
+
+    def members_of(self, number: int) -> Members:
+        """Return what reads the members of a variable, by its number."""
+        n_members = self.layout.n_members
+
+        def members(where: Sequence[FileRange[str]]) -> NDArray[np.float32]:
+            ranges = where[number * n_members : (number + 1) * n_members]
+            fields = self._memory.array((n_members, self.layout.n_points))
+            for message, place, field in zip(read_messages(ranges), ranges, fields, strict=True):
+                decode_message(message, where=f"{place}", out=field)
+            return fields
+
+        return members
 
     def read(self, where: Sequence[FileRange[str]]) -> Raw:
         """Return the sample's messages, by variable and member, and the target's bytes last."""
@@ -285,12 +303,10 @@ class Ens10(PublishedFiles):
 
         All are float32, in the variables' own units.
         """
-        layout = self._prepared()
-        messages = iter(raw)
-        variables = self.task.variables
-        fields = self._memory.array((len(variables), layout.n_members, layout.n_points))
+        layout, messages = self.layout, iter(raw)
+        fields = self._memory.array((len(self.task.fields), layout.n_members, layout.n_points))
         arrays: dict[str, NDArray[Any]] = {}
-        for variable, members in zip(variables, fields, strict=True):
+        for variable, members in zip(self.task.fields, fields, strict=True):
             for number, member in zip(layout.members, members, strict=True):
                 place = f"{variable.name} of member {number}"
                 decode_message(next(messages), where=place, out=member)
@@ -299,23 +315,21 @@ class Ens10(PublishedFiles):
             arrays["target"] = self.target_array(next(messages))
         return arrays
 
+    def target_array(self, raw: Any) -> NDArray[np.float32]:
+        """Return the target's field out of its bytes."""
+        values = np.frombuffer(raw, dtype=self._target_dtype)
+        return values.reshape(self.layout.shape).astype(np.float32)
+
     def preprocess(self, arrays: Arrays, where: Sequence[FileRange[str]]) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
-        layout = self._prepared()
-        if self._mapped is None:
-            if self._statistics is None:
-                raise OptionError("maelstrom-ens10: call samples() before preprocess()")
-            self._mapped = self._statistics.load()
-        mean, divisor = self._mapped
-        n_channels = len(self.task.channels)
-        inputs = np.empty((n_channels, layout.n_points), dtype=np.float32)
-        for number, variable in enumerate(self.task.variables):
+        layout = self.layout
+        if self._statistics is None:
+            raise OptionError(f"{self.name}: call samples() before preprocess()")
+        inputs = np.empty((2 * len(self.task.fields), layout.n_points), dtype=np.float32)
+        for number, variable in enumerate(self.task.fields):
             fields = arrays[variable.name].reshape(layout.n_members, layout.n_points)
-            member_moments(fields, inputs[2 * number], inputs[2 * number + 1])
-            pair = slice(2 * number, 2 * number + 2)
-            inputs[pair] -= mean[pair]
-            inputs[pair] /= divisor[pair]
-        sample = {"inputs": inputs.reshape(n_channels, *layout.shape)}
+            self._statistics.score(number, fields, inputs[2 * number : 2 * number + 2])
+        sample = {"inputs": inputs.reshape(len(inputs), *layout.shape)}
         if self.has_target:
             sample[self.task.target] = arrays["target"]
         return sample
@@ -324,85 +338,43 @@ class Ens10(PublishedFiles):
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the grid loader of the U-Net's training code (`UpstreamBaseline`)."""
-        return grid_loader(
-            self,
-            self._prepared(),
-            index,
-            locator,
-            task=self.task,
-            has_target=self.has_target,
-            batch_size=batch_size,
-        )
+        return grid_loader(self, index, locator, batch_size)
 
     def through_plugin(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
-        target_array = self.target_array if self.has_target else None
-        return ens10_through_plugin(self, self._prepared(), index, self.task, target_array)
+        return ens10_through_plugin(self, index)
 
-    def target_array(self, raw: Any) -> NDArray[np.float32]:
-        """Return the target's field out of its bytes."""
-        values = np.frombuffer(raw, dtype=self._target_dtype)
-        return values.reshape(self._prepared().shape).astype(np.float32)
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; the plugin takes one start date at a time.
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
+        Raises
+        ------
+        OptionError
+            If none was asked for: all of them are never fetched by default.
+        """
+        # The target is nowhere to be had by itself.
+        others = (self.task.target_url,) if self.has_target else ()
+        return download_each(self, {"dtype": self.task.dtype}, "date=0101,0104", others)
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
         """Return what a stand-in holds: forecasts, and the targets of all tasks."""
-        plan = StandInPlan.of_size(scale=scale, tiny=tiny, seed=seed, dtype=self.task.dtype)
-        missing = [date for date in self.dates if date not in plan.dates]
-        if missing:
-            raise OptionError(
-                f"date {missing[0]!r}: no file of it is at hand, and the stand-in holds only "
-                f"{' '.join(plan.dates)}; choose among them or give --data-dir"
-            )
+        plan = plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
+        self.check_held(plan.keys)
         return plan
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in, the targets first."""
-        assert isinstance(plan, StandInPlan)
-        return planned_files(plan)
+        """Return the files of a stand-in, the targets first since they are the odd ones out."""
+        assert isinstance(plan, Ensemble)
+        return [*target_files(plan, self.task.dtype), *super().planned_files(plan)]
 
-    def _add_target(self, where: list[list[FileRange[str]]], layout: Layout, path: Path) -> None:
-        target = open_target(path, self.task.target_variable)
-        if target.shape != layout.shape:
-            raise FileFormatError(
-                f"{path}: fields of {target.shape}, expected the forecasts' grid {layout.shape}"
-            )
-        for extents, start in zip(where, layout.starts, strict=True):
-            extents.append(target.extent(start))
-        self._target_dtype = target.dtype
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return the bytes of the forecasts of a start date."""
+        assert isinstance(plan, Ensemble)
+        return forecasts_nbytes(plan)
 
-    def _prepared(self) -> Layout:
-        if self._layout is None:
-            raise OptionError("maelstrom-ens10: call samples() before decode() and preprocess()")
-        return self._layout
-
-    def _spec(self, layout: Layout) -> SampleSpec:
-        grid = ("latitude", "longitude")
-        task = self.task
-        shape = (len(task.channels), *layout.shape)
-        inputs = Variable("inputs", shape, "<f4", ("channel", *grid), "1", channels=task.channels)
-        target = Variable(task.target, layout.shape, "<f4", grid, task.target_units, role="target")
-        return SampleSpec((inputs, target) if self.has_target else (inputs,))
-
-    def _provenance(self, layout: Layout, index: GribIndex) -> dict[str, Any]:
-        statistics = self._statistics
-        return {
-            **self.facts(index.files),
-            "dtype": self.task.dtype,
-            "step_hours": LEAD_HOURS,
-            "members": list(layout.members),
-            "starts": list(layout.starts),
-            "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
-            "normalisation": statistics.facts() if statistics else {},
-        }
-
-
-def _splits(starts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the samples of training and testing, by year as upstream; without empty ones."""
-    is_test = [int(start[:4]) >= FIRST_TEST_YEAR for start in starts]
-    splits = {
-        "train": [number for number, test in enumerate(is_test) if not test],
-        "test": [number for number, test in enumerate(is_test) if test],
-    }
-    return {name: numbers for name, numbers in splits.items() if numbers}
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write the forecasts of a start date of the stand-in."""
+        assert isinstance(plan, Ensemble)
+        write_forecasts(plan, self.task.dtype, key["date"], path, advance)

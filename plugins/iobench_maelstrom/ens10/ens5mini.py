@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,37 +22,36 @@ from iobench.datasets import (
     Items,
     Key,
     Option,
-    PluginDownload,
     Recipe,
     SampleIndex,
-    file_times,
-    index_folders,
-    run_jobs,
-    stopwatch,
     whole_variable,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.ens10.ens5mini_schema import (
+from iobench_maelstrom.ens10.ens5mini_stand_in import (
+    STAND_IN_VERSION,
+    month_nbytes,
+    plan_of_months,
+    write_month,
+)
+from iobench_maelstrom.ens10.point_statistics import (
+    PointStatistics,
+    describe_samples,
+    normalisation_of,
+)
+from iobench_maelstrom.ens10.schema import (
     ALL_MONTHS,
-    CHANNELS,
-    DIMS,
-    LEAD_HOURS,
+    CITATION,
     LEVELS,
     PRESSURE_VARIABLES,
+    TERMS,
+    TOY_CHANNELS,
+    TOY_LEAD_HOURS,
     month_url,
     parse_months,
 )
-from iobench_maelstrom.ens10.ens5mini_stand_in import STAND_IN_VERSION, MonthlyPlan, write_month
-from iobench_maelstrom.ens10.normalisation import (
-    Moments,
-    Statistics,
-    describe_samples,
-    keep_statistics,
-    member_moments,
-)
-from iobench_maelstrom.ens10.schema import CITATION, TERMS
-from iobench_maelstrom.ens10.toy_through_plugin import toy_plugin_baseline
+from iobench_maelstrom.ens10.stand_in import Ensemble
+from iobench_maelstrom.ens10.through_plugin import download_each, ens5mini_through_plugin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,18 +63,16 @@ if TYPE_CHECKING:
         FileKey,
         Locator,
         NetcdfFile,
-        Progress,
         StandIn,
     )
     from iobench.samples import Sample
+    from iobench_maelstrom.ens10.point_statistics import Members
 
 __all__ = ["Ens5mini"]
 
-FORECASTS_PER_JOB = 16
-"""Fixed, so that the sums do not depend on how many processes share the work."""
-SMALL_NBYTES = 64 << 20
-"""Less is read sooner by this process than by ones that must start first."""
+NAMES = tuple(each.name for each in PRESSURE_VARIABLES)
 HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
+"""Of the units that a step may have."""
 
 
 class Ens5mini(Recipe):
@@ -96,9 +92,12 @@ class Ens5mini(Recipe):
         ),
         Option("dtype", "Pressure levels; there are no others.", "pl", ("pl",)),
     )
-    axes = tuple(Axis(dim) for dim in DIMS)
+    axes = tuple(
+        Axis(dim) for dim in ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
+    )
     fields = tuple(Field(each.name, each.units) for each in PRESSURE_VARIABLES)
     sample_dim = "time"
+    time_unit = "D"
     terms_of_use = TERMS
     citation = CITATION
     synthesis_version = STAND_IN_VERSION
@@ -106,18 +105,14 @@ class Ens5mini(Recipe):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.lead: tuple[int, ...] = ()
-        self._statistics: Statistics | None = None
-        self._mapped: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}
+        self.read_names = NAMES
+        self._statistics: PointStatistics | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Members, levels, latitudes and longitudes of a variable of one forecast."""
         dims = self.opened[0].dims
-        members, levels, latitudes, longitudes = (dims[dim] for dim in (DIMS[0], *DIMS[3:]))
-        return members, levels, latitudes, longitudes
+        return dims["number"], dims["isobaricInhPa"], dims["latitude"], dims["longitude"]
 
     def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
         """Raise FileFormatError where a file is of another schema, or has other levels or steps."""
@@ -138,76 +133,73 @@ class Ens5mini(Recipe):
             If a file is of another schema, cut short, or holds a forecast another file has.
         """
         index = super().samples(files, locator)
-        watch = stopwatch()
-        about = describe_samples(
-            [str(file) for file in files], index.where, n_members=self.shape[0]
+        self._statistics, setup = normalisation_of(
+            self,
+            index.where,
+            describe_samples([str(file) for file in files], index.where, n_members=self.shape[0]),
+            locator,
+            beside=files[0].parent,
+            n_variables=len(NAMES),
+            n_values=len(index) * len(NAMES) * int(np.prod(self.shape)),
         )
-        self._statistics, computed = keep_statistics(
-            index_folders(files[0].parent, locator.cache_dir),
-            f"ens5mini-normalisation-{about['key'][:16]}",
-            about,
-            functools.partial(_all_moments, self, index.where, locator.progress),
-        )
-        self._mapped = None
+        provenance = {
+            "starts": [start.replace("-", "") for start in index.coordinate],
+            "normalisation": self._statistics.facts(),
+        }
         return dataclasses.replace(
-            index,
-            setup={"normalisation": watch()} if computed else {},
-            provenance={**index.provenance, "normalisation": self._statistics.facts()},
+            index, setup=setup, provenance={**index.provenance, **provenance}
         )
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return each forecast, in order of time."""
         self.lead = tuple(_lead_index(file) for file in files)
-        found: dict[str, tuple[int, int]] = {}
-        for number, times in enumerate(file_times(files, "time", "h")):
-            for place, start in enumerate(np.datetime_as_string(times, "D").tolist()):
-                if start in found:
-                    other = files[found[start][0]].path
-                    raise FileFormatError(
-                        f"{files[number].path}: holds the forecast of {start}, which is in {other} "
-                        "already; expected each once: are two files copies of one?"
-                    )
-                found[start] = number, place
-        starts = sorted(found)
-        return Items(tuple(found[start] for start in starts), starts)
+        items = super().items(files)
+        pairs = sorted(zip(items.coordinate, items.where, strict=True))
+        return Items(tuple(where for _, where in pairs), [start for start, _ in pairs])
 
     def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
         """Return each variable of the forecast at its lead time."""
         number, place = where
         part = {"time": place, "step": self.lead[number] if self.lead else 0}
-        return [Hyperslab(each.name, part) for each in PRESSURE_VARIABLES]
+        return [Hyperslab(name, part) for name in self.read_names]
+
+    def members_of(self, number: int) -> Members:
+        """Return what reads the members of a variable, at all levels, by its number."""
+        narrowed, name = copy.copy(self), NAMES[number]
+        narrowed.read_names = (name,)
+        vars(narrowed).pop("_chunks", None)  # what is decoded here is not kept for training
+
+        def members(where: tuple[int, int]) -> NDArray[np.float32]:
+            raw = narrowed.read(where)
+            return _flat((raw if narrowed.fused else narrowed.decode(raw, where))[name])
+
+        return members
 
     def spec(self) -> SampleSpec:
         """Return mean and deviation by variable and level, as channels."""
-        shape, dims = (len(CHANNELS), *self.shape[2:]), ("channel", "latitude", "longitude")
-        return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=CHANNELS),))
+        shape = (len(TOY_CHANNELS), *self.shape[2:])
+        dims = ("channel", "latitude", "longitude")
+        return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=TOY_CHANNELS),))
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return ``inputs``: normalised mean and deviation by variable and level."""
+        if self._statistics is None:
+            raise OptionError(f"{self.name}: call samples() before preprocess()")
         _, n_levels, n_latitudes, n_longitudes = self.shape
-        if self._mapped is None:
-            if self._statistics is None:
-                raise OptionError("maelstrom-ens5mini: call samples() before preprocess()")
-            self._mapped = self._statistics.load()
-        mean, divisor = self._mapped
         n_points = n_latitudes * n_longitudes
-        inputs = np.empty((len(PRESSURE_VARIABLES), n_levels, 2, n_points), dtype=np.float32)
-        for number, variable in enumerate(PRESSURE_VARIABLES):
-            pair = slice(2 * number, 2 * number + 2)
-            moments = _moments(arrays[variable.name])
-            moments -= mean[pair]
-            moments /= divisor[pair]
-            inputs[number] = moments.reshape(2, n_levels, n_points).transpose(1, 0, 2)
-        return {"inputs": inputs.reshape(len(CHANNELS), n_latitudes, n_longitudes)}
+        inputs = np.empty((len(NAMES), n_levels, 2, n_points), dtype=np.float32)
+        scored = np.empty((2, n_levels * n_points), dtype=np.float32)
+        for number, name in enumerate(NAMES):
+            self._statistics.score(number, _flat(arrays[name]), scored)
+            inputs[number] = scored.reshape(2, n_levels, n_points).transpose(1, 0, 2)
+        return {"inputs": inputs.reshape(len(TOY_CHANNELS), n_latitudes, n_longitudes)}
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""
-        starts = [start for each in file_times(files, "time", "h") for start in each]
         return {
             **self.facts([file.path for file in files]),
             "dtype": "pl",
-            "step_hours": LEAD_HOURS,
-            "starts": [str(start)[:10].replace("-", "") for start in sorted(starts)],
+            "step_hours": TOY_LEAD_HOURS,
             "target": "none",
             "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
         }
@@ -219,7 +211,7 @@ class Ens5mini(Recipe):
 
         There is no ``upstream``: no training code of ens5mini is published.
         """
-        return toy_plugin_baseline(self, [file.path for file in self.opened], index)
+        return ens5mini_through_plugin(self, index)
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches; the plugin takes one month at a time.
@@ -229,89 +221,28 @@ class Ens5mini(Recipe):
         OptionError
             If none was asked for: all of them are never fetched by default.
         """
-        if not self.chosen["date"]:
-            raise OptionError(
-                f"--download of {self.name}: say what to fetch, e.g. --option date=01"
-            )
-        return Downloads(
-            tuple(
-                PluginDownload(
-                    self.name,
-                    {"date": month},
-                    (month_url(month),),
-                    terms_of_use=TERMS,
-                    citation=CITATION,
-                )
-                for month in self.chosen["date"]
-            )
-        )
+        return download_each(self, {}, "date=01")
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> MonthlyPlan:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
         """Return what a stand-in holds."""
-        plan = MonthlyPlan.of_size(scale=scale, tiny=tiny, seed=seed)
+        plan = plan_of_months(scale=scale, tiny=tiny, seed=seed)
         self.check_held(plan.keys)
         return plan
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a month's file."""
-        assert isinstance(plan, MonthlyPlan)
-        return plan.month_nbytes(key["date"])
+        assert isinstance(plan, Ensemble)
+        return month_nbytes(plan, key["date"])
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         """Write a month's file of the stand-in."""
-        assert isinstance(plan, MonthlyPlan)
+        assert isinstance(plan, Ensemble)
         write_month(plan, key["date"], path, advance)
 
 
-def _moments(fields: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return mean and deviation over the members, shape (2, levels x points)."""
-    flat = fields.reshape(len(fields), -1).astype(np.float32, copy=False)
-    moments = np.empty((2, flat.shape[1]), dtype=np.float32)
-    member_moments(flat, moments[0], moments[1])
-    return moments
-
-
-def _all_moments(
-    recipe: Ens5mini, where: Sequence[tuple[int, int]], progress: Progress
-) -> list[Moments]:
-    """Return the moments of each variable's channels, merged in a fixed order."""
-    jobs = [
-        (recipe, where[start : start + FORECASTS_PER_JOB])
-        for start in range(0, len(where), FORECASTS_PER_JOB)
-    ]
-    nbytes = len(where) * len(PRESSURE_VARIABLES) * 4 * int(np.prod(recipe.shape))
-    found = dict(
-        run_jobs(
-            _part_moments,
-            jobs,
-            processes=1 if nbytes < SMALL_NBYTES else None,
-            progress=progress,
-            total=len(where),
-        )
-    )
-    merged = found[0]
-    for number in range(1, len(jobs)):
-        for one, other in zip(merged, found[number], strict=True):
-            one.merge(other)
-    return merged
-
-
-def _part_moments(
-    job: tuple[Ens5mini, Sequence[tuple[int, int]]], advance: Advance
-) -> list[Moments]:
-    recipe, where = copy.copy(job[0]), job[1]
-    vars(recipe).pop("_chunks", None)  # what is decoded here is not kept for training
-    n_values = int(np.prod(recipe.shape[1:]))
-    parts = [
-        Moments(0, np.zeros((2, n_values)), np.zeros((2, n_values))) for _ in PRESSURE_VARIABLES
-    ]
-    for one in where:
-        raw = recipe.read(one)
-        arrays = raw if recipe.fused else recipe.decode(raw, one)
-        for moments, variable in zip(parts, PRESSURE_VARIABLES, strict=True):
-            moments.add(_moments(arrays[variable.name]))
-        advance(1)
-    return parts
+def _flat(fields: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the members of a variable, shape (members, levels x points)."""
+    return fields.reshape(len(fields), -1).astype(np.float32, copy=False)
 
 
 def _lead_index(file: NetcdfFile) -> int:
@@ -320,9 +251,9 @@ def _lead_index(file: NetcdfFile) -> int:
     hours = HOURS.get(units.removesuffix("s"))
     if hours is None:
         raise FileFormatError(f"{file.path}: step has units {units!r}, expected 'hours'")
-    found = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, LEAD_HOURS))
+    found = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, TOY_LEAD_HOURS))
     if found.size != 1:
         raise FileFormatError(
-            f"{file.path}: expected the step {LEAD_HOURS} h once, found it {found.size} times"
+            f"{file.path}: expected the step {TOY_LEAD_HOURS} h once, found it {found.size} times"
         )
     return int(found[0])

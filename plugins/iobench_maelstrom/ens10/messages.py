@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.errors import FileFormatError
-from iobench_maelstrom.ens10.schema import LEAD_HOURS, SURFACE_TASK
+from iobench_maelstrom.ens10.schema import LEAD_HOURS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import GribIndex
-    from iobench_maelstrom.ens10.schema import UnetTask
+    from iobench.datasets import FileRange, GribIndex
+    from iobench_maelstrom.ens10.schema import Task
 
 __all__ = ["Layout", "find_messages"]
 
@@ -26,7 +24,7 @@ NORTH_TO_SOUTH = 0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The samples in an index.
+    """What the samples of an index have in common.
 
     Parameters
     ----------
@@ -36,14 +34,11 @@ class Layout:
         Perturbation numbers, the same in all samples.
     shape : tuple of int
         Latitudes and longitudes.
-    rows : list of ndarray
-        For each sample the index's rows, by variable and member.
     """
 
     starts: tuple[str, ...]
     members: tuple[int, ...]
     shape: tuple[int, int]
-    rows: Sequence[NDArray[np.int64]]
 
     @property
     def n_members(self) -> int:
@@ -55,27 +50,20 @@ class Layout:
         """Points of one field."""
         return self.shape[0] * self.shape[1]
 
-    def without_rows(self) -> Layout:
-        """Return what decoding needs, small."""
-        return dataclasses.replace(self, rows=())
 
-
-def find_messages(index: GribIndex, task: UnetTask = SURFACE_TASK) -> Layout:
-    """Return the messages of each sample.
+def find_messages(index: GribIndex, task: Task) -> tuple[Layout, list[list[FileRange[str]]]]:
+    """Return what samples are like, and where the messages of each are, by variable and member.
 
     Raises
     ------
     FileFormatError
         If a forecast lacks a variable or member or has one twice, or grids differ.
     """
-    parameters = [variable.param_id for variable in task.variables]
-    level = {"typeOfLevel": "isobaricInhPa", "level": task.level}
-    rows = index.rows(
-        paramId=parameters,
-        step=LEAD_HOURS,
-        dataTime=0,
-        **(level if task.level else {"typeOfLevel": "surface"}),
-    )
+    parameters = [field.param_id for field in task.fields]
+    place: dict[str, Any] = {"typeOfLevel": "surface"}
+    if task.level:
+        place = {"typeOfLevel": "isobaricInhPa", "level": task.level}
+    rows = index.rows(paramId=parameters, step=LEAD_HOURS, dataTime=0, **place)
     if not rows.size:
         kind = f"field at {task.level} hPa" if task.level else "surface field"
         raise FileFormatError(
@@ -91,19 +79,24 @@ def find_messages(index: GribIndex, task: UnetTask = SURFACE_TASK) -> Layout:
     slots = (start_of[rows], variable_of, member_of)
     table = np.full((len(starts), len(parameters), len(members)), -1, dtype=np.int64)
     table[slots] = rows
-    _check_complete(index, task, table, starts, members)
+    missing = np.argwhere(table < 0)
+    if missing.size:
+        start, variable, member = missing[0].tolist()
+        file = index.files[int(index["file"][index["dataDate"] == starts[start]][0])]
+        day = str(starts[start])
+        raise FileFormatError(
+            f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
+            f"{task.fields[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
+            f"({len(missing)} message(s) missing in all); fetch the file again"
+        )
     repeated = rows[table[slots] != rows]
     if repeated.size:
         raise FileFormatError(
             f"{index.where(int(repeated[0]))} is there twice (same start, variable, member); "
             "expected each once: are two files copies of one?"
         )
-    return Layout(
-        starts=tuple(str(start) for start in starts.tolist()),
-        members=tuple(members.tolist()),
-        shape=shape,
-        rows=list(table.reshape(len(starts), -1)),
-    )
+    layout = Layout(tuple(map(str, starts.tolist())), tuple(members.tolist()), shape)
+    return layout, [index.extents(each) for each in table.reshape(len(starts), -1).tolist()]
 
 
 def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
@@ -122,23 +115,3 @@ def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
             f"{index['scanningMode'][first]}; expected regular_ll from north to south"
         )
     return shape
-
-
-def _check_complete(
-    index: GribIndex,
-    task: UnetTask,
-    table: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    members: NDArray[np.int64],
-) -> None:
-    missing = np.argwhere(table < 0)
-    if not missing.size:
-        return
-    start, variable, member = missing[0].tolist()
-    file = index.files[int(index["file"][index["dataDate"] == starts[start]][0])]
-    day = str(starts[start])
-    raise FileFormatError(
-        f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
-        f"{task.variables[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
-        f"({len(missing)} message(s) missing in all); fetch the file again"
-    )

@@ -1,64 +1,78 @@
-"""What ENS-10's files hold: variables, dates, years, grid, and where they are published."""
+"""What the files of ENS-10 and of its toy hold: variables, dates, years, grid, URLs; the tasks."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iobench.errors import OptionError
 
 __all__ = [
     "ALL_DATES",
-    "ALL_YEARS",
-    "CHANNELS",
+    "ALL_MONTHS",
     "CITATION",
     "GRID",
     "LEAD_HOURS",
+    "LEVELS",
     "MEMBERS",
-    "STEPS",
-    "SURFACE_TASK",
-    "SURFACE_VARIABLES",
-    "TARGET_URL",
+    "PRESSURE_FIELDS",
+    "PRESSURE_VARIABLES",
+    "SURFACE_FIELDS",
+    "TASKS",
+    "TASK_LEVELS",
     "TERMS",
+    "TOY_CHANNELS",
+    "TOY_LEAD_HOURS",
     "GribField",
-    "Grid",
-    "UnetTask",
+    "Task",
     "forecast_url",
+    "month_url",
     "parse_dates",
+    "parse_months",
 ]
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
-TARGET_URL = f"{BUCKET_URL}/era5/ERA5_sfc_t2m.nc"
-"""No location is published for the target: beside the forecasts, in a folder of its own."""
 TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
 """Of use, as the plugin prints them; they hold for ens5mini, too."""
 CITATION = "https://arxiv.org/abs/2005.08748"
 """What the plugin's documentation points to; it asks for no other."""
 LEAD_HOURS = 48
 """The step the D2.3 U-Net read; its target is the field at the forecast's start plus this."""
-STEPS = (0, 24, 48)
+TOY_LEAD_HOURS = 24
+"""The last step ens5mini has; ENS-10's U-Net reads its last one, too."""
 MEMBERS = 10
-ALL_YEARS = range(1998, 2018)
-FIRST_TEST_YEAR = 2016
+GRID = (361, 720)
+"""Global, regular: north to south, from Greenwich eastwards, 0.5 degrees apart."""
+LEVELS = (1000, 925, 850, 700, 500, 400, 300, 200, 100, 50, 10)
+"""Pressure in hPa, in the files' order."""
+TASK_LEVELS = (850, 500)
+"""All that is left of ENS-10's files after upstream's ``grib_copy``, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class GribField:
+class GribField(NamedTuple):
     """One field: cfgrib's name, ECMWF's parameter number, units, range of values, level in hPa.
 
-    At a pressure level the name has it, too: ``z500``. At the surface the level is 0.
+    At a pressure level ``name`` has it, too: ``z500``; ``short_name`` has not. At the surface the
+    level is 0.
     """
 
-    name: str
+    short_name: str
     param_id: int
     units: str
     low: float
     high: float
     level: int = 0
 
+    @property
+    def name(self) -> str:
+        """What it is called in a sample."""
+        return f"{self.short_name}{self.level}" if self.level else self.short_name
+
 
 # In the order cfgrib decodes them. Ranges: normalisation table of spcl/ens10.
-SURFACE_VARIABLES = (
+SURFACE_FIELDS = (
     GribField("sst", 34, "K", 260.0, 305.0),
     GribField("tcw", 136, "kg m**-2", 0.0, 60.0),
     GribField("tcwv", 137, "kg m**-2", 0.0, 60.0),
@@ -73,24 +87,88 @@ SURFACE_VARIABLES = (
 )
 
 
+class PressureVariable(NamedTuple):
+    """One variable on pressure levels: its names, and the range of its values at each level."""
+
+    name: str
+    param_id: int
+    units: str
+    long_name: str
+    ranges: Sequence[tuple[float, float]]
+
+
+def _low_and_high(
+    low: tuple[float, float], high: tuple[float, float]
+) -> tuple[tuple[float, float], ...]:
+    """Return 850 hPa's range for the levels up to 700 hPa, 500 hPa's for those above."""
+    return tuple(low if level >= 700 else high for level in LEVELS)
+
+
+# 850 and 500 hPa: normalisation table of spcl/ens10. The other levels are assumptions, after the
+# standard atmosphere.
+PRESSURE_VARIABLES = (
+    PressureVariable("z", 129, "m**2 s**-2", "Geopotential", (
+        (-1500, 3500), (4500, 9500), (10000, 15500), (26000, 31500), (48200, 58000),
+        (64000, 75000), (82000, 95500), (106000, 122000), (148000, 164000), (189000, 205000),
+        (285000, 310000),
+    )),
+    PressureVariable("t", 130, "K", "Temperature", (
+        (245, 310), (243, 304), (240, 299), (235, 288), (230, 269), (222, 258), (212, 244),
+        (200, 233), (190, 228), (188, 230), (200, 260),
+    )),
+    PressureVariable("q", 133, "kg kg**-1", "Specific humidity", tuple(
+        (0.0, high)
+        for high in (22e-3, 19e-3, 15e-3, 1e-2, 4e-3, 2e-3, 8e-4, 15e-5, 5e-6, 4e-6, 5e-6)
+    )),
+    PressureVariable(
+        "w", 135, "Pa s**-1", "Vertical velocity", _low_and_high((-1.2, 1.8), (-0.7, 1.4))
+    ),
+    PressureVariable(
+        "d", 155, "s**-1", "Divergence", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5))
+    ),
+    PressureVariable(
+        "u", 131, "m s**-1", "U component of wind", _low_and_high((-16, 17.5), (-7, 27))
+    ),
+    PressureVariable(
+        "v", 132, "m s**-1", "V component of wind", _low_and_high((-10, 16), (-7, 7))
+    ),
+)  # fmt: skip
+PRESSURE_FIELDS = tuple(
+    GribField(each.name, each.param_id, each.units, *each.ranges[number], level)
+    for number, level in enumerate(LEVELS)
+    for each in PRESSURE_VARIABLES
+)
+"""In the files' order of messages: level by level."""
+
+
+def _channels(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of mean and deviation of each variable."""
+    return tuple(f"{name}_{moment}" for name in names for moment in ("mean", "std"))
+
+
+TOY_CHANNELS = _channels([f"{v.name}{level}" for v in PRESSURE_VARIABLES for level in LEVELS])
+
+
 @dataclass(frozen=True, slots=True)
-class UnetTask:
+class Task:
     """One of the D2.3 U-Net's tasks: what it read, and what it was to say.
 
     Parameters
     ----------
     dtype : str
         ``sfc`` or ``pl``, as upstream.
-    variables : tuple of GribField
+    fields : tuple of GribField
         What a sample is made of, all at one level.
     target, target_units : str
         Name of the target in a sample, and its units.
-    target_variable, target_url : str
-        Its name in ERA5's file, and where that is.
+    target_variable : str
+        Its name in ERA5's file.
+    target_url : str
+        Where that is. No location is published: beside the forecasts, in a folder of its own.
     """
 
     dtype: str
-    variables: tuple[GribField, ...]
+    fields: tuple[GribField, ...]
     target: str
     target_units: str
     target_variable: str
@@ -99,53 +177,51 @@ class UnetTask:
     @property
     def channels(self) -> tuple[str, ...]:
         """Mean and deviation of each variable."""
-        return tuple(f"{v.name}_{moment}" for v in self.variables for moment in ("mean", "std"))
+        return _channels([each.name for each in self.fields])
 
     @property
     def level(self) -> int:
         """In hPa; 0 at the surface."""
-        return self.variables[0].level
-
-
-SURFACE_TASK = UnetTask("sfc", SURFACE_VARIABLES, "t2m", "K", "t2m", TARGET_URL)
-CHANNELS = SURFACE_TASK.channels
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A global regular grid, north to south, from Greenwich eastwards."""
-
-    n_latitudes: int
-    n_longitudes: int
-    spacing: float
+        return self.fields[0].level
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Latitudes and longitudes."""
-        return self.n_latitudes, self.n_longitudes
-
-    @property
-    def n_points(self) -> int:
-        """Points of one field."""
-        return self.n_latitudes * self.n_longitudes
+    def or_without(self) -> str:
+        """The way round a missing target, for messages, where there is one."""
+        return "" if self.level else ", or go without: --option target=none"
 
 
-GRID = Grid(361, 720, 0.5)
+def _task(dtype: str, target: str, units: str, file: str) -> Task:
+    """Return a task by its target; at pressure levels the names in ERA5's files are assumed."""
+    level = int(target[1:]) if dtype == "pl" else 0
+    fields = tuple(each for each in (*SURFACE_FIELDS, *PRESSURE_FIELDS) if each.level == level)
+    variable = target[0] if level else target
+    return Task(dtype, fields, target, units, variable, f"{BUCKET_URL}/era5/{file}")
 
 
-def _mondays_and_thursdays() -> tuple[str, ...]:
-    first = datetime.date(2018, 1, 1)
-    days = (first + datetime.timedelta(days=number) for number in range(365))
-    return tuple(f"{day:%m%d}" for day in days if day.weekday() in (0, 3))
+_SURFACE = _task("sfc", "t2m", "K", "ERA5_sfc_t2m.nc")
+TASKS: Mapping[str, Mapping[str, Task]] = {
+    "sfc": {"era5": _SURFACE, "none": _SURFACE},
+    "pl": {
+        "z500": _task("pl", "z500", "m**2 s**-2", "ERA5_z500.nc"),
+        "t850": _task("pl", "t850", "K", "ERA5_t850.nc"),
+    },
+}
+"""By ``dtype`` and ``target``."""
 
-
-ALL_DATES = _mondays_and_thursdays()
+_DAYS = (datetime.date(2018, 1, 1) + datetime.timedelta(days=number) for number in range(365))
+ALL_DATES = tuple(f"{day:%m%d}" for day in _DAYS if day.weekday() in (0, 3))
 """The 105 start dates (``MMDD``): Mondays and Thursdays of 2018, after which files are named."""
+ALL_MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 
 
 def forecast_url(date: str, dtype: str) -> str:
     """Return where the file of a start date (``MMDD``) is published, of ``sfc`` or ``pl``."""
     return f"{BUCKET_URL}/output.{dtype}.2018{date}"
+
+
+def month_url(month: str) -> str:
+    """Return where ens5mini's file of a month (``MM``) is published."""
+    return f"{BUCKET_URL}/toy/ens5mini.{month}.nc"
 
 
 def parse_dates(text: str) -> tuple[str, ...]:
@@ -158,15 +234,34 @@ def parse_dates(text: str) -> tuple[str, ...]:
     OptionError
         If one of them is not a start date of the data set.
     """
-    dates = []
-    for entry in text.split(","):
-        date = entry.strip()
-        if len(date) == 8:
-            date = date[4:]
-        if date not in ALL_DATES:
+    return _parsed(text, {4: slice(4), 8: slice(4, 8)}, "MMDD or YYYYMMDD", "MMDD", ALL_DATES)
+
+
+def parse_months(text: str) -> tuple[str, ...]:
+    """Return the months (``MM``) in a comma list of ``MM``, ``MMDD`` or ``YYYYMMDD``.
+
+    Only the month counts, as upstream: a file holds all starts of its month in ten years.
+
+    Raises
+    ------
+    OptionError
+        If one of them names no month.
+    """
+    parts = {2: slice(2), 4: slice(2), 8: slice(4, 6)}
+    return _parsed(text, parts, "MM, MMDD or YYYYMMDD", "MM", ALL_MONTHS)
+
+
+def _parsed(
+    text: str, parts: Mapping[int, slice], spelled: str, part: str, known: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the known parts of a comma list's entries; which part, by an entry's length."""
+    found = set()
+    for entry in map(str.strip, text.split(",")):
+        date = entry[parts.get(len(entry), slice(0))]
+        if date not in known or not entry.isdigit():
             raise OptionError(
-                f"date {entry.strip()!r}: expected MMDD or YYYYMMDD, separated by commas, with "
-                f"MMDD one of {' '.join(ALL_DATES)}"
+                f"date {entry!r}: expected {spelled}, separated by commas, with {part} one of "
+                f"{' '.join(known)}"
             )
-        dates.append(date)
-    return tuple(sorted(set(dates)))
+        found.add(date)
+    return tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""Writes a stand-in of ENS-10: GRIB1 files and ERA5's targets, of smooth random fields.
+"""Stand-ins of ENS-10 and its toy: what they hold, and ENS-10's files of smooth random fields.
 
 Every value follows from (seed, start date, year, step, member, variable) alone, so that the bytes
 do not depend on how many processes write or which dates are asked for. Sea temperature has values
@@ -7,7 +7,6 @@ over land too: the stand-in has no coast lines.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,21 +21,28 @@ from iobench.datasets import PlannedFile, StandIn, in_mirror
 from iobench.errors import MissingExtraError
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
-    ALL_YEARS,
     GRID,
     LEAD_HOURS,
     MEMBERS,
-    STEPS,
-    SURFACE_VARIABLES,
+    PRESSURE_FIELDS,
+    SURFACE_FIELDS,
+    TASK_LEVELS,
+    TASKS,
     GribField,
-    Grid,
-    UnetTask,
-    forecast_url,
+    Task,
 )
-from iobench_maelstrom.ens10.target import valid_time, write_target
-from iobench_maelstrom.ens10.tasks import PRESSURE_FIELDS, TASK_LEVELS, TASKS
+from iobench_maelstrom.ens10.target import hours_since_1900, new_netcdf, valid_time
 
-__all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files", "smooth_mode", "spread"]
+__all__ = [
+    "STAND_IN_VERSION",
+    "Ensemble",
+    "forecasts_nbytes",
+    "plan_of_size",
+    "share_of",
+    "smooth_mode",
+    "target_files",
+    "write_forecasts",
+]
 
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
@@ -45,85 +51,56 @@ HEADERS_NBYTES = 108
 
 Field = NDArray[np.float32]
 
-DEFAULT_YEARS = (2015, 2016)  # the last year of training and the first of testing
+ALL_YEARS = tuple(range(1998, 2018))
+STEPS = (0, 24, 48)
+DEFAULT_YEARS: tuple[int, ...] = (2015, 2016)  # the last year of training and the first of testing
 N_MODES = 12
 RAIN = ("cp", "tp")
 PATCHY = (*RAIN, "tcc")
-N_DEFAULT_DATES = 12
-N_DEFAULT_PRESSURE_DATES = 4
-"""Fewer, for a date's file is larger by 14 to 11."""
+N_DEFAULT_DATES = {"sfc": 12, "pl": 4}
+"""Of pressure levels fewer, for a date's file is larger by 14 to 11."""
 FIRST_PRESSURE_NUMBER = 1000
 """Fields at pressure levels are numbered from here, so that no other dtype changes their values."""
+LONG_NAMES = {"t2m": "2 metre temperature", "z": "Geopotential", "t": "Temperature"}
 
 
 @dataclass(frozen=True, slots=True)
-class StandInPlan(StandIn):
-    """What a stand-in holds."""
+class Ensemble(StandIn):
+    """What a stand-in holds: ensembles of some start dates (``MMDD``) in some years."""
 
     dates: tuple[str, ...] = ()
     years: tuple[int, ...] = DEFAULT_YEARS
     steps: tuple[int, ...] = STEPS
     n_members: int = MEMBERS
-    grid: Grid = GRID
-    dtype: str = "sfc"
-    fields: tuple[GribField, ...] = SURFACE_VARIABLES
+    shape: tuple[int, int] = GRID
+    fields: tuple[GribField, ...] = SURFACE_FIELDS
 
-    @classmethod
-    def of_size(
-        cls, *, scale: float | None, tiny: bool, seed: int, dtype: str = "sfc"
-    ) -> StandInPlan:
-        """Return the plan of a size: tiny, the profile's default, or a share of all samples.
 
-        The default has step 48 h alone, and of the levels those upstream's ``grib_copy`` leaves.
-        """
-        plan = cls._of_surface(scale=scale, tiny=tiny, seed=seed)
-        if dtype == "sfc":
-            return plan
-        if tiny:
-            grid = Grid(46, 90, 4.0)
-            return dataclasses.replace(plan, dtype=dtype, fields=PRESSURE_FIELDS, grid=grid)
-        if scale is not None:
-            return dataclasses.replace(plan, dtype=dtype, fields=PRESSURE_FIELDS)
-        fields = tuple(field for field in PRESSURE_FIELDS if field.level in TASK_LEVELS)
-        dates = spread(N_DEFAULT_PRESSURE_DATES)
-        return dataclasses.replace(plan, dtype=dtype, fields=fields, dates=dates)
+def plan_of_size(dtype: str, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
+    """Return the plan of a size: tiny, the profile's default, or a share of all samples.
 
-    @classmethod
-    def _of_surface(cls, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
-        if tiny:
-            return cls(seed, (), dates=ALL_DATES[:2], n_members=3, grid=Grid(91, 180, 2.0))
-        if scale is None:
-            return cls(seed, (), dates=spread(N_DEFAULT_DATES), steps=(LEAD_HOURS,))
-        n_samples = max(1, round(scale * len(ALL_DATES) * len(ALL_YEARS)))
-        years = tuple(ALL_YEARS)[:n_samples]
-        dates = spread(max(1, round(n_samples / len(years))))
-        return cls(seed, (), dates=dates, years=years)
+    The default has step 48 h alone, and of the levels those upstream's ``grib_copy`` leaves.
+    """
+    fields = SURFACE_FIELDS if dtype == "sfc" else PRESSURE_FIELDS
+    years, n_members, shape = DEFAULT_YEARS, MEMBERS, GRID
+    steps: tuple[int, ...] = STEPS
+    if tiny:
+        dates, n_members = ALL_DATES[:2], 3
+        shape = (91, 180) if dtype == "sfc" else (46, 90)
+    elif scale is not None:
+        dates, years = share_of(scale, ALL_YEARS)
+    else:
+        dates, steps = spread(N_DEFAULT_DATES[dtype]), (LEAD_HOURS,)
+        fields = tuple(each for each in fields if each.level in (0, *TASK_LEVELS))
+    keys = tuple({"date": date} for date in dates)
+    return Ensemble(seed, keys, 0, tiny, dates, years, steps, n_members, shape, fields)
 
-    @property
-    def tasks(self) -> list[UnetTask]:
-        """The tasks whose targets are written."""
-        return list(dict.fromkeys(TASKS[self.dtype].values()))
 
-    @property
-    def n_samples(self) -> int:
-        """Forecast starts: dates times years."""
-        return len(self.dates) * len(self.years)
-
-    @property
-    def message_nbytes(self) -> int:
-        """Bytes of one GRIB message."""
-        return HEADERS_NBYTES + 2 * self.grid.n_points
-
-    @property
-    def messages_per_file(self) -> int:
-        """Messages in one date's file."""
-        per_step = self.n_members * len(self.fields)
-        return len(self.years) * len(self.steps) * per_step
-
-    @property
-    def target_nbytes(self) -> int:
-        """Bytes of one target's file, about."""
-        return self.n_samples * 4 * self.grid.n_points + (32 << 10)
+def share_of(scale: float, years: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return start dates and years that make up a share of the samples of all years."""
+    n_samples = max(1, round(scale * len(ALL_DATES) * len(years)))
+    some = years[:n_samples]
+    return spread(max(1, round(n_samples / len(some)))), some
 
 
 def spread(count: int) -> tuple[str, ...]:
@@ -131,65 +108,77 @@ def spread(count: int) -> tuple[str, ...]:
     return tuple(ALL_DATES[number * len(ALL_DATES) // count] for number in range(count))
 
 
-def planned_files(plan: StandInPlan) -> list[PlannedFile]:
-    """Return the files of a stand-in, the targets first since they are the odd ones out."""
-    files = [
+def target_files(plan: Ensemble, dtype: str) -> list[PlannedFile]:
+    """Return the targets' files of all tasks of a dtype."""
+    nbytes = len(plan.dates) * len(plan.years) * 4 * plan.shape[0] * plan.shape[1] + (32 << 10)
+    return [
         PlannedFile(
-            in_mirror(task.target_url),
-            plan.target_nbytes,
-            functools.partial(_write_target_file, plan, task),
+            in_mirror(task.target_url), nbytes, functools.partial(_write_target, plan, task, nbytes)
         )
-        for task in plan.tasks
+        for task in dict.fromkeys(TASKS[dtype].values())
     ]
-    size = plan.messages_per_file * plan.message_nbytes
-    for date in plan.dates:
-        write = functools.partial(_write_forecasts, plan, date)
-        files.append(PlannedFile(in_mirror(forecast_url(date, plan.dtype)), size, write))
-    return files
 
 
-def _write_forecasts(
-    plan: StandInPlan, date: str, path: Path, advance: Callable[[int], None]
+def _write_target(
+    plan: Ensemble, task: Task, nbytes: int, path: Path, advance: Callable[[int], None]
+) -> None:
+    """Write the analysis at each forecast's valid time, in order of time."""
+    starts = sorted((year, date) for year in plan.years for date in plan.dates)
+    hours, units = hours_since_1900([valid_time(f"{year}{date}") for year, date in starts])
+    spacing = 360 / plan.shape[1]
+    latitudes, longitudes = (spacing * np.arange(length) for length in plan.shape)
+    axes = {
+        "time": (hours.astype("i4"), units),
+        "latitude": ((90.0 - latitudes).astype("f4"), "degrees_north"),
+        "longitude": (longitudes.astype("f4"), "degrees_east"),
+    }
+    number = [field.name for field in plan.fields].index(task.target)
+    maker, name = _maker(plan.seed, plan.shape, plan.fields), task.target_variable
+    with new_netcdf("maelstrom-ens10", path, axes, calendar="gregorian") as file:
+        stored = file.createVariable(name, "f4", tuple(axes), contiguous=True)
+        stored.setncatts({"units": task.target_units, "long_name": LONG_NAMES[name]})
+        for row, (year, date) in enumerate(starts):
+            when = number, date, year, LEAD_HOURS
+            stored[row] = maker.member(maker.base(*when), *when, 0)
+    advance(nbytes)
+
+
+def message_nbytes(plan: Ensemble) -> int:
+    """Return the bytes of one GRIB message."""
+    return HEADERS_NBYTES + 2 * plan.shape[0] * plan.shape[1]
+
+
+def forecasts_nbytes(plan: Ensemble) -> int:
+    """Return the bytes of one date's file."""
+    n_messages = len(plan.years) * len(plan.steps) * plan.n_members * len(plan.fields)
+    return n_messages * message_nbytes(plan)
+
+
+def write_forecasts(
+    plan: Ensemble, dtype: str, date: str, path: Path, advance: Callable[[int], None]
 ) -> None:
     """Write one date's file in the order year, step, member, level, parameter."""
     codes = _eccodes()
-    handles = [_new_handle(codes, plan, variable) for variable in plan.fields]
+    handles = [_new_handle(codes, plan, dtype, field) for field in plan.fields]
     try:
         with path.open("wb") as stream:
             for year, step in ((year, step) for year in plan.years for step in plan.steps):
-                keys = {"dataDate": int(f"{year}{date}"), "step": step}
-                for member, fields in _ensemble(plan, date, year, step):
+                for member, fields in _members(plan, date, year, step):
+                    keys = f"dataDate={year}{date},step={step},perturbationNumber={member}"
                     for handle, field in zip(handles, fields, strict=True):
-                        codes.codes_set_key_vals(
-                            handle,
-                            ",".join(f"{key}={value}" for key, value in keys.items())
-                            + f",perturbationNumber={member}",
-                        )
+                        codes.codes_set_key_vals(handle, keys)
                         codes.codes_set_values(handle, field.ravel())
-                        message = codes.codes_get_message(handle)
-                        stream.write(message)
-                    advance(len(handles) * plan.message_nbytes)
+                        stream.write(codes.codes_get_message(handle))
+                    advance(len(handles) * message_nbytes(plan))
     finally:
         for handle in handles:
             codes.codes_release(handle)
 
 
-def _write_target_file(
-    plan: StandInPlan, task: UnetTask, path: Path, advance: Callable[[int], None]
-) -> None:
-    """Write the analysis at each forecast's valid time, in order of time."""
-    starts = sorted(f"{year}{date}" for year in plan.years for date in plan.dates)
-    times = [valid_time(start) for start in starts]
-    fields = (_analysis(plan, task, start[4:], int(start[:4])) for start in starts)
-    write_target(
-        path, times, fields, plan.grid, variable=task.target_variable, units=task.target_units
-    )
-    advance(plan.target_nbytes)
-
-
-def _new_handle(codes: ModuleType, plan: StandInPlan, variable: GribField) -> Any:
-    handle = codes.codes_grib_new_from_samples(f"regular_ll_{plan.dtype}_grib1")
-    grid = plan.grid
+def _new_handle(codes: ModuleType, plan: Ensemble, dtype: str, field: GribField) -> Any:
+    handle = codes.codes_grib_new_from_samples(f"regular_ll_{dtype}_grib1")
+    n_latitudes, n_longitudes = plan.shape
+    spacing = 360 / n_longitudes
     keys: dict[str, int | float | str] = {
         "centre": 98,
         "localDefinitionNumber": 1,
@@ -197,17 +186,17 @@ def _new_handle(codes: ModuleType, plan: StandInPlan, variable: GribField) -> An
         "type": "pf",
         "stream": "enfo",
         "numberOfForecastsInEnsemble": MEMBERS + 1,
-        "Ni": grid.n_longitudes,
-        "Nj": grid.n_latitudes,
+        "Ni": n_longitudes,
+        "Nj": n_latitudes,
         "latitudeOfFirstGridPointInDegrees": 90.0,
         "longitudeOfFirstGridPointInDegrees": 0.0,
         "latitudeOfLastGridPointInDegrees": -90.0,
-        "longitudeOfLastGridPointInDegrees": 360.0 - grid.spacing,
-        "iDirectionIncrementInDegrees": grid.spacing,
-        "jDirectionIncrementInDegrees": grid.spacing,
+        "longitudeOfLastGridPointInDegrees": 360.0 - spacing,
+        "iDirectionIncrementInDegrees": spacing,
+        "jDirectionIncrementInDegrees": spacing,
         "dataTime": 0,
-        "level": variable.level,
-        "paramId": variable.param_id,
+        "level": field.level,
+        "paramId": field.param_id,
         "bitsPerValue": 16,
     }
     for key, value in keys.items():
@@ -215,11 +204,11 @@ def _new_handle(codes: ModuleType, plan: StandInPlan, variable: GribField) -> An
     return handle
 
 
-def _ensemble(
-    plan: StandInPlan, date: str, year: int, step: int
+def _members(
+    plan: Ensemble, date: str, year: int, step: int
 ) -> Iterator[tuple[int, list[NDArray[np.float64]]]]:
     """Yield each member with its fields, one per variable."""
-    maker = _maker(plan.seed, plan.grid, plan.fields)
+    maker = _maker(plan.seed, plan.shape, plan.fields)
     bases = [maker.base(number, date, year, step) for number in range(len(plan.fields))]
     for member in range(1, plan.n_members + 1):
         yield (
@@ -228,23 +217,16 @@ def _ensemble(
         )
 
 
-def _analysis(plan: StandInPlan, task: UnetTask, date: str, year: int) -> NDArray[np.float64]:
-    number = next(n for n, variable in enumerate(plan.fields) if variable.name == task.target)
-    maker = _maker(plan.seed, plan.grid, plan.fields)
-    base = maker.base(number, date, year, LEAD_HOURS)
-    return maker.member(base, number, date, year, LEAD_HOURS, 0)
-
-
 class _FieldMaker:
     """Makes fields as sums of a few smooth patterns, each shifted along its latitudes."""
 
-    def __init__(self, seed: int, grid: Grid, fields: tuple[GribField, ...]) -> None:
+    def __init__(self, seed: int, shape: tuple[int, int], fields: tuple[GribField, ...]) -> None:
         self.seed = seed
         self.fields = fields
         self.keys = [_key(variable, number) for number, variable in enumerate(fields)]
-        self.shape = grid.shape
-        self.modes = [smooth_mode(self._random(0, number), grid) for number in range(N_MODES)]
-        self.sine = np.sin(np.radians(np.linspace(90.0, -90.0, grid.n_latitudes)))
+        self.shape = shape
+        self.modes = [smooth_mode(self._random(0, number), shape) for number in range(N_MODES)]
+        self.sine = np.sin(np.radians(np.linspace(90.0, -90.0, shape[0])))
         self.climates = [
             _zonal(variable.name, self.sine)[:, None].astype(np.float32)
             + 0.12 * self._patterns(3, 1, key)
@@ -297,8 +279,8 @@ class _FieldMaker:
 
 
 @functools.lru_cache(maxsize=2)
-def _maker(seed: int, grid: Grid, fields: tuple[GribField, ...]) -> _FieldMaker:
-    return _FieldMaker(seed, grid, fields)
+def _maker(seed: int, shape: tuple[int, int], fields: tuple[GribField, ...]) -> _FieldMaker:
+    return _FieldMaker(seed, shape, fields)
 
 
 def _key(variable: GribField, number: int) -> int:
@@ -306,20 +288,20 @@ def _key(variable: GribField, number: int) -> int:
     return FIRST_PRESSURE_NUMBER + PRESSURE_FIELDS.index(variable) if variable.level else number
 
 
-def smooth_mode(random: np.random.Generator, grid: Grid) -> Field:
+def smooth_mode(random: np.random.Generator, shape: tuple[int, int]) -> Field:
     """Return a smooth pattern, twice around the globe so that a shift is a slice.
 
     White noise on a domain twice as high (the poles do not meet), filtered to amplitudes falling
     with the wave number to the power 1.8, as of temperature and height at these scales.
     """
-    noise = random.standard_normal((2 * grid.n_latitudes, grid.n_longitudes))
+    noise = random.standard_normal((2 * shape[0], shape[1]))
     spectrum = np.fft.rfft2(noise)
     along = np.arange(spectrum.shape[1])[None, :]
     across = np.fft.fftfreq(noise.shape[0], 1 / noise.shape[0])[:, None]
     wave_number = np.hypot(along, across)
     spectrum *= np.exp(-((wave_number / 50) ** 2)) / np.maximum(wave_number, 2.0) ** 1.8
     spectrum[0, 0] = 0
-    pattern = np.fft.irfft2(spectrum, s=noise.shape)[: grid.n_latitudes]
+    pattern = np.fft.irfft2(spectrum, s=noise.shape)[: shape[0]]
     pattern /= pattern.std()
     return np.concatenate([pattern, pattern], axis=1).astype(np.float32)
 
