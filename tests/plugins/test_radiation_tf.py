@@ -18,8 +18,7 @@ from iobench.stores.example import FeatureKind, encode_example
 from iobench.stores.tfrecord import frame_footer, frame_header
 from iobench.testing import DatasetTests
 from iobench_maelstrom.radiation.examples import FEATURES, Frames, index_frames
-from iobench_maelstrom.radiation.examples_stand_in import EXAMPLE_NBYTES, ExamplesPlan
-from iobench_maelstrom.radiation.subsets import SUBSETS
+from iobench_maelstrom.radiation.stand_in import EXAMPLE_NBYTES
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 N_COLUMNS = 256
@@ -180,14 +179,14 @@ def test_splits_follow_the_time_steps(tiny):
      ("2019013100", 116)],
 )  # fmt: skip
 def test_subsets_have_the_published_numbers_of_files(name, n_files):
-    assert len(RadiationTf(subset=name).example_files) == n_files
+    assert len(RadiationTf(subset=name).urls()) == n_files
 
 
 def test_names_follow_the_scheme():
-    urls = [RadiationTf(dataset=name).example_files[0].name for name in (
+    found = [RadiationTf(dataset=name).urls()[0].partition("maelstrom-ap3/")[2] for name in (
         "tripleclouds", "3dcorrection", "mcica", "spartacus",
     )]  # fmt: skip
-    assert urls == [
+    assert found == [
         "records/triplecloud0.0.tfrecord", "records/3dcorrection0.0.tfrecord",
         "TFR/TripCloud0.0.tfrecord", "TFR/spartacus0.0.tfrecord",
     ]  # fmt: skip
@@ -216,8 +215,8 @@ def test_wrong_options_are_told_the_valid_ones(options, message):
 
 
 def test_files_of_2019_have_higher_numbers():
-    assert RadiationTf(timestep="2019013100", filenum="115").example_files[0].number == 115
-    assert set(SUBSETS) >= {"tier-1", "tier-1-val", "tier-1-test"}
+    [url] = RadiationTf(timestep="2019013100", filenum="115").urls()
+    assert url.endswith("triplecloud2019013100.115.tfrecord")
 
 
 def test_missing_files_are_listed_by_url(tiny):
@@ -322,12 +321,14 @@ def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
 
 
 def test_default_and_scaled_sizes(tiny):
-    default = ExamplesPlan.of_size(scale=None, tiny=False, seed=0)
-    assert (len(default.files), default.n_steps) == (3, 12_288)
-    whole = ExamplesPlan.of_size(scale=1.0, tiny=False, seed=0)
-    assert (len(whole.files), whole.n_steps) == (1508, 67_840)
-    small = ExamplesPlan.of_size(scale=0.001, tiny=False, seed=0)
-    assert abs(len(small.files) * small.n_steps / (1508 * 67_840) - 0.001) < 1e-6
+    def sizes(scale):
+        plan = RadiationTf().stand_in(scale=scale, tiny=False, seed=0)
+        return sum("norm" not in key for key in plan.keys), plan.n_steps
+
+    assert sizes(None) == (3, 12_288)
+    assert sizes(1.0) == (1508, 67_840)
+    n_files, n_steps = sizes(0.001)
+    assert abs(n_files * n_steps / (1508 * 67_840) - 0.001) < 1e-6
     told = RadiationTf().synthesis_nbytes(scale=None, tiny=True)
     written = sum(file.stat().st_size for file in tiny.root.rglob("url/**/*.*") if file.is_file())
     assert written <= told < 1.05 * written

@@ -16,8 +16,8 @@ from iobench.datasets.baselines import PluginBaseline, Stream, UpstreamBaseline,
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError
-from iobench_maelstrom.radiation.on_tensorflow import import_tensorflow
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
+from iobench_maelstrom.radiation.tf_pipelines import import_tensorflow
 
 pytestmark = [
     pytest.mark.timeout(110),

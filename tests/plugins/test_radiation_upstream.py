@@ -10,10 +10,8 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench_maelstrom.radiation.dataset import Radiation
-from iobench_maelstrom.radiation.schema import DATES, PATCHES, TIMESTEPS
-from iobench_maelstrom.radiation.schema import SUBSETS as RAW_SUBSETS
-from iobench_maelstrom.radiation.subsets import SUBSETS
+from iobench_maelstrom.radiation.dataset import DATES, PATCHES, Radiation
+from iobench_maelstrom.radiation.published import TIMESTEPS
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
 pytest.importorskip(
@@ -119,9 +117,10 @@ def test_the_choices_are_the_real_plugins():
     from climetlab_maelstrom_radiation import radiation as plugin
 
     assert sorted(plugin.valid_date) == sorted(DATES)
-    assert (plugin.valid_timestep, plugin.valid_patch) == ([*TIMESTEPS], [*PATCHES])
-    assert list(RAW_SUBSETS) == plugin.valid_subset
-    assert [*RAW_SUBSETS["2020"][0]] == plugin.date_subsets["2020"]
+    assert plugin.valid_timestep == list(map(int, TIMESTEPS))
+    assert plugin.valid_patch == list(map(int, PATCHES))
+    assert list(Radiation.subsets) == plugin.valid_subset
+    assert [*Radiation.subsets["2020"][0]] == plugin.date_subsets["2020"]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +188,7 @@ def test_subsets_are_the_real_plugins():
     pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
     from climetlab_maelstrom_radiation import radiation_tf as plugin
 
-    assert set(SUBSETS) == set(plugin.timestep_subset)
-    for name, (timesteps, numbers) in SUBSETS.items():
-        assert [*timesteps] == plugin.timestep_subset[name]
-        assert [*numbers] == plugin.filenum_subset[name]
+    assert set(RadiationTf.subsets) == set(plugin.timestep_subset)
+    for name, (timesteps, numbers) in RadiationTf.subsets.items():
+        assert list(map(int, timesteps)) == plugin.timestep_subset[name]
+        assert list(map(int, numbers)) == plugin.filenum_subset[name]

@@ -12,19 +12,13 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench_maelstrom.radiation.schema import (
-    ALBEDO_BANDS,
-    EMISSIVITY_BANDS,
-    INPUTS,
-    N_HALF_LEVELS,
-    N_INTERFACES,
-    N_LEVELS,
-)
+from iobench_maelstrom.radiation.schema import INPUTS, LENGTHS
 
 __all__ = ["ATMOSPHERE_VERSION", "Atmosphere", "Columns", "solar_irradiance"]
 
 ATMOSPHERE_VERSION = 1
 """Counts up when the same seed gives other values."""
+N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
 N_WAVES = 8
 COLUMNS_PER_WEATHER = 96
 SOLAR_IRRADIANCE = 1360.9  # at the mean distance of the sun, W m-2
@@ -100,7 +94,7 @@ class Atmosphere:
 
     def _surface(self, part: slice) -> Columns:
         one = self._share("latitude", part, 1)[:, 0]
-        albedo = self._share("sw_albedo", part, ALBEDO_BANDS)
+        albedo = self._share("sw_albedo", part, LENGTHS["sw_albedo_band"])
         return {
             "lat": 180 * one - 90,
             "lon": 360 * self._share("longitude", part, 1)[:, 0],
@@ -108,9 +102,9 @@ class Atmosphere:
             "sw_albedo": albedo,
             "sw_albedo_direct": np.float32(0.95) * albedo,
             "lw_emissivity": np.float32(0.9)
-            + np.float32(0.1) * self._share("lw_emissivity", part, EMISSIVITY_BANDS),
+            + np.float32(0.1) * self._share("lw_emissivity", part, LENGTHS["lw_emissivity_band"]),
             "overlap_param": np.float32(0.9932)
-            * np.sqrt(self._share("overlap_param", part, N_INTERFACES)),
+            * np.sqrt(self._share("overlap_param", part, LENGTHS["level_interface"])),
         }
 
     def _gases(self, part: slice) -> Columns:

@@ -7,133 +7,112 @@ its row of each array is read by extent.
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from iobench.datasets import (
+    Advance,
     Arrays,
     Baseline,
     ChunkedFields,
     Computed,
-    Downloads,
+    FileKey,
+    Key,
     Locator,
     Option,
-    PlannedFile,
-    PublishedFiles,
-    PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
-    existing_files,
+    inspect_files,
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.plugin_samples import plugin_downloads
-from iobench_maelstrom.radiation.grouping import CHANNELS, GROUPS, group_inputs
-from iobench_maelstrom.radiation.opening import open_pairs
-from iobench_maelstrom.radiation.outputs import (
-    OUTPUT_OPTIONS,
-    Outputs,
-    target_arrays,
-    target_variables,
-    variables_read,
+from iobench_maelstrom.radiation.grouping import (
+    CHANNELS,
+    GROUPS,
+    boundaries,
+    group_inputs,
+    heating_rate,
 )
-from iobench_maelstrom.radiation.pairs import COLUMN
-from iobench_maelstrom.radiation.schema import (
-    DATES,
-    INPUTS,
+from iobench_maelstrom.radiation.pairs import COLUMN, OUTPUT_PRESSURE, Pairs
+from iobench_maelstrom.radiation.published import (
+    BUCKET_URL,
+    DATES_2020,
+    FLUX_OPTIONS,
+    HR_SCALES,
     LICENCE,
-    PATCHES,
-    POSITIONS,
-    SOLVERS,
-    SUBSETS,
-    TERMS_OF_USE,
+    SCHEME,
+    SPLITS_2019,
     TIMESTEPS,
-    FilePair,
-    files_of,
-    split_of_date,
+    RadiationFiles,
+    Starts,
 )
-from iobench_maelstrom.radiation.sequences import Starts, samples_named
-from iobench_maelstrom.radiation.stand_in import SOLVER, STAND_IN_VERSION, PairPlan, planned_pairs
+from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, LENGTHS, POSITIONS
+from iobench_maelstrom.radiation.stand_in import pair_file_nbytes, write_pair_file
 from iobench_maelstrom.radiation.through_plugin import columns_through_plugin
-from iobench_maelstrom.radiation.upstream import column_stream, in_upstream_order
+from iobench_maelstrom.radiation.upstream import column_stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench_maelstrom.radiation.pairs import Pairs
+__all__ = ["Radiation"]
 
-__all__ = ["INSTALL", "PUBLISHED", "SOLVER_OPTION", "Radiation", "chosen_files"]
-
-INSTALL = "pip install --no-deps climetlab-maelstrom-radiation==0.7.5"
-PUBLISHED = PublishedStep(
-    forward_ns=42_000_000,
-    backward_ns=0,
-    batch_size=512,
-    source=(
-        "MAELSTROM D2.3, A3: CNN + self-attention, TensorFlow 2.9.1, one A100 40 GB; the whole "
-        "step, in which I/O was not told apart: at most"
-    ),
-    tables={
-        "D2.3, A3, TensorFlow": {
-            "epoch": (1801.48753, 1806.99452, 1807.31890, 1812.72032, 3.91004),
-            "batch": (0.02241, 0.04203, 0.04195, 5.69129, 0.01004),
-        },
-    },
+PREFIXES = {
+    "tripleclouds": "triplecloud_outputs",
+    "mcica": "rad4NN_outputs",
+    "3dcorrection": "3dcorrection_outputs",
+    "spartacus": "spartacus_outputs",
+}
+"""How the names of a scheme's outputs begin; inputs are all schemes' own."""
+INPUTS_PREFIX = "rad4NN_inputs"
+DATES = tuple(sorted((*DATES_2020, *SPLITS_2019)))
+PATCHES = tuple(map(str, range(16)))
+BANDS = ("sw", "lw")
+OUTPUT_OPTIONS = (
+    Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
+    *FLUX_OPTIONS[:1],
+    Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
+    *FLUX_OPTIONS[1:],
+    Option("all_outputs", "Every variable of the outputs that has columns.", False),
 )
+GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
+"""The other groups mix quantities."""
 
 
-SOLVER_OPTION = Option(
-    "dataset", "The radiation scheme whose outputs are the targets.", SOLVER, tuple(SOLVERS)
-)
-TIER_1 = SUBSETS["tier-1"]
-
-
-def chosen_files(
-    options: dict[str, str], chosen: dict[str, Any], names: Sequence[str]
-) -> list[Any] | None:
-    """Return the values of the options that choose files; None where a subset does.
-
-    Raises
-    ------
-    OptionError
-        If both do.
-    """
-    if "subset" not in options:
-        return [chosen[name] for name in names]
-    if also := sorted(set(names) & set(options)):
-        raise OptionError(f"subset says which files; leave {', '.join(also)} away, or subset")
-    return None
-
-
-class Radiation(PublishedFiles, ChunkedFields):
+class Radiation(ChunkedFields, RadiationFiles):
     """Columns of the raw radiation files, with both baselines; options as upstream's.
+
+    Each of ``file_numbers`` is a pair of files.
 
     Attributes
     ----------
-    pairs : tuple of FilePair
-        The files, all of which are required.
-    solver : str
-        Whose outputs are the targets.
-    outputs : Outputs
-        Which targets.
+    outputs : mapping
+        Which targets: the values of `OUTPUT_OPTIONS`.
     """
 
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
-    published: PublishedStep | None = PUBLISHED
-    terms_of_use = TERMS_OF_USE
-    synthesis_version = STAND_IN_VERSION
+    url = f"{BUCKET_URL}/{{prefix}}_{{date}}00_{{timestep}}c{{patch}}.nc"
+    keys = (Key("date", DATES), Key("timestep", TIMESTEPS), Key("patch", PATCHES))
+    subsets: Mapping[str, tuple[Sequence[str], ...]] = {
+        "tier-1": (("20200101",), ("0",), PATCHES[::2]),
+        "2020": (DATES_2020, TIMESTEPS, PATCHES),
+    }
+    stand_in_subsets = ("tier-1",)
+    columns = (128, 4096, 16960)
     options = (
-        SOLVER_OPTION,
+        SCHEME,
         Option(
-            "date", "Days: every 30 days of 2020, and four of 2019.", TIER_1[0], DATES, many=True
+            "date", "Days: every 30 days of 2020, and four of 2019.", ("20200101",), DATES,
+            many=True,
         ),
-        Option("timestep", "", tuple(map(str, TIER_1[1])), tuple(map(str, TIMESTEPS)), many=True),
-        Option("patch", "", tuple(map(str, TIER_1[2])), tuple(map(str, PATCHES)), many=True),
-        Option("subset", "Instead of date, timestep and patch.", values=tuple(SUBSETS)),
+        Option("timestep", "", ("0",), TIMESTEPS, many=True),
+        Option("patch", "", PATCHES[::2], PATCHES, many=True),
+        Option("subset", "Instead of date, timestep and patch.", values=tuple(subsets)),
         Option(
             "raw_inputs",
             "Each variable by itself, with latitude and longitude, as upstream does by default; "
@@ -141,40 +120,38 @@ class Radiation(PublishedFiles, ChunkedFields):
             False,
         ),
         *OUTPUT_OPTIONS,
-    )
+    )  # fmt: skip
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.solver: str = self.chosen["dataset"]
         self.raw_inputs: bool = self.chosen["raw_inputs"]
-        self.outputs = Outputs.asked_for(self.chosen, options)
-        names = ("date", "timestep", "patch")
-        if (asked := chosen_files(options, self.chosen, names)) is None:
-            self.pairs = files_of(*SUBSETS[self.chosen["subset"]])
-        else:
-            dates, *numbers = asked
-            timesteps, patches = (tuple(map(int, each)) for each in numbers)
-            self.pairs = files_of(dates, timesteps, patches)
+        self.outputs = {each.name: self.chosen[each.name] for each in OUTPUT_OPTIONS}
+        self._check_outputs("hr_units" in options)
         self._opened: Pairs | None = None
+
+    def _check_outputs(self, has_units: bool) -> None:
+        """Raise OptionError where options of the targets contradict each other."""
+        wanted = self.outputs
+        if has_units and not wanted["heating_rate"]:
+            raise OptionError("hr_units: are those of heating rates; leave heating_rate=false away")
+        if wanted["topnetflux"] and not wanted["minimal_outputs"]:
+            raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
+        if wanted["minimal_outputs"] and not wanted["heating_rate"]:
+            raise OptionError("minimal_outputs: needs heating rates; leave heating_rate=false away")
+        names = ("minimal_outputs", "gather_fluxes", "all_outputs")
+        kinds = [name for name in names if wanted[name]]
+        if len(kinds) > 1:
+            raise OptionError(f"{' and '.join(kinds)}: choose other fluxes each; give one of them")
+
+    def pair_urls(self, pair: FileKey) -> list[str]:
+        """Return where the inputs and the outputs of a pair are published."""
+        prefixes = (INPUTS_PREFIX, PREFIXES[self.solver])
+        return [self.file_url({**pair, "prefix": prefix}) for prefix in prefixes]
 
     def urls(self) -> list[str]:
         """Return the URLs of the inputs and then, in the same order, of the outputs."""
-        inputs = [pair.input_url() for pair in self.pairs]
-        return inputs + [pair.output_url(self.solver) for pair in self.pairs]
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of inputs and then those of outputs; all are needed."""
-        return existing_files(self.name, self.urls(), locator)
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: by default the small subset tier-1."""
-        arguments: dict[str, Any] = {
-            "dataset": self.solver,
-            "date": list(dict.fromkeys(pair.date for pair in self.pairs)),
-            "timestep": list(dict.fromkeys(pair.timestep for pair in self.pairs)),
-            "patch": list(dict.fromkeys(pair.patch for pair in self.pairs)),
-        }
-        return plugin_downloads(self, arguments, install=INSTALL)
+        inputs, outputs = zip(*map(self.pair_urls, self.file_numbers), strict=True)
+        return [*inputs, *outputs]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per column, in the order of date, time step, patch and column.
@@ -185,13 +162,18 @@ class Radiation(PublishedFiles, ChunkedFields):
             If a file has another schema, naming the variable or dimension, or is cut short.
         """
         half = len(files) // 2
-        opened = open_pairs(
-            files[:half],
-            files[half:],
-            inputs=(*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS),
-            outputs=variables_read(self.outputs),
-            cache_dir=locator.cache_dir,
-            progress=locator.progress,
+        if not half or len(files) != 2 * len(self.file_numbers):
+            raise OptionError(
+                f"{self.name}: {len(files)} files for {len(self.file_numbers)} pairs; give a file "
+                "of inputs and one of outputs for each"
+            )
+        in_pairs = [each for pair in zip(files[:half], files[half:], strict=True) for each in pair]
+        found = inspect_files(in_pairs, cache_dir=locator.cache_dir, progress=locator.progress)
+        read = (*FLUXES, "pressure_hl") if self.outputs["heating_rate"] else tuple(FLUXES)
+        opened = Pairs(
+            list(zip(found[::2], found[1::2], strict=True)),
+            (*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS),
+            None if self.outputs["all_outputs"] else read,
         )
         self._opened = opened
         self._find_chunks(COLUMN, opened.stored())
@@ -200,13 +182,15 @@ class Radiation(PublishedFiles, ChunkedFields):
         return SampleIndex(
             spec=self._spec(opened),
             where=Computed(len(starts), starts.locate),
-            splits=self._splits(opened),
-            coordinate=Computed(len(starts), ColumnNames(self.pairs, starts)),
+            splits=self.splits(opened.n_columns),
+            coordinate=Computed(
+                len(starts), functools.partial(_column_name, self.file_numbers, starts)
+            ),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
                 "raw_inputs": self.raw_inputs,
-                "outputs": dataclasses.asdict(self.outputs),
+                "outputs": self.outputs,
                 "columns_per_file": list(opened.n_columns),
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
@@ -223,22 +207,77 @@ class Radiation(PublishedFiles, ChunkedFields):
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return inputs as grouped, fluxes as asked for, and heating rates."""
+        opened = self._prepared()
         sample: dict[str, NDArray[Any]] = {}
         if self.raw_inputs:
             sample.update((name, arrays[name]) for name in (*INPUTS, *POSITIONS))
         else:
-            if self._prepared().aerosols_first:
+            if opened.layout("aerosol_mmr")[0] != INPUTS["aerosol_mmr"].dims:
                 arrays = {**arrays, "aerosol_mmr": arrays["aerosol_mmr"].T}
             sample.update(group_inputs(arrays))
-        sample.update(target_arrays(self.outputs, arrays, self._prepared().fluxes))
+        wanted = self.outputs
+        if not (wanted["gather_fluxes"] or wanted["minimal_outputs"]):
+            sample.update((name, arrays[name]) for name in opened.fluxes)
+        for band in BANDS:
+            down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
+            if wanted["gather_fluxes"]:
+                sample[band] = np.stack([down, up], axis=-1)
+            elif wanted["minimal_outputs"]:
+                net = wanted["topnetflux"]
+                sample[f"fluxes_{band}"] = boundaries(down, up, net_at_top=net)
+            if wanted["heating_rate"]:
+                scale = HR_SCALES[wanted["hr_units"]]
+                sample[f"hr_{band}"] = heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
         return sample
+
+    def _spec(self, opened: Pairs) -> SampleSpec:
+        variables = [
+            Variable(name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name])
+            for name, (dims, shape) in GROUPS.items()
+        ]
+        if self.raw_inputs:
+            variables = []
+            for each in (*INPUTS.values(), *POSITIONS.values()):
+                dims, shape = opened.layout(each.name)
+                variables.append(Variable(each.name, shape, "<f4", dims, each.units))
+        for name, dims, shape in self._targets(opened):
+            units = "" if name in opened.fluxes and name not in FLUXES else "W m-2"
+            if name.startswith("hr_"):
+                units = self.outputs["hr_units"]
+            channels = CHANNELS.get(name, ())
+            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
+        return SampleSpec(tuple(variables))
+
+    def _targets(self, opened: Pairs) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+        """Return name, dimensions and shape of each target, fluxes first."""
+        targets: list[tuple[str, tuple[str, ...], tuple[int, ...]]]
+        if self.outputs["minimal_outputs"]:
+            targets = [(f"fluxes_{band}", ("boundaries",), (3,)) for band in BANDS]
+        elif self.outputs["gather_fluxes"]:
+            shape = (LENGTHS["half_level"], 2)
+            targets = [(band, ("half_level", "channel"), shape) for band in BANDS]
+        else:
+            targets = [(name, *opened.layout(name)) for name in opened.fluxes]
+        if self.outputs["heating_rate"]:
+            targets += [(f"hr_{band}", ("level",), (LENGTHS["level"],)) for band in BANDS]
+        return targets
+
+    def _prepared(self) -> Pairs:
+        if self._opened is None:
+            raise OptionError(f"{self.name}: call samples() before reading and decoding")
+        return self._opened
+
+    def in_upstream_order(self) -> list[int]:
+        """Return the numbers of pairs as CliMetLab joins them: by URL of the inputs, as text."""
+        urls = self.urls()
+        return sorted(range(len(self.file_numbers)), key=urls.__getitem__)
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the application loads these files; see `column_stream`."""
         half = len(files) // 2
-        paired = [(files[n], files[half + n]) for n in in_upstream_order(self.pairs)]
+        paired = [(files[n], files[half + n]) for n in self.in_upstream_order()]
         return column_stream(
             paired,
             spec=index.spec,
@@ -251,71 +290,26 @@ class Radiation(PublishedFiles, ChunkedFields):
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
-        columns = self._prepared().n_columns
         like = copy.copy(self)  # travels to workers: without what is open
         like._opened = None
-        return columns_through_plugin(like, files, index, columns)
+        return columns_through_plugin(like, files, index, self._prepared().n_columns)
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
-        """Return what a stand-in holds."""
-        plan = PairPlan.of_size(scale=scale, tiny=tiny, seed=seed)
-        if self.solver != SOLVER:
-            raise OptionError(
-                f"dataset {self.solver!r}: no file of it is at hand, and the stand-in holds only "
-                f"{SOLVER}; choose that or give --data-dir"
-            )
-        missing = sorted(set(self.pairs) - set(plan.pairs))
-        if missing:
-            raise OptionError(
-                f"maelstrom-radiation: {missing[0].input_url().rpartition('/')[2]} is not at hand, "
-                f"and the stand-in holds {len(plan.pairs)} pairs of files, first those of subset "
-                "tier-1; choose among them, give --data-dir, or a larger --scale"
-            )
-        return plan
+    def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
+        """Return the files of these pairs, of each two."""
+        prefixes = (INPUTS_PREFIX, PREFIXES["tripleclouds"])
+        return [{**key, "prefix": prefix} for key in keys for prefix in prefixes]
 
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in: of each pair two."""
-        assert isinstance(plan, PairPlan)
-        return planned_pairs(plan)
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        return pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
-    def _prepared(self) -> Pairs:
-        if self._opened is None:
-            raise OptionError("maelstrom-radiation: call samples() before reading and decoding")
-        return self._opened
-
-    def _splits(self, opened: Pairs) -> dict[str, Sequence[int]]:
-        names = [split_of_date(pair.date) for pair in self.pairs]
-        return {name: samples_named(names, name, opened.n_columns) for name in dict.fromkeys(names)}
-
-    def _spec(self, opened: Pairs) -> SampleSpec:
-        variables = []
-        if self.raw_inputs:
-            for variable in (*INPUTS.values(), *POSITIONS.values()):
-                dims, shape = opened.layout(variable.name)
-                variables.append(Variable(variable.name, shape, "<f4", dims, variable.units))
-        else:
-            variables += [
-                Variable(
-                    name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name]
-                )
-                for name, (dims, shape) in GROUPS.items()
-            ]
-        return SampleSpec((*variables, *target_variables(self.outputs, opened)))
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a file of a stand-in."""
+        write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
 
-class ColumnNames:
-    """The name of every column: that of its pair, and its number in it."""
-
-    def __init__(self, pairs: Sequence[FilePair], starts: Starts) -> None:
-        self._pairs = tuple(pairs)
-        self._starts = starts
-
-    def __call__(self, number: int) -> str:
-        """Return the name of one column."""
-        place, column = self._starts.locate(number)
-        pair = self._pairs[place]
-        return f"{pair.date} step {pair.timestep} patch {pair.patch} column {column}"
-
-
-GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
-"""The other groups mix quantities."""
+def _column_name(pairs: Sequence[FileKey], starts: Starts, number: int) -> str:
+    """Return the name of a column: that of its pair, and its number in it."""
+    place, column = starts.locate(number)
+    pair = pairs[place]
+    return f"{pair['date']} step {pair['timestep']} patch {pair['patch']} column {column}"

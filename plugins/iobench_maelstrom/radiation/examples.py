@@ -25,8 +25,8 @@ from iobench.stores import (
     scan_frames,
 )
 from iobench_maelstrom.radiation.grouping import GROUPS
-from iobench_maelstrom.radiation.schema import N_HALF_LEVELS, N_LEVELS
-from iobench_maelstrom.radiation.sequences import Starts
+from iobench_maelstrom.radiation.published import Starts
+from iobench_maelstrom.radiation.schema import LENGTHS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,10 +37,8 @@ INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressu
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
 FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     **{name: GROUPS[name] for name in INPUT_FIELDS},
-    "sw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
-    "lw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
-    "hr_sw": (("level", "channel"), (N_LEVELS, 1)),
-    "hr_lw": (("level", "channel"), (N_LEVELS, 1)),
+    **dict.fromkeys(("sw", "lw"), (("half_level", "channel"), (LENGTHS["half_level"], 2))),
+    **dict.fromkeys(("hr_sw", "hr_lw"), (("level", "channel"), (LENGTHS["level"], 1))),
 }
 """Dimensions and shape of each feature."""
 FETCH = "fetch the file again"

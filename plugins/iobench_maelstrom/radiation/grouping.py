@@ -11,49 +11,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench_maelstrom.radiation.schema import (
-    N_AEROSOLS,
-    N_HALF_LEVELS,
-    N_INTERFACES,
-    N_LEVELS,
-    ON_LEVELS,
-    SCALARS,
-)
+from iobench_maelstrom.radiation.schema import LENGTHS, ON_LEVELS, SCALARS, shape_of
 
-__all__ = [
-    "CHANNELS",
-    "GROUPS",
-    "G_CP",
-    "boundaries",
-    "group_inputs",
-    "heating_rate",
-]  # fmt: skip
+__all__ = ["CHANNELS", "GROUPS", "G_CP", "boundaries", "group_inputs", "heating_rate"]
 
 Field = NDArray[Any]
 G_CP = 9.80665 / 1004
 """Gravity over the heat capacity of air: K s-1 per W m-2 Pa-1."""
 
 
-def _channels(name: str, count: int) -> list[str]:
-    return [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
+def _channels(dims: int) -> tuple[str, ...]:
+    """Return names of what is side by side, of variables with more dimensions one for each."""
+    names: list[str] = []
+    for each in ON_LEVELS if dims else SCALARS:
+        many = shape_of(each)[dims:]
+        names += [f"{each.name}_{number}" for number in range(*many)] if many else [each.name]
+    return tuple(names)
 
 
-SCALAR_CHANNELS = tuple(
-    channel
-    for variable in SCALARS
-    for channel in _channels(variable.name, variable.shape[0] if variable.shape else 1)
-)
-COLUMN_CHANNELS = tuple(
-    channel
-    for variable in ON_LEVELS
-    for channel in _channels(variable.name, variable.shape[1] if len(variable.shape) > 1 else 1)
-)
+SCALAR_CHANNELS, COLUMN_CHANNELS = _channels(0), _channels(1)
+N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
 GROUPS = {
     "sca_inputs": (("channel",), (len(SCALAR_CHANNELS),)),
     "col_inputs": (("level", "channel"), (N_LEVELS, len(COLUMN_CHANNELS))),
     "hl_inputs": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
     "pressure_hl": (("half_level", "channel"), (N_HALF_LEVELS, 1)),
-    "inter_inputs": (("level_interface", "channel"), (N_INTERFACES, 1)),
+    "inter_inputs": (("level_interface", "channel"), (LENGTHS["level_interface"], 1)),
 }
 """Dimensions and shape of each group of inputs."""
 CHANNELS = {
@@ -77,17 +60,18 @@ def group_inputs(columns: Mapping[str, Field]) -> dict[str, Field]:
         The 25 input variables, float32, without a column dimension or all with it in front;
         ``aerosol_mmr`` as (level, aerosol type).
     """
-    first = columns["skin_temperature"]
-    scalars = [_with_axis(columns[variable.name], variable.shape) for variable in SCALARS]
-    inputs = np.empty((*first.shape, N_LEVELS, len(COLUMN_CHANNELS)), dtype=np.float32)
+    scalars = [
+        columns[each.name] if each.dims else columns[each.name][..., None] for each in SCALARS
+    ]
+    leading = columns["skin_temperature"].shape
+    inputs = np.empty((*leading, N_LEVELS, len(COLUMN_CHANNELS)), dtype=np.float32)
     channel = 0
-    for variable in ON_LEVELS:
-        if len(variable.shape) > 1:
-            inputs[..., channel : channel + N_AEROSOLS] = columns[variable.name]
-            channel += N_AEROSOLS
-        else:
-            inputs[..., channel] = columns[variable.name]
-            channel += 1
+    for each in ON_LEVELS:
+        count = shape_of(each)[1:] or (1,)
+        values = columns[each.name]
+        after = channel + count[0]
+        inputs[..., channel:after] = values if len(each.dims) > 1 else values[..., None]
+        channel = after
     pressure = columns["pressure_hl"]
     return {
         "sca_inputs": np.concatenate(scalars, axis=-1),
@@ -96,10 +80,6 @@ def group_inputs(columns: Mapping[str, Field]) -> dict[str, Field]:
         "pressure_hl": pressure[..., None],
         "inter_inputs": columns["overlap_param"][..., None],
     }
-
-
-def _with_axis(values: Field, shape: tuple[int, ...]) -> Field:
-    return values if shape else values[..., None]
 
 
 def heating_rate(down: Field, up: Field, pressure: Field, scale: int) -> Field:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,38 +11,14 @@ import numpy as np
 from iobench.datasets import inspect_netcdf, whole_variable
 from iobench.errors import FileFormatError
 from iobench_maelstrom.radiation.grouping import GROUPS
-from iobench_maelstrom.radiation.schema import BUCKET_URL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Norms", "norm_urls", "read_norms"]
+__all__ = ["Norms", "read_norms"]
 
-Pair = tuple["NDArray[Any]", "NDArray[Any]"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Norms:
-    """Mean and deviation of each group of inputs, along its last axis."""
-
-    by_name: Mapping[str, Pair]
-
-    def apply(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of a group, normalised."""
-        mean, deviation = self.by_name[name]
-        normalised: NDArray[Any] = (values - mean) / deviation
-        return normalised
-
-    def without(self, name: str, channels: Sequence[int]) -> Norms:
-        """Return norms that leave some channels of a group as they are."""
-        mean, deviation = (array.copy() for array in self.by_name[name])
-        mean[list(channels)], deviation[list(channels)] = 0.0, 1.0
-        return Norms({**self.by_name, name: (mean, deviation)})
-
-
-def norm_urls(names: Sequence[str]) -> list[str]:
-    """Return where the norms of groups of inputs are published."""
-    return [f"{BUCKET_URL}/{name}.nc" for name in names]
+Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
+"""Mean and deviation of each group of inputs, along its last axis."""
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
@@ -73,4 +48,4 @@ def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
                 "use norm=false"
             )
         norms[name] = mean, deviation
-    return Norms(norms)
+    return norms

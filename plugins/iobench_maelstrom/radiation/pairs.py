@@ -6,6 +6,8 @@ layouts are read by chunk, and only what just the NetCDF library can read goes t
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +28,47 @@ from iobench.datasets import (
     unpack,
     where_slab,
 )
-from iobench_maelstrom.radiation.schema import INPUTS, SHARED
+from iobench.errors import FileFormatError
+from iobench_maelstrom.radiation.schema import (
+    FLUXES,
+    INPUTS,
+    POSITIONS,
+    SHARED,
+    is_assumed,
+    shape_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
-    from iobench.datasets import ChunkManifest, DecodedChunks
+    from iobench.datasets import ChunkManifest, DecodedChunks, Field
 
-__all__ = ["COLUMN", "OUTPUT_PRESSURE", "Pairs", "Part"]
+__all__ = ["COLUMN", "OUTPUT_PRESSURE", "Pairs"]
 
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
 """Both files hold ``pressure_hl``: how the second is called among decoded arrays."""
+KNOWN = {**INPUTS, **POSITIONS, **FLUXES}
+
+Pair = tuple[NetcdfFile, NetcdfFile]
+"""Inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One variable of a column: its name when decoded, in which file it is under what name."""
+    """One variable of a column: in which file it is under what name, and how it is stored."""
 
-    decoded: str
     in_outputs: bool
     name: str
+    stored_dims: tuple[str, ...]
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     packing: Packing
+
+    @property
+    def decoded(self) -> str:
+        """Its name when decoded."""
+        return OUTPUT_PRESSURE if self.in_outputs and self.name == "pressure_hl" else self.name
 
     @property
     def is_plain(self) -> bool:
@@ -77,10 +94,12 @@ class Pairs:
 
     Parameters
     ----------
-    parts : tuple of Part
-        The variables of a column, inputs first.
-    files : tuple of pairs of NetcdfFile
+    files : sequence of pairs of NetcdfFile
         Inputs and outputs.
+    inputs : sequence of str
+        The variables wanted of the inputs.
+    outputs : sequence of str or None
+        Those wanted of the outputs; None: all that have columns.
 
     Attributes
     ----------
@@ -88,20 +107,27 @@ class Pairs:
         Whether a variable can be read through the NetCDF library alone.
     n_columns : tuple of int
         Columns of each pair.
+
+    Raises
+    ------
+    FileFormatError
+        Naming the first variable or dimension that differs from the schema or the first file.
     """
 
     def __init__(
-        self, parts: tuple[Part, ...], files: tuple[tuple[NetcdfFile, NetcdfFile], ...]
+        self, files: Sequence[Pair], inputs: Sequence[str], outputs: Sequence[str] | None
     ) -> None:
+        self._parts = _parts(files[0], inputs, outputs)
+        for pair in files[1:]:
+            _check_same(self._parts, _parts(pair, inputs, outputs), pair, files[0])
+        self._by_name = {part.decoded: part for part in self._parts}
         self.n_columns = tuple(inputs.dims[COLUMN] for inputs, _ in files)
-        self._parts = parts
-        self._by_name = {part.decoded: part for part in parts}
-        stored = [self._variable(pair, part).storage for pair in files for part in parts]
-        self.needs_library = any(storage is None for storage in stored)
+        self._files = tuple(files)
+        stored = [how for _, how in self.stored()]
+        self.needs_library = any(how is None for how in stored)
         self._rows = None
-        self._files: tuple[tuple[NetcdfFile, NetcdfFile], ...] = files
         if all(how is not None and how.is_contiguous and how.offset >= 0 for how in stored):
-            self._rows = self._find_rows(files)
+            self._rows = self._find_rows()
         self._paths = tuple((str(inputs.path), str(outputs.path)) for inputs, outputs in files)
         if self._rows is not None:
             self._files = ()  # so that workers are not sent what they do not need
@@ -109,22 +135,14 @@ class Pairs:
     @property
     def fluxes(self) -> tuple[str, ...]:
         """Variables of the outputs, but for the pressure."""
-        return tuple(
-            part.decoded
-            for part in self._parts
-            if part.in_outputs and part.decoded != OUTPUT_PRESSURE
-        )
-
-    @property
-    def aerosols_first(self) -> bool:
-        """Whether the files hold aerosols as (aerosol type, level), the transpose of samples."""
-        return self._by_name["aerosol_mmr"].dims != INPUTS["aerosol_mmr"].dims
+        names = (part.decoded for part in self._parts if part.in_outputs)
+        return tuple(name for name in names if name != OUTPUT_PRESSURE)
 
     def stored(self) -> Iterator[tuple[StoredVariable, ChunkManifest | None]]:
         """Yield each variable of all files and how it is stored; none if all are in one piece."""
         for pair in self._files:
             for part in self._parts:
-                variable = self._variable(pair, part)
+                variable = pair[part.in_outputs].variables[part.name]
                 yield variable, variable.storage
 
     def layout(self, name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -142,14 +160,13 @@ class Pairs:
             return read_extents(list(map(FileRange, files, offsets, rows.nbytes)))
         opened = self._files[pair]
         if self.needs_library:
-            return {
-                part.decoded: read_through_library(
-                    opened[part.in_outputs], self._variable(opened, part), dim=COLUMN, index=column
-                )
-                for part in self._parts
-            }
-        slabs = [self._slab(opened, part, column) for part in self._parts]
-        return read_boxes(chunks, slabs, where)
+            found = {}
+            for part in self._parts:
+                file = opened[part.in_outputs]
+                stored = file.variables[part.name]
+                found[part.decoded] = read_through_library(file, stored, dim=COLUMN, index=column)
+            return found
+        return read_boxes(chunks, [_box(opened, part, column) for part in self._parts], where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of a column's bytes, float32, without the column dimension."""
@@ -162,32 +179,98 @@ class Pairs:
             for part, stored in zip(self._parts, raw.arrays(), strict=True)
         }
 
-    def _find_rows(self, files: tuple[tuple[NetcdfFile, NetcdfFile], ...]) -> _Rows | None:
-        base = np.empty((len(files), len(self._parts)), dtype=np.int64)
-        for number, pair in enumerate(files):
+    def _find_rows(self) -> _Rows | None:
+        base = np.empty((len(self._files), len(self._parts)), dtype=np.int64)
+        for number, pair in enumerate(self._files):
             for place, part in enumerate(self._parts):
-                first = box_ranges(self._slab(pair, part, 0))
-                axis = self._variable(pair, part).dims[:1]
-                if len(first) != 1 or (part.name != SHARED and axis != (COLUMN,)):
+                first = box_ranges(_box(pair, part, 0))
+                if len(first) != 1 or (part.name != SHARED and part.stored_dims[:1] != (COLUMN,)):
                     return None
                 base[number, place] = first[0][1]
         nbytes = [
             int(np.prod(part.shape)) * np.dtype(part.packing.stored).itemsize
             for part in self._parts
         ]
-        has_columns = [COLUMN in self._variable(files[0], part).dims for part in self._parts]
+        has_columns = [COLUMN in part.stored_dims for part in self._parts]
         step = np.where(has_columns, nbytes, 0).astype(np.int64)
         return _Rows(base, step, tuple(nbytes))
 
-    @staticmethod
-    def _variable(files: tuple[NetcdfFile, NetcdfFile], part: Part) -> StoredVariable:
-        return files[part.in_outputs].variables[part.name]
 
-    def _slab(self, files: tuple[NetcdfFile, NetcdfFile], part: Part, column: int) -> Box:
-        variable = self._variable(files, part)
-        return where_slab(files[part.in_outputs], variable, dim=COLUMN, index=column)
+def _box(pair: Pair, part: Part, column: int) -> Box:
+    file = pair[part.in_outputs]
+    return where_slab(file, file.variables[part.name], dim=COLUMN, index=column)
 
 
 def _row(part: Part, data: memoryview) -> NDArray[Any]:
     stored = np.frombuffer(data, dtype=part.packing.stored).reshape(part.shape)
     return stored if part.is_plain else unpack(stored, part.packing)
+
+
+def _parts(pair: Pair, inputs: Sequence[str], outputs: Sequence[str] | None) -> tuple[Part, ...]:
+    """Return the variables wanted of a pair, checked against the schema; inputs first."""
+    for file in pair:
+        if COLUMN not in file.dims:
+            raise FileFormatError(
+                f"{file.path}: lacks the dimension {COLUMN!r}; it has {', '.join(file.dims)}"
+            )
+    counts = [file.dims[COLUMN] for file in pair]
+    if counts[0] != counts[1]:
+        raise FileFormatError(
+            f"{pair[1].path}: dimension {COLUMN!r} is {counts[1]}, expected {counts[0]} as in "
+            f"{pair[0].path}"
+        )
+    if outputs is None:
+        more = (name for name, each in pair[1].variables.items() if COLUMN in each.dims)
+        known = {*FLUXES, *INPUTS}
+        outputs = [*FLUXES, "pressure_hl", *(name for name in more if name not in known)]
+    return (
+        *(_part(pair[0], name, in_outputs=False) for name in inputs),
+        *(_part(pair[1], name, in_outputs=True) for name in outputs),
+    )
+
+
+def _part(file: NetcdfFile, name: str, *, in_outputs: bool) -> Part:
+    variable = file.variables.get(name)
+    if variable is None:
+        why = f" ({file.skipped[name]})" if name in file.skipped else ""
+        raise FileFormatError(f"{file.path}: lacks the variable {name!r}{why}")
+    if np.dtype(variable.packing.dtype) != np.float32:
+        raise FileFormatError(
+            f"{file.path}: variable {name!r} is {variable.packing.dtype}, expected float32"
+        )
+    found = dict(zip(variable.dims, variable.shape, strict=True))
+    if name in KNOWN:
+        _check_shape(file, KNOWN[name], found)
+    inner = {dim: length for dim, length in found.items() if dim != COLUMN}
+    return Part(
+        in_outputs, name, variable.dims, tuple(inner), tuple(inner.values()), variable.packing
+    )
+
+
+def _check_shape(file: NetcdfFile, field: Field, found: dict[str, int]) -> None:
+    expected = dict(zip(field.dims, shape_of(field), strict=True))
+    inner = {dim: length for dim, length in found.items() if dim != COLUMN}
+    by_shape = is_assumed(field) and tuple(inner.values()) == shape_of(field)
+    # Upstream broadcasts a scalar irradiance; one that comes by column needs no help.
+    if not (by_shape or inner == expected) or not (COLUMN in found or field.name == SHARED):
+        wanted, there = (
+            ", ".join(f"{dim} {length}" if length else dim for dim, length in dims.items())
+            for dims in ({COLUMN: 0, **expected}, found)
+        )
+        raise FileFormatError(
+            f"{file.path}: variable {field.name!r} is ({there}), expected ({wanted})"
+        )
+
+
+def _check_same(first: Sequence[Part], found: Sequence[Part], pair: Pair, like: Pair) -> None:
+    for expected, part in itertools.zip_longest(first, found):
+        if part == expected:
+            continue
+        name, in_outputs = (part or expected).name, (part or expected).in_outputs
+        told = "missing"
+        if part is not None:
+            told = f"{part.packing.stored} ({', '.join(part.stored_dims)})"
+        raise FileFormatError(
+            f"{pair[in_outputs].path}: variable {name!r} is {told}, which differs from "
+            f"{like[in_outputs].path}"
+        )

@@ -1,4 +1,4 @@
-"""Writes a stand-in of the radiation files: NetCDF pairs of inputs and outputs.
+"""Writes the files of stand-ins of application A3: NetCDF pairs, TFRecords and norms.
 
 The bytes of a file follow from the seed, the file and its number of columns alone.
 """
@@ -6,139 +6,146 @@ The bytes of a file follow from the seed, the file and its number of columns alo
 from __future__ import annotations
 
 import datetime
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Advance, PlannedFile, StandIn, in_mirror, netcdf4
-from iobench_maelstrom.radiation.atmosphere import ATMOSPHERE_VERSION, Atmosphere, solar_irradiance
+from iobench.datasets import Advance, Field, FileKey, StandIn, netcdf4
+from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
+from iobench_maelstrom.radiation.atmosphere import Atmosphere, solar_irradiance
+from iobench_maelstrom.radiation.grouping import group_inputs, heating_rate
 from iobench_maelstrom.radiation.schema import (
-    COLUMNS_PER_FILE,
     FLUXES,
     INPUTS,
     POSITIONS,
     PRESSURE,
     SHARED,
-    SUBSETS,
-    ColumnVariable,
-    FilePair,
-    files_of,
+    shape_of,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAND_IN_VERSION", "PairPlan", "planned_pairs"]
+__all__ = [
+    "EXAMPLE_NBYTES",
+    "NORM_NBYTES",
+    "pair_file_nbytes",
+    "write_examples",
+    "write_norms",
+    "write_pair_file",
+]
 
-STAND_IN_VERSION = 10 * ATMOSPHERE_VERSION + 1
-"""Counts up when the same seed gives other bytes."""
-TINY_COLUMNS, DEFAULT_COLUMNS = 128, 4096
 AT_ONCE = 1024
 HEADERS_NBYTES = 24 << 10
-SOLVER = "tripleclouds"
 STORED_AEROSOLS = ("aerosol_type", "level")
 """No order is published; upstream transposes what it reads to (level, aerosol_type)."""
+EXAMPLE_NBYTES = 20_576
+NORM_COLUMNS, NORM_NBYTES = 2048, 16 << 10
+FILES: dict[bool, dict[str, Field]] = {
+    True: {**INPUTS, **POSITIONS},
+    False: {**FLUXES, PRESSURE.name: PRESSURE},
+}
+"""Variables of a file of inputs, and of outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairPlan(StandIn):
-    """What a stand-in of the NetCDF pairs holds, ``n_steps`` columns each, of tripleclouds."""
-
-    pairs: tuple[FilePair, ...] = ()
-
-    @classmethod
-    def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> PairPlan:
-        """Return the plan of a size; ``scale`` is the share of the columns of subset 2020.
-
-        Up to the eight pairs of tier-1 files get shorter, beyond there are more of them.
-        """
-        tier_1 = files_of(*SUBSETS["tier-1"])
-        if tiny or scale is None:
-            return cls(seed, (), TINY_COLUMNS if tiny else DEFAULT_COLUMNS, pairs=tier_1)
-        everything = files_of(*SUBSETS["2020"])
-        share = scale * len(everything)
-        if share < len(tier_1):
-            return cls(
-                seed, (), max(1, round(share * COLUMNS_PER_FILE / len(tier_1))), pairs=tier_1
-            )
-        others = [pair for pair in everything if pair not in set(tier_1)]
-        more = others[: round(share) - len(tier_1)]
-        return cls(seed, (), COLUMNS_PER_FILE, pairs=(*tier_1, *more))
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of a file of inputs, about."""
-        return HEADERS_NBYTES + self.n_steps * _column_nbytes({**INPUTS, **POSITIONS})
-
-    @property
-    def output_nbytes(self) -> int:
-        """Bytes of a file of outputs, about."""
-        return HEADERS_NBYTES + self.n_steps * _column_nbytes(_outputs())
+def pair_file_nbytes(n_columns: int, *, is_inputs: bool) -> int:
+    """Return about the bytes of a file of inputs or outputs."""
+    return HEADERS_NBYTES + n_columns * _column_nbytes(FILES[is_inputs])
 
 
-def planned_pairs(plan: PairPlan) -> list[PlannedFile]:
-    """Return the files of a stand-in of the NetCDF pairs."""
-    files = []
-    for pair in plan.pairs:
-        inputs = functools.partial(_write_file, plan, pair, {**INPUTS, **POSITIONS})
-        outputs = functools.partial(_write_file, plan, pair, _outputs())
-        files += [
-            PlannedFile(in_mirror(pair.input_url()), plan.input_nbytes, inputs),
-            PlannedFile(in_mirror(pair.output_url(SOLVER)), plan.output_nbytes, outputs),
-        ]
-    return files
+def _column_nbytes(fields: Mapping[str, Field]) -> int:
+    return sum(4 * int(np.prod(shape_of(each))) for each in fields.values())
 
 
-def _outputs() -> dict[str, ColumnVariable]:
-    return {**FLUXES, PRESSURE.name: PRESSURE}
-
-
-def _column_nbytes(variables: Mapping[str, ColumnVariable]) -> int:
-    return sum(4 * int(np.prod(variable.shape)) for variable in variables.values())
-
-
-def _write_file(
-    plan: PairPlan,
-    pair: FilePair,
-    variables: Mapping[str, ColumnVariable],
-    path: Path,
-    advance: Advance,
+def write_pair_file(
+    plan: StandIn, key: FileKey, path: Path, advance: Advance, *, is_inputs: bool
 ) -> None:
-    key = (plan.seed, int(pair.date), pair.timestep, pair.patch)
-    atmosphere = Atmosphere(key, plan.n_steps, shuffled=False)
-    make = atmosphere.inputs if SHARED in variables else atmosphere.outputs
+    """Write the file of inputs or outputs of a patch."""
+    fields = FILES[is_inputs]
+    numbers = (int(key[name]) for name in ("date", "timestep", "patch"))
+    atmosphere = Atmosphere((plan.seed, *numbers), plan.n_steps, shuffled=False)
+    make = atmosphere.inputs if is_inputs else atmosphere.outputs
     with netcdf4("maelstrom-radiation").Dataset(path, "w", format="NETCDF4") as file:
         file.createDimension("column", plan.n_steps)
-        for variable in variables.values():
-            _define(file, variable)
-        if SHARED in variables:
-            file[SHARED][...] = _irradiance(pair.date)
+        for each in fields.values():
+            _define(file, each)
+        if is_inputs:
+            day = datetime.datetime.strptime(key["date"], "%Y%m%d").timetuple().tm_yday
+            file[SHARED][...] = solar_irradiance(day)
         for start in range(0, plan.n_steps, AT_ONCE):
             stop = min(start + AT_ONCE, plan.n_steps)
             for name, values in make(start, stop).items():
-                file[name][start:stop] = _as_stored(name, values)
-            advance((stop - start) * _column_nbytes(variables))
+                stored = values.swapaxes(1, 2) if name == "aerosol_mmr" else values
+                file[name][start:stop] = stored
+            advance((stop - start) * _column_nbytes(fields))
     advance(HEADERS_NBYTES)
 
 
-def _define(file: Any, variable: ColumnVariable) -> None:
-    sizes = dict(zip(variable.dims, variable.shape, strict=True))
-    inner = STORED_AEROSOLS if variable.name == "aerosol_mmr" else variable.dims
+def _define(file: Any, field: Field) -> None:
+    sizes = dict(zip(field.dims, shape_of(field), strict=True))
+    inner = STORED_AEROSOLS if field.name == "aerosol_mmr" else field.dims
     for dim in inner:
         if dim not in file.dimensions:
             file.createDimension(dim, sizes[dim])
-    dims = () if variable.name == SHARED else ("column", *inner)
-    stored = file.createVariable(variable.name, "f4", dims, contiguous=bool(dims))
-    stored.units = variable.units
+    dims = () if field.name == SHARED else ("column", *inner)
+    stored = file.createVariable(field.name, "f4", dims, contiguous=bool(dims))
+    stored.units = field.units
 
 
-def _as_stored(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return values.swapaxes(1, 2) if name == "aerosol_mmr" else values
+def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+    """Write a TFRecord file: shuffled columns of all days."""
+    numbers = (plan.seed, int(key["timestep"]), int(key["filenum"]))
+    with path.open("wb") as stream:
+        for features in _shuffled_columns(numbers, plan.n_steps):
+            count = len(features["sca_inputs"])
+            for number in range(count):
+                named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
+                stream.writelines(_framed(named))
+            advance(count * EXAMPLE_NBYTES)
 
 
-def _irradiance(date: str) -> float:
-    return solar_irradiance(datetime.datetime.strptime(date, "%Y%m%d").timetuple().tm_yday)
+def _shuffled_columns(
+    key: tuple[int, ...], n_columns: int
+) -> Iterator[Mapping[str, NDArray[np.float32]]]:
+    """Yield the features of columns of any day, many at once, by name."""
+    atmosphere = Atmosphere(key, n_columns, shuffled=True)
+    days = np.random.default_rng(key).integers(1, 366, n_columns)
+    irradiance = np.array([solar_irradiance(day) for day in range(366)], dtype=np.float32)[days]
+    for start in range(0, n_columns, AT_ONCE):
+        stop = min(start + AT_ONCE, n_columns)
+        columns = atmosphere.inputs(start, stop) | atmosphere.outputs(start, stop)
+        columns["solar_irradiance"] = irradiance[start:stop]
+        features = group_inputs(columns)
+        for band in ("sw", "lw"):
+            down, up = columns[f"flux_dn_{band}"], columns[f"flux_up_{band}"]
+            features[band] = np.stack([down, up], axis=-1)
+            rate = heating_rate(down, up, columns["pressure_hl"], 1)
+            features[f"hr_{band}"] = rate[..., None]
+        yield features
+
+
+def _framed(features: list[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
+    pieces = encode_example(features)
+    crc, nbytes = 0, 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+        nbytes += len(piece)
+    return [frame_header(nbytes), *pieces, frame_footer(crc)]
+
+
+def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:
+    """Write mean and deviation of a group over other columns of the same climate."""
+    values = np.concatenate(
+        [part[name] for part in _shuffled_columns((plan.seed, 1), NORM_COLUMNS)]
+    )
+    values = values.reshape(-1, values.shape[-1])
+    mean, deviation = values.mean(axis=0), values.std(axis=0)
+    with netcdf4("maelstrom-radiation-tf").Dataset(path, "w", format="NETCDF4") as file:
+        file.createDimension("variable", len(mean))
+        file.createVariable(f"{name}_mean", "f4", ("variable",), contiguous=True)[:] = mean
+        # Of what is constant, the deviation is told as 1, so that it stays a number.
+        divisor = np.where(deviation > 0, deviation, 1)
+        file.createVariable(f"{name}_std", "f4", ("variable",), contiguous=True)[:] = divisor
+    advance(NORM_NBYTES)

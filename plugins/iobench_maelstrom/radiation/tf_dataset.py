@@ -5,78 +5,100 @@ Nine lists of floats per column, parsed without TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import (
+    Advance,
     Arrays,
     Baseline,
     Computed,
     Downloads,
+    FileKey,
     FileRange,
+    Key,
     Locator,
     Option,
-    PlannedFile,
-    PublishedFiles,
-    PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
-    existing_files,
     read_extents,
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.plugin_samples import plugin_downloads
-from iobench_maelstrom.radiation.dataset import INSTALL, PUBLISHED, SOLVER_OPTION, chosen_files
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
+    INPUT_FIELDS,
+    OUTPUT_FIELDS,
     ColumnDecoder,
     Frames,
     index_frames,
 )
-from iobench_maelstrom.radiation.examples_stand_in import (
-    STAND_IN_VERSION,
-    ExamplesPlan,
-    planned_examples,
+from iobench_maelstrom.radiation.grouping import CHANNELS, G_CP, boundaries
+from iobench_maelstrom.radiation.norms import Norms, read_norms
+from iobench_maelstrom.radiation.published import (
+    BUCKET_URL,
+    FLUX_OPTIONS,
+    HR_SCALES,
+    INSTALL,
+    LICENCE,
+    SCHEME,
+    SPLITS_2019,
+    TIMESTEPS,
+    RadiationFiles,
 )
-from iobench_maelstrom.radiation.examples_upstream import (
+from iobench_maelstrom.radiation.stand_in import (
+    EXAMPLE_NBYTES,
+    NORM_NBYTES,
+    write_examples,
+    write_norms,
+)
+from iobench_maelstrom.radiation.tf_pipelines import (
     example_batches,
     example_batches_through_plugin,
 )
-from iobench_maelstrom.radiation.grouping import (
-    CHANNELS,
-    G_CP,
-    boundaries,
-)
-from iobench_maelstrom.radiation.norms import Norms, norm_urls, read_norms
-from iobench_maelstrom.radiation.outputs import HR_SCALES
-from iobench_maelstrom.radiation.schema import LICENCE, TERMS_OF_USE
-from iobench_maelstrom.radiation.sequences import samples_named
-from iobench_maelstrom.radiation.subsets import (
-    EXAMPLE_TIMESTEPS,
-    FILE_NUMBERS,
-    SUBSETS,
-    ExampleFile,
-    split_of_timestep,
-)
-from iobench_maelstrom.radiation.view import VIEW_OPTIONS, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["RadiationTf"]
 
-TOLD = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units")
-"""Of the view, in provenances."""
-SOLAR_CHANNELS = (1, -1)
+PREFIXES = {
+    "tripleclouds": "records/triplecloud",
+    "3dcorrection": "records/3dcorrection",
+    "mcica": "TFR/TripCloud",
+    "spartacus": "TFR/spartacus",
+}
+"""How the names of a scheme's files begin in the bucket."""
+VALIDATION, TEST = (
+    tuple(f"{day}00" for day, split in SPLITS_2019.items() if split == name)
+    for name in ("validation", "test")
+)
+IN_2020, IN_2019 = (tuple(map(str, range(count))) for count in (52, 116))
+"""Numbers of the files of a time step of 2020, and of 2019."""
+VIEW_OPTIONS = (
+    Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
+    Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
+    *FLUX_OPTIONS[1:],
+    Option("netflux", "Downward minus upward fluxes.", False),
+    Option(
+        "norm", "Subtract the published mean of the inputs and divide by their deviation.", False
+    ),
+    Option(
+        "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
+        False,
+    ),
+    *FLUX_OPTIONS[:1],
+)  # fmt: skip
+SOLAR_CHANNELS = [1, -1]
 """Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
 
 
-class RadiationTf(PublishedFiles):
+class RadiationTf(RadiationFiles):
     """Columns of the radiation TFRecords, with both baselines; options as upstream's.
 
     Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
@@ -84,71 +106,91 @@ class RadiationTf(PublishedFiles):
 
     Attributes
     ----------
-    example_files : tuple of ExampleFile
-        The files, all of which are required.
-    solver : str
-        Whose outputs are the targets.
-    view : View
-        Which features a sample has.
+    view : mapping
+        What of a column a sample has, and how changed: the values of `VIEW_OPTIONS`.
+    norms : Norms or None
+        Of the inputs, where they are normalised; known once the files are open.
     """
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
-    published: PublishedStep | None = PUBLISHED
-    terms_of_use = TERMS_OF_USE
-    synthesis_version = STAND_IN_VERSION
+    keys = (
+        Key("timestep", (*TIMESTEPS, *(f"{day}00" for day in SPLITS_2019))),
+        Key("filenum", IN_2019),
+    )
+    subsets: Mapping[str, tuple[Sequence[str], ...]] = {
+        "tier-1": (("0",), ("0",)),
+        "tier-1-val": (VALIDATION[:1], ("0",)),
+        "tier-1-test": (TEST[:1], ("0",)),
+        "2020": (TIMESTEPS, IN_2020),
+        **{f"{day}00": ((f"{day}00",), IN_2019) for day in SPLITS_2019},
+        "tier-2": (TIMESTEPS, IN_2020[::5]),
+        "tier-2-val": (VALIDATION, ("0", "25", "50")),
+        "tier-2-test": (TEST, ("0", "25", "50")),
+        "tier-3": (TIMESTEPS[::8], IN_2020[::5]),
+        "tier-3-val": (VALIDATION, ("0", "25", "50")),
+        "tier-3-test": (TEST, ("0", "25", "50")),
+    }
+    stand_in_subsets = ("tier-1", "tier-1-val", "tier-1-test")
+    columns = (256, 12_288, 67_840)
     options = (
-        SOLVER_OPTION,
-        Option("subset", "Instead of timestep and filenum.", values=tuple(SUBSETS)),
+        SCHEME,
+        Option("subset", "Instead of timestep and filenum.", values=tuple(subsets)),
         Option(
-            "timestep", "Those of 2020, and four dates of 2019.", ("0",),
-            tuple(map(str, EXAMPLE_TIMESTEPS)), many=True,
+            "timestep", "Those of 2020, and four dates of 2019.", ("0",), keys[0].values, many=True
         ),
-        Option(
-            "filenum", "Which files of each; of 2020 up to 51.", ("0",),
-            tuple(map(str, FILE_NUMBERS[False])), many=True,
-        ),
+        Option("filenum", "Which files of each; of 2020 up to 51.", ("0",), IN_2019, many=True),
         *VIEW_OPTIONS,
-    )  # fmt: skip
+    )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.solver: str = self.chosen["dataset"]
-        self.view = View.asked_for(self.chosen, options)
-        if (asked := chosen_files(options, self.chosen, ("timestep", "filenum"))) is None:
-            timesteps, numbers = SUBSETS[self.chosen["subset"]]
-        else:
-            timesteps, numbers = (tuple(map(int, each)) for each in asked)
-        for timestep in timesteps:
-            last = FILE_NUMBERS[split_of_timestep(timestep) == "train"][-1]
-            if max(numbers) > last:
+        for key in self.file_numbers:
+            last = (IN_2020 if key["timestep"] in TIMESTEPS else IN_2019)[-1]
+            if int(key["filenum"]) > int(last):
                 raise OptionError(
-                    f"filenum {max(numbers)}: time step {timestep} has files 0 to {last}"
+                    f"filenum {key['filenum']}: time step {key['timestep']} has files 0 to {last}"
                 )
-        self.example_files = tuple(
-            ExampleFile(self.solver, t, n) for t in timesteps for n in numbers
-        )
-        self._norms: Norms | None = None
-        self._decoder = ColumnDecoder(self.view.fields)
+        self.view = {each.name: self.chosen[each.name] for each in VIEW_OPTIONS}
+        self._check_view("hr_units" in options)
+        self.norms: Norms | None = None
+        inputs, outputs = self.view["input_fields"], self.view["output_fields"]
+        self._decoder = ColumnDecoder((*inputs, *outputs))
 
-    def urls(self) -> list[str]:
-        """Return the URLs of the TFRecord files and then, if asked for, of the norms."""
-        norms = norm_urls(self.view.input_fields) if self.view.norm else []
-        return [file.url() for file in self.example_files] + norms
+    def _check_view(self, has_units: bool) -> None:
+        """Raise OptionError where options of a sample contradict each other."""
+        view = self.view
+        outputs = set(view["output_fields"])
+        if view["minimal_outputs"] and view["netflux"]:
+            raise OptionError(
+                "minimal_outputs and netflux: choose other fluxes each; give one of them"
+            )
+        if (view["minimal_outputs"] or view["netflux"]) and not {"sw", "lw"} & outputs:
+            raise OptionError("minimal_outputs and netflux: change sw and lw; ask for one of these")
+        if view["topnetflux"] and not view["minimal_outputs"]:
+            raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
+        if view["nonormsolar"] and not (view["norm"] and "sca_inputs" in view["input_fields"]):
+            raise OptionError("nonormsolar: changes the normalisation of sca_inputs; add norm=true")
+        if has_units and not {"hr_sw", "hr_lw"} & outputs:
+            raise OptionError("hr_units: are those of hr_sw and hr_lw; ask for one of these")
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the TFRecord files and then those of the norms; all are needed."""
-        return existing_files(self.name, self.urls(), locator)
+    def file_url(self, key: FileKey) -> str:
+        """Return where a TFRecord file is published, or the norms of a group of inputs."""
+        if "norm" in key:
+            return f"{BUCKET_URL}/{key['norm']}.nc"
+        prefix = PREFIXES[key.get("scheme", self.solver)]
+        return f"{BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the TFRecord files and then, if asked for, the norms."""
+        norms = self.view["input_fields"] if self.view["norm"] else ()
+        return [*self.file_numbers, *({"norm": name} for name in norms)]
 
     def downloads(self) -> Downloads:
         """Return what ``--download`` fetches: by default one file."""
-        arguments: dict[str, Any] = {
-            "dataset": self.solver,
-            "timestep": list(dict.fromkeys(file.timestep for file in self.example_files)),
-            "filenum": list(dict.fromkeys(file.number for file in self.example_files)),
-        }
-        if self.view.norm:
-            arguments |= {"norm": True, "input_fields": list(self.view.input_fields)}
+        arguments = self.plugin_arguments(self.file_numbers)
+        if self.view["norm"]:
+            arguments |= {"norm": True, "input_fields": list(self.view["input_fields"])}
         install = f"{INSTALL} && pip install 'iobench[tensorflow]'"
         return plugin_downloads(self, arguments, install=install)
 
@@ -160,25 +202,28 @@ class RadiationTf(PublishedFiles):
         FileFormatError
             If a file is cut short or is no TFRecord file, naming the offset.
         """
-        n_files = len(files) - (len(self.view.input_fields) if self.view.norm else 0)
+        view, names = self.view, self.view["input_fields"]
+        n_files = len(files) - (len(names) if view["norm"] else 0)
         indexed = []
         for number, path in enumerate(files[:n_files]):
             indexed.append(index_frames(path))
             locator.progress(number + 1, n_files)
-        if self.view.norm:
-            self._norms = read_norms(files[n_files:], self.view.input_fields)
-            if self.view.nonormsolar:
-                self._norms = self._norms.without("sca_inputs", SOLAR_CHANNELS)
+        if view["norm"]:
+            self.norms = read_norms(files[n_files:], names)
+            if view["nonormsolar"]:
+                mean, deviation = self.norms["sca_inputs"]
+                mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         where = Frames(indexed)
+        told = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units")
         return SampleIndex(
             spec=self._spec(),
             where=Computed(len(where), where.place),
-            splits=self._splits(where),
+            splits=self.splits(where.lengths),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
                 "columns": len(where),
-                **{name: getattr(self.view, name) for name in TOLD},
+                **{name: view[name] for name in told},
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
@@ -195,89 +240,72 @@ class RadiationTf(PublishedFiles):
     def preprocess(self, arrays: Arrays, where: tuple[str, int, int]) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
         view = self.view
-        sample: dict[str, NDArray[Any]] = {name: arrays[name] for name in view.input_fields}
-        if self._norms is not None:
-            sample = {name: self._norms.apply(name, array) for name, array in sample.items()}
-        for name in view.output_fields:
+        sample: dict[str, NDArray[Any]] = {name: arrays[name] for name in view["input_fields"]}
+        if self.norms is not None:
+            for name, array in sample.items():
+                mean, deviation = self.norms[name]
+                sample[name] = (array - mean) / deviation
+        for name in view["output_fields"]:
             array = arrays[name]
             if name.startswith("hr_"):
-                sample[name] = array * self._hr_factor()
-            elif view.netflux:
+                sample[name] = array * self.hr_factor()
+            elif view["netflux"]:
                 sample[name] = array[..., 0] - array[..., 1]
-            elif view.minimal_outputs:
-                sample[name] = boundaries(array[..., 0], array[..., 1], net_at_top=view.topnetflux)
+            elif view["minimal_outputs"]:
+                net = view["topnetflux"]
+                sample[name] = boundaries(array[..., 0], array[..., 1], net_at_top=net)
             else:
                 sample[name] = array
         return sample
+
+    def hr_factor(self) -> np.float32:
+        """Return what heating rates are multiplied by."""
+        scale = np.float32(HR_SCALES[self.view["hr_units"]])
+        # mcica's files hold the divergence of the flux, as upstream knows and mends.
+        return np.float32(G_CP) * scale if self.solver == "mcica" else scale
+
+    def _spec(self) -> SampleSpec:
+        view = self.view
+        variables = []
+        for name in view["input_fields"]:
+            dims, shape = FEATURES[name]
+            units = "Pa" if name == "pressure_hl" and not view["norm"] else ""
+            variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
+        for name in view["output_fields"]:
+            dims, shape = FEATURES[name]
+            units = view["hr_units"] if name.startswith("hr_") else "W m-2"
+            channels = CHANNELS.get(name, ())
+            if units == "W m-2" and view["netflux"]:
+                dims, shape, channels = dims[:1], shape[:1], ()
+            elif units == "W m-2" and view["minimal_outputs"]:
+                dims, shape, channels = ("boundaries",), (3,), ()
+            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
+        return SampleSpec(tuple(variables))
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the application's ``tf.data`` pipeline; see `example_batches`."""
-        return example_batches(
-            files[: len(self.example_files)],
-            spec=index.spec,
-            view=self.view,
-            norms=self._norms,
-            hr_factor=float(self._hr_factor()),
-            n_samples=len(index),
-            batch_size=batch_size,
-        )
+        return example_batches(self, files[: len(self.file_numbers)], index, batch_size)
 
     def through_plugin(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return the real plugin's ``tf.data`` pipeline; see `example_batches_through_plugin`."""
-        return example_batches_through_plugin(
-            self.example_files,
-            files,
-            spec=index.spec,
-            solver=self.solver,
-            view=self.view,
-            n_samples=len(index),
-            batch_size=batch_size,
-        )
+        return example_batches_through_plugin(self, files, index, batch_size)
 
-    def _hr_factor(self) -> np.float32:
-        scale = np.float32(HR_SCALES[self.view.hr_units])
-        # mcica's files hold the divergence of the flux, as upstream knows and mends.
-        return np.float32(G_CP) * scale if self.solver == "mcica" else scale
+    def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
+        """Return the TFRecord files, and all norms."""
+        files = [{"scheme": "tripleclouds", **key} for key in keys]
+        return [*files, *({"norm": name} for name in INPUT_FIELDS)]
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> ExamplesPlan:
-        """Return what a stand-in holds."""
-        plan = ExamplesPlan.of_size(scale=scale, tiny=tiny, seed=seed)
-        missing = [file for file in self.example_files if file not in set(plan.files)]
-        if missing:
-            raise OptionError(
-                f"maelstrom-radiation-tf: {missing[0].name} is not at hand, and the stand-in holds "
-                f"{len(plan.files)} files, first those of subsets tier-1, tier-1-val and "
-                "tier-1-test; choose among them, give --data-dir, or a larger --scale"
-            )
-        return plan
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        return NORM_NBYTES if "norm" in key else plan.n_steps * EXAMPLE_NBYTES
 
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in: TFRecords and norms."""
-        assert isinstance(plan, ExamplesPlan)
-        return planned_examples(plan)
-
-    def _splits(self, where: Frames) -> dict[str, Sequence[int]]:
-        names = [split_of_timestep(file.timestep) for file in self.example_files]
-        return {name: samples_named(names, name, where.lengths) for name in dict.fromkeys(names)}
-
-    def _spec(self) -> SampleSpec:
-        view = self.view
-        variables = []
-        for name in view.input_fields:
-            dims, shape = FEATURES[name]
-            units = "Pa" if name == "pressure_hl" and not view.norm else ""
-            variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
-        for name in view.output_fields:
-            dims, shape = FEATURES[name]
-            units = view.hr_units if name.startswith("hr_") else "W m-2"
-            channels = CHANNELS.get(name, ())
-            if units == "W m-2" and view.netflux:
-                dims, shape, channels = dims[:1], shape[:1], ()
-            elif units == "W m-2" and view.minimal_outputs:
-                dims, shape, channels = ("boundaries",), (3,), ()
-            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
-        return SampleSpec(tuple(variables))
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a TFRecord file or norms of a stand-in."""
+        if "norm" in key:
+            write_norms(plan, key["norm"], path, advance)
+        else:
+            write_examples(plan, key, path, advance)

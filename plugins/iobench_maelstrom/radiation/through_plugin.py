@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.datasets import Arrays, Baseline, PluginRequest, SampleIndex
 from iobench.errors import OptionError
 from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
-from iobench_maelstrom.radiation.schema import PATCHES, FilePair
-from iobench_maelstrom.radiation.sequences import Starts
-from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE, in_upstream_order
+from iobench_maelstrom.radiation.published import INSTALL, Starts
+from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE
 
 if TYPE_CHECKING:
     from iobench_maelstrom.radiation.dataset import Radiation
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["PLUGIN", "columns_through_plugin"]
 
 PLUGIN: Final = "climetlab_maelstrom_radiation"
-INSTALL: Final = (
-    "pip install 'iobench[climetlab]' and then "
-    "pip install --no-deps climetlab-maelstrom-radiation==0.7.5"
-)
 SOURCE = (
     "climetlab-maelstrom-radiation 0.7.5: each variable of a column by isel from what its "
     "to_xarray gives, which is lazy, so that reading, decoding, heating rates and grouping cannot "
@@ -56,12 +50,16 @@ def columns_through_plugin(
     OptionError
         If the plugin cannot do what the options ask for.
     """
-    if own.outputs.all_outputs and not own.raw_inputs:
+    if own.outputs["all_outputs"] and not own.raw_inputs:
         raise OptionError(
             "--pipeline climetlab: the plugin fails on all_outputs=true with grouped inputs, whose "
             "pressure_hl has another shape; add raw_inputs=true"
         )
-    first = _first_columns(own.pairs, n_columns)
+    # The plugin joins pairs in an order of its own: where each one's columns begin there.
+    order = own.in_upstream_order()
+    starts = Starts([n_columns[number] for number in order]).starts
+    places = dict(zip(order, starts, strict=False))
+    first = [places[number] for number in range(len(order))]
     return plugin_baseline(
         own,
         index,
@@ -79,21 +77,16 @@ def columns_through_plugin(
 def _request(own: Radiation, files: Sequence[Path]) -> PluginRequest:
     """Return what to ask the plugin for: these pairs and no more."""
     at_hand: dict[str, Path | None] = dict(zip(own.urls(), files, strict=True))
-    asked = list(own.pairs)
+    asked = list(own.file_numbers)
     if len(asked) == 1:
         # A single pair skips the plugin's code that joins files, and with it the irradiance by
         # column that grouping needs. The pair once more, as another patch, which no sample uses.
         [pair] = asked
-        other = FilePair(pair.date, pair.timestep, PATCHES[pair.patch - 1])
-        at_hand |= {other.input_url(): files[0], other.output_url(own.solver): files[1]}
+        other = {**pair, "patch": "1" if pair["patch"] == "0" else "0"}
+        at_hand |= dict(zip(own.pair_urls(other), files, strict=True))
         asked.append(other)
-    arguments = {
-        name: sorted({getattr(pair, name) for pair in asked})
-        for name in ("date", "timestep", "patch")
-    }
-    told = {"dataset": own.solver, **arguments, "raw_inputs": own.raw_inputs}
-    told |= dataclasses.asdict(own.outputs)
-    return PluginRequest(own.name, told, at_hand, install=INSTALL)
+    arguments = {**own.plugin_arguments(asked), "raw_inputs": own.raw_inputs, **own.outputs}
+    return PluginRequest(own.name, arguments, at_hand, install=INSTALL)
 
 
 def _with_threads(made: Any) -> tuple[Any, ThreadPoolExecutor]:
@@ -113,11 +106,3 @@ def _cut(
     made, pool = opened(name)
     with dask.config.set(pool=pool):
         return {each: made[each].isel(column=first[pair] + column).to_numpy() for each in names}
-
-
-def _first_columns(pairs: Sequence[FilePair], n_columns: Sequence[int]) -> tuple[int, ...]:
-    """Return where each pair's columns begin among the plugin's, which sorts pairs by URL."""
-    order = in_upstream_order(pairs)
-    starts = Starts([n_columns[number] for number in order]).starts
-    first = dict(zip(order, starts, strict=False))
-    return tuple(first[number] for number in range(len(pairs)))

@@ -13,25 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.radiation.grouping import G_CP
-from iobench_maelstrom.radiation.outputs import HR_SCALES
 from iobench_maelstrom.radiation.pairs import COLUMN
-from iobench_maelstrom.radiation.schema import (
-    FLUXES,
-    ON_HALF_LEVELS,
-    ON_INTERFACES,
-    ON_LEVELS,
-    PRESSURE,
-    SCALARS,
-    SHARED,
-)
+from iobench_maelstrom.radiation.published import HR_SCALES
+from iobench_maelstrom.radiation.schema import FLUXES, ON_LEVELS, PRESSURE, SCALARS, SHARED
 from iobench_maelstrom.xarray_files import open_joined, require_xarray
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
-    from iobench_maelstrom.radiation.outputs import Outputs
-    from iobench_maelstrom.radiation.schema import FilePair
 
-__all__ = ["UPSTREAM_BATCH_SIZE", "column_stream", "in_upstream_order", "open_lazily"]
+__all__ = ["UPSTREAM_BATCH_SIZE", "column_stream"]
 
 UPSTREAM_BATCH_SIZE: Final = 512
 SOURCE = (
@@ -42,17 +32,12 @@ SOURCE = (
 )
 
 
-def in_upstream_order(pairs: Sequence[FilePair]) -> list[int]:
-    """Return the numbers of pairs in the order in which CliMetLab joins them: by URL, as text."""
-    return sorted(range(len(pairs)), key=lambda number: pairs[number].input_url())
-
-
 def column_stream(
     files: Sequence[tuple[Path, Path]],
     *,
     spec: SampleSpec,
     raw_inputs: bool,
-    outputs: Outputs,
+    outputs: Mapping[str, Any],
     batch_size: int | None,
 ) -> Baseline:
     """Return the application's loading of pairs of files; they are opened here.
@@ -63,7 +48,7 @@ def column_stream(
         Inputs and outputs, in upstream's order.
     spec : SampleSpec
         Of our samples: its variables are asked for.
-    raw_inputs, outputs : bool, Outputs
+    raw_inputs, outputs : bool, mapping
         As in `Radiation`.
     batch_size : int or None
         None: upstream's.
@@ -75,7 +60,7 @@ def column_stream(
     FileFormatError
         If xarray cannot open the files.
     """
-    dataset = open_lazily(files, raw_inputs=raw_inputs, outputs=outputs)
+    dataset = _joined(files, raw_inputs, outputs)
     names = spec.names
 
     def column(number: int) -> Sample:
@@ -93,7 +78,9 @@ def column_stream(
     return Baseline(stream, batch_size or UPSTREAM_BATCH_SIZE, SOURCE)
 
 
-def open_lazily(files: Sequence[tuple[Path, Path]], *, raw_inputs: bool, outputs: Outputs) -> Any:
+def _joined(
+    files: Sequence[tuple[Path, Path]], raw_inputs: bool, outputs: Mapping[str, Any]
+) -> Any:
     """Return the columns of all files as one lazy ``xarray.Dataset``; see `column_stream`."""
     require_xarray("maelstrom-radiation", "dask")
     import xarray
@@ -125,15 +112,14 @@ def _grouped_lazily(inputs: Any) -> Mapping[str, Any]:
         else:
             levels.append(array)
     scalars = [inputs[variable.name] for variable in SCALARS]
-    half_levels = [inputs[variable.name] for variable in ON_HALF_LEVELS]
+    half_levels = [inputs[name] for name in ("temperature_hl", "pressure_hl")]
+    pressure, overlap = [inputs[PRESSURE.name]], [inputs["overlap_param"]]
     return {
         "sca_inputs": _side_by_side(scalars, "scalar", own_axis=1),
         "col_inputs": _side_by_side(levels, "channel", own_axis=2),
         "hl_inputs": _side_by_side(half_levels, "half_level_channel", own_axis=2),
-        "pressure_hl": _side_by_side([inputs[PRESSURE.name]], "pressure_channel", own_axis=2),
-        "inter_inputs": _side_by_side(
-            [inputs[variable.name] for variable in ON_INTERFACES], "interface_channel", own_axis=2
-        ),
+        "pressure_hl": _side_by_side(pressure, "pressure_channel", own_axis=2),
+        "inter_inputs": _side_by_side(overlap, "interface_channel", own_axis=2),
     }
 
 
@@ -150,23 +136,23 @@ def _side_by_side(arrays: Sequence[Any], dim: str, *, own_axis: int) -> Any:
     return xarray.concat(joined, dim)
 
 
-def _targets_lazily(found: Any, wanted: Outputs) -> Any:
+def _targets_lazily(found: Any, wanted: Mapping[str, Any]) -> Any:
     """Return fluxes as asked for and heating rates, as lazy as their files."""
     targets = {}
-    if wanted.all_outputs:
+    if wanted["all_outputs"]:
         targets = {name: found[name] for name in found.data_vars if name != PRESSURE.name}
-    elif not (wanted.gather_fluxes or wanted.minimal_outputs):
+    elif not (wanted["gather_fluxes"] or wanted["minimal_outputs"]):
         targets = {name: found[name] for name in FLUXES}
     for band in ("sw", "lw"):
         both = _side_by_side(
             [found[f"flux_dn_{band}"], found[f"flux_up_{band}"]], "direction", own_axis=2
         )
-        if wanted.gather_fluxes:
+        if wanted["gather_fluxes"]:
             targets[band] = both
-        if wanted.minimal_outputs:
-            targets[f"fluxes_{band}"] = _boundaries_lazily(both, net_at_top=wanted.topnetflux)
-        if wanted.heating_rate:
-            scale = G_CP * HR_SCALES[wanted.hr_units]
+        if wanted["minimal_outputs"]:
+            targets[f"fluxes_{band}"] = _boundaries_lazily(both, net_at_top=wanted["topnetflux"])
+        if wanted["heating_rate"]:
+            scale = G_CP * HR_SCALES[wanted["hr_units"]]
             targets[f"hr_{band}"] = _heating_lazily(both, found[PRESSURE.name], scale)
     import xarray
 
