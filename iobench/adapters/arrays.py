@@ -6,7 +6,6 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import file_name, note_array, note_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -41,22 +40,10 @@ def adapt(patches: Patches, numpy: Any) -> None:
         if member.compress_type != zipfile.ZIP_STORED:
             span.kind, span.label = Kind.FUSED, "read+decode"
 
-    patches.put(numpy, "load", lambda original: timed(original, Kind.READ, note=note_load))
-    patches.put(numpy, "fromfile", lambda original: timed(original, Kind.READ, note=note_fromfile))
+    patches.time(numpy, "load", Kind.READ, note=note_load)
+    patches.time(numpy, "fromfile", Kind.READ, note=note_fromfile)
     # The class stays what it is: arrays are asked whether they are instances of it.
-    patches.put(
-        numpy.memmap,
-        "__new__",
-        lambda original: timed(original, Kind.OPEN, note=note_name(1, "filename")),
-    )
-    patches.put(
-        archive, "__getitem__", lambda original: timed(original, Kind.READ, note=note_member)
-    )
+    patches.time(numpy.memmap, "__new__", Kind.OPEN, note=note_name(1, "filename"))
+    patches.time(archive, "__getitem__", Kind.READ, note=note_member)
     for name in ("loadtxt", "genfromtxt"):
-        patches.put(
-            numpy,
-            name,
-            lambda original: timed(
-                original, Kind.FUSED, "read+decode", with_cpu=True, note=note_array
-            ),
-        )
+        patches.time(numpy, name, Kind.FUSED, "read+decode", with_cpu=True, note=note_array)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_path
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -16,10 +15,4 @@ __all__ = ["adapt"]
 
 def adapt(patches: Patches, torch: Any) -> None:
     """Time ``torch.load``, with the size of the file as its bytes."""
-    patches.put(
-        torch,
-        "load",
-        lambda original: timed(
-            original, Kind.FUSED, "read+decode", with_cpu=True, note=note_path(0, "f")
-        ),
-    )
+    patches.time(torch, "load", Kind.FUSED, "read+decode", with_cpu=True, note=note_path(0, "f"))

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.patches import timed
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import describe
@@ -101,7 +100,7 @@ def adapt_open(patches: Patches, module: Any) -> None:
     if shared:
         patches.put(builtins, "open", lambda _: ours)
     else:  # somebody's own, which must go on being called
-        patches.put(builtins, "open", lambda original: timed(original, Kind.OPEN))
+        patches.time(builtins, "open", Kind.OPEN)
 
 
 def adapt_descriptors(patches: Patches, module: Any) -> None:
@@ -115,19 +114,11 @@ def adapt_descriptors(patches: Patches, module: Any) -> None:
         if not stat.S_ISREG(os.fstat(result).st_mode):  # a folder that is being removed, a pipe
             span.kind = 0
 
-    patches.put(
-        module,
-        "open",
-        lambda original: timed(original, Kind.OPEN, only_if=_opens_to_read, note=note_open),
-    )
-    patches.put(
-        module,
-        "read",
-        lambda original: timed(original, Kind.READ, only_if=_is_of_file, note=note_read),
-    )
+    patches.time(module, "open", Kind.OPEN, only_if=_opens_to_read, note=note_open)
+    patches.time(module, "read", Kind.READ, only_if=_is_of_file, note=note_read)
     for name in ("pread", "preadv"):
         if hasattr(module, name):
-            patches.put(module, name, lambda original: timed(original, Kind.READ, note=note_read))
+            patches.time(module, name, Kind.READ, note=note_read)
 
 
 def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import file_name, note_array
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ def _adapt(
             span.nbytes = message_nbytes(result)
 
     for name in readers:
-        patches.put(module, name, lambda original: timed(original, Kind.READ, note=note_message))
+        patches.time(module, name, Kind.READ, note=note_message)
     for name in decoders:
         if hasattr(module, name):
-            patches.put(
-                module, name, lambda original: timed(original, Kind.DECODE, note=note_array)
-            )
+            patches.time(module, name, Kind.DECODE, note=note_array)

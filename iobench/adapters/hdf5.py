@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import file_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -64,19 +63,11 @@ def adapt(patches: Patches, h5py: Any) -> None:
             span.nbytes = int(target.nbytes)
         note_source(span, args[0])
 
-    patches.put(
-        h5py.File,
-        "__init__",
-        lambda original: timed(original, Kind.OPEN, only_if=opens_to_read, note=note_open),
-    )
+    patches.time(h5py.File, "__init__", Kind.OPEN, only_if=opens_to_read, note=note_open)
     # CPU time tells a read that waited from one that computed, also where filters were applied.
     for name, note in (
         ("__getitem__", note_item),
         ("read_direct", note_direct),
         ("__array__", note_item),
     ):
-        patches.put(
-            h5py.Dataset,
-            name,
-            lambda original, note=note: timed(original, Kind.READ, with_cpu=True, note=note),  # type: ignore[misc]
-        )
+        patches.time(h5py.Dataset, name, Kind.READ, with_cpu=True, note=note)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import file_name, note_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -20,17 +19,18 @@ PIXEL_NBYTES: Final = {"1": 1, "I;16": 2, "I": 4, "F": 4}
 
 def adapt_opening(patches: Patches, image: Any) -> None:
     """Time ``Image.open``: the header is read."""
-    patches.put(image, "open", lambda original: timed(original, Kind.OPEN, note=note_name(0, "fp")))
+    patches.time(image, "open", Kind.OPEN, note=note_name(0, "fp"))
 
 
 def adapt_loading(patches: Patches, image_file: Any) -> None:
     """Time the decoding; what it reads from a file that was opened while recording is `read`."""
-    patches.put(
+    patches.time(
         image_file.ImageFile,
         "load",
-        lambda original: timed(
-            original, Kind.DECODE, hiding=False, only_if=_has_to_decode, note=_note_pixels
-        ),
+        Kind.DECODE,
+        hiding=False,
+        only_if=_has_to_decode,
+        note=_note_pixels,
     )
 
 

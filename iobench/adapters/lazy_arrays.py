@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_array, note_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -40,37 +39,20 @@ def adapt(patches: Patches, xarray: Any) -> None:
             span.detail = f"{file}:{name}" if file else name
 
     for name in OPENERS:
-        patches.put(
-            xarray,
-            name,
-            lambda original: timed(
-                original, Kind.OPEN, by_threads=True, note=note_name(0, "filename_or_obj")
-            ),
-        )
+        patches.time(xarray, name, Kind.OPEN, by_threads=True, note=note_name(0, "filename_or_obj"))
     for name in LOADERS:
-        patches.put(
-            xarray,
-            name,
-            lambda original: timed(
-                original, Kind.OPEN, hiding=False, note=note_name(0, "filename_or_obj")
-            ),
-        )
+        patches.time(xarray, name, Kind.OPEN, hiding=False, note=note_name(0, "filename_or_obj"))
     for array in (indexing.LazilyIndexedArray, indexing.LazilyVectorizedIndexedArray):
-        patches.put(
+        patches.time(
             array,
             "get_duck_array",
-            lambda original: timed(
-                original,
-                Kind.READ,
-                with_cpu=True,
-                hiding=False,
-                only_if=is_on_disk,
-                note=note_load,
-            ),
+            Kind.READ,
+            with_cpu=True,
+            hiding=False,
+            only_if=is_on_disk,
+            note=note_load,
         )
     home = getattr(xarray.coding, "common", xarray.coding.variables)  # common: since 2025.03
-    patches.put(
-        home._ElementwiseFunctionArray,
-        "get_duck_array",
-        lambda original: timed(original, Kind.DECODE, hiding=False, note=note_array),
+    patches.time(
+        home._ElementwiseFunctionArray, "get_duck_array", Kind.DECODE, hiding=False, note=note_array
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import file_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -35,16 +34,8 @@ def adapt(patches: Patches, netCDF4: Any) -> None:
             span.kind, span.label = Kind.FUSED, "read+decode"
         span.detail = f"{variable.group().filepath()}:{variable.name}"
 
-    patches.put(
-        netCDF4.Dataset,
-        "__init__",
-        lambda original: timed(original, Kind.OPEN, only_if=_opens_to_read, note=note_open),
-    )
-    patches.put(
-        netCDF4.Variable,
-        "__getitem__",
-        lambda original: timed(original, Kind.READ, with_cpu=True, note=note_item),
-    )
+    patches.time(netCDF4.Dataset, "__init__", Kind.OPEN, only_if=_opens_to_read, note=note_open)
+    patches.time(netCDF4.Variable, "__getitem__", Kind.READ, with_cpu=True, note=note_item)
 
 
 def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -144,6 +144,10 @@ class Patches:
         setattr(owner, name, after)
         self._patches.append(Replaced(owner, name, before, after))
 
+    def time(self, owner: Any, name: str, kind: int, label: str = "", **how: Any) -> None:
+        """Put a timed function in the place of one; see `put`, and `timed` for how."""
+        self.put(owner, name, lambda original: timed(original, kind, label, **how))
+
     def _move_home(self, original: Any, public: str) -> None:
         """Let a function name the module it is defined in, if it names the one it is shown in."""
         name = getattr(original, "__name__", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import note_bytes, note_name
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -23,43 +22,24 @@ FETCHERS: Final = frozenset(
 def adapt(patches: Patches, fsspec: Any) -> None:
     """Time ``open``, ``cat_file`` and ``cat_ranges`` of file systems, and reads of their files."""
     system = fsspec.spec.AbstractFileSystem
-    patches.put(
+    patches.time(
         system,
         "open",
-        lambda original: timed(
-            original,
-            Kind.OPEN,
-            by_threads=True,
-            only_if=_opens_to_read,
-            note=note_name(1, "path"),
-        ),
+        Kind.OPEN,
+        by_threads=True,
+        only_if=_opens_to_read,
+        note=note_name(1, "path"),
     )
-    patches.put(
-        system,
-        "cat_file",
-        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_object),
-    )
-    patches.put(
-        system,
-        "cat_ranges",
-        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_ranges),
-    )
-    patches.put(
-        fsspec.spec.AbstractBufferedFile,
-        "read",
-        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_read),
+    patches.time(system, "cat_file", Kind.READ, by_threads=True, note=_note_object)
+    patches.time(system, "cat_ranges", Kind.READ, by_threads=True, note=_note_ranges)
+    patches.time(
+        fsspec.spec.AbstractBufferedFile, "read", Kind.READ, by_threads=True, note=_note_read
     )
 
 
 def adapt_loops(patches: Patches, asyn: Any) -> None:
     """Time what a thread waits for while fsspec's event loop fetches it."""
-    patches.put(
-        asyn,
-        "sync",
-        lambda original: timed(
-            original, Kind.READ, by_threads=True, only_if=_fetches, note=_note_fetched
-        ),
-    )
+    patches.time(asyn, "sync", Kind.READ, by_threads=True, only_if=_fetches, note=_note_fetched)
 
 
 def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

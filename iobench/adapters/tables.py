@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_path
-from iobench.adapters.patches import timed
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -61,8 +60,4 @@ def _put(
     name: str,
     note: Callable[[OutsideSpan, Any, Any, Any], None] | None,
 ) -> None:
-    patches.put(
-        owner,
-        name,
-        lambda original: timed(original, Kind.FUSED, "read+decode", with_cpu=True, note=note),
-    )
+    patches.time(owner, name, Kind.FUSED, "read+decode", with_cpu=True, note=note)

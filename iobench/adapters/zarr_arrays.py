@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
 from iobench.adapters.notes import file_name, note_array
-from iobench.adapters.patches import NOTE_ERRORS, timed
+from iobench.adapters.patches import NOTE_ERRORS
 from iobench.adapters.scope import ELSEWHERE
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
@@ -37,11 +37,7 @@ Stretch = tuple[int, int]
 def adapt(patches: Patches, zarr: Any) -> None:
     """Time opening and selecting; inside a selection, gets of stores and codecs."""
     for name in OPENERS:
-        patches.put(
-            zarr,
-            name,
-            lambda original: timed(original, Kind.OPEN, by_threads=True, note=_note_store),
-        )
+        patches.time(zarr, name, Kind.OPEN, by_threads=True, note=_note_store)
     for name in SELECTIONS:
         if f"get_{name}_selection" in vars(zarr.Array):  # by block: since 2.16
             patches.put(zarr.Array, f"get_{name}_selection", _selecting)
