@@ -7,7 +7,7 @@ otherwise is refused, with the reason and the line that converts it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from iobench.files.atomic import storage_errors
 from iobench.loaders.opened_store import OpenedStore
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.extents import ExtentTable
-from iobench.stores.fields import FieldLayout
+from iobench.stores.fields import PlainDecoder
 from iobench.stores.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -49,24 +49,6 @@ class ForeignArray:
     files: tuple[Path, ...]
     file: NDArray[np.int64]
     offset: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainDecoder:
-    """Turns the bytes of one sample into its arrays: one extent each, as memory has them."""
-
-    spec: SampleSpec
-
-    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        """Return the arrays, views of ``raw``."""
-        return {
-            variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)
-            for variable, data in zip(self.spec, raw, strict=True)
-        }
-
-    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
-        """Return where the arrays lie; `iobench.stores.FieldDecoder`."""
-        return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
 
 class ForeignStore(OpenedStore):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import Sample
 
-__all__ = ["Detail", "StageTimer"]
+__all__ = ["Detail", "DetailPace", "StageTimer"]
 
 BUDGET_FRACTION = 0.01
 """Recording may cost this share of the time it measures."""
@@ -48,6 +48,64 @@ class Detail(Enum):
             return cls(text)
         except ValueError:
             raise OptionError(f"--detail {text}: expected auto, sample or batch") from None
+
+
+class DetailPace:
+    """How finely a sort of work is recorded: what its fastest piece can bear.
+
+    Parameters
+    ----------
+    detail : Detail
+        As asked for.
+    unit_costs : mapping of str to int
+        ``light_ns`` and ``full_ns``: what recording one span costs.
+    n_spans : int
+        Of a piece.
+    label : int
+        Of its spans, as `Recorder.string` returned it.
+
+    Attributes
+    ----------
+    with_cpu : bool
+        Whether spans have CPU times.
+    summed : bool
+        Whether one span stands for many pieces.
+    every : int
+        Of so many pieces that are summed one has spans of its own.
+    """
+
+    __slots__ = (
+        "_detail", "_fastest_ns", "_full_ns", "_light_ns", "every", "label", "summed",
+        "with_cpu",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        detail: Detail,
+        unit_costs: Mapping[str, int | None],
+        *,
+        n_spans: int = 1,
+        label: int = 0,
+    ) -> None:
+        self.label = label
+        self._detail = detail
+        self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
+        self._full_ns = (unit_costs["full_ns"] or 0) * n_spans
+        self._fastest_ns: float = math.inf
+        self.with_cpu = True
+        self.summed = detail is Detail.BATCH
+        self.every = 2
+
+    def note(self, spent_ns: float) -> None:
+        """Take a piece into account: the first ones also import libraries and open files."""
+        if spent_ns >= self._fastest_ns:
+            return
+        self._fastest_ns = spent_ns
+        budget_ns = BUDGET_FRACTION * spent_ns
+        self.with_cpu = self._full_ns <= budget_ns
+        if self._detail is Detail.AUTO:
+            self.summed = self._light_ns > budget_ns
+        self.every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))
 
 
 class StageTimer:
@@ -76,21 +134,13 @@ class StageTimer:
         self._where = pipeline.where
         self.recorder = self._recorder = recorder
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
-        self._detail = detail
-        n_spans = len(pipeline.steps) + 1  # collate
+        self._pace = DetailPace(detail, unit_costs, n_spans=len(pipeline.steps) + 1)  # collate
         from iobench.chunks.decoded_chunks import (
             take_decode_counts,  # all of them: a script's own need none
         )
 
         self._take_counts = take_decode_counts
         self.failed_sample = -1
-        self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
-        self._full_ns = (unit_costs["full_ns"] or 0) * n_spans
-        self._fastest_ns: float = math.inf
-        self._summed = False
-        self._with_cpu = True
-        self._every = 0
-        self._choose()
 
     def make_batch(
         self,
@@ -107,7 +157,7 @@ class StageTimer:
         self.failed_sample = -1
         self._take_counts()  # what this thread decoded before belongs to no batch
         started_ns = self._recorder.clock.now_ns()
-        if self._summed:
+        if self._pace.summed:
             self._make_summed(batch, epoch, samples, place)
         else:
             for position, sample in enumerate(samples):
@@ -115,10 +165,7 @@ class StageTimer:
                 self._make_sample(batch, epoch, sample, position, place)
         self.failed_sample = -1
         self._emit_decoded(batch, epoch)
-        spent_ns = (self._recorder.clock.now_ns() - started_ns) / len(samples)
-        if spent_ns < self._fastest_ns:
-            self._fastest_ns = spent_ns
-            self._choose()
+        self._pace.note((self._recorder.clock.now_ns() - started_ns) / len(samples))
 
     def _emit_decoded(self, batch: int, epoch: int) -> None:
         """Record what this thread decoded for the batch, where it used chunks."""
@@ -134,17 +181,6 @@ class StageTimer:
                 kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED
             )  # fmt: skip
 
-    def _choose(self) -> None:
-        # The fastest batch decides: the first ones also import libraries and open files.
-        budget_ns = BUDGET_FRACTION * self._fastest_ns
-        self._with_cpu = self._full_ns <= budget_ns
-        if self._detail is Detail.AUTO:
-            self._summed = self._light_ns > budget_ns
-        else:
-            self._summed = self._detail is Detail.BATCH
-        if self._summed:
-            self._every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))
-
     def _make_sample(
         self,
         batch: int,
@@ -155,7 +191,8 @@ class StageTimer:
     ) -> None:
         recorder = self._recorder
         now_ns, emit = recorder.clock.now_ns, recorder.emit
-        cpu_ns = recorder.clock.cpu_ns if self._with_cpu else _unknown
+        with_cpu = self._pace.with_cpu
+        cpu_ns = recorder.clock.cpu_ns if with_cpu else _unknown
         recorder.position(batch, epoch, sample)
         where = self._where[sample]
         given: tuple[Any, ...] = (where,)
@@ -163,7 +200,7 @@ class StageTimer:
             cpu, start = cpu_ns(), now_ns()
             given = (step.run(*given), where)
             end = now_ns()
-            spent = cpu_ns() - cpu if self._with_cpu else -1
+            spent = cpu_ns() - cpu if with_cpu else -1
             emit(
                 step.kind, start, end, handed_on_nbytes(given[0]), spent,
                 batch, epoch, sample, label,
@@ -172,7 +209,7 @@ class StageTimer:
         nbytes = place(position, given[0])
         given = ()  # giving its memory back takes time, and belongs to this stage
         end = now_ns()
-        spent = cpu_ns() - cpu if self._with_cpu else -1
+        spent = cpu_ns() - cpu if with_cpu else -1
         emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample)
 
     def _make_summed(
@@ -203,7 +240,7 @@ class StageTimer:
             nbytes[-1] = _add_known(nbytes[-1], placed)
             for number in range(n_stages):
                 spent_ns[number] += boundaries[number + 1] - boundaries[number]
-            if sample % self._every == 0:
+            if sample % self._pace.every == 0:
                 self._emit_detail(batch, epoch, sample, boundaries)
         cursor_ns = started_ns
         for number, (kind, label) in enumerate(self._stages()):

@@ -7,12 +7,11 @@ so that the analysis finds the work a late start hung on.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.stages import BUDGET_FRACTION, Detail
+from iobench.loaders.stages import DetailPace
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
@@ -20,6 +19,7 @@ from iobench.samples import handed_on_nbytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from iobench.loaders.stages import Detail
     from iobench.recording.recorder import Recorder
 
 __all__ = ["CONSUMER", "NOTHING", "StreamPlace", "ThreadLog", "Work"]
@@ -82,30 +82,6 @@ class _Sum:
         self.spent_ns = self.nbytes = self.pieces = 0
 
 
-class _Pace:
-    """How finely one sort of work is recorded: the rule of `StageTimer`, decided by its fastest."""
-
-    __slots__ = ("_detail", "_fastest_ns", "_full_ns", "_light_ns", "label", "summed", "with_cpu")
-
-    def __init__(self, detail: Detail, unit_costs: Mapping[str, int | None], label: int) -> None:
-        self.label = label
-        self._detail = detail
-        self._light_ns = unit_costs["light_ns"] or 0
-        self._full_ns = unit_costs["full_ns"] or 0
-        self._fastest_ns: float = math.inf
-        self.with_cpu = True
-        self.summed = detail is Detail.BATCH
-
-    def note(self, spent_ns: int) -> None:
-        if spent_ns >= self._fastest_ns:
-            return
-        self._fastest_ns = spent_ns
-        budget_ns = BUDGET_FRACTION * spent_ns
-        self.with_cpu = self._full_ns <= budget_ns
-        if self._detail is Detail.AUTO:
-            self.summed = self._light_ns > budget_ns
-
-
 class ThreadLog:
     """Times the work of one thread; used by no other.
 
@@ -142,7 +118,7 @@ class ThreadLog:
         self.cause = name
         self._detail = detail
         self._unit_costs = unit_costs
-        self._paces: dict[Work, _Pace] = {}
+        self._paces: dict[Work, DetailPace] = {}
         self._sums: dict[Work, _Sum] = {}
         self._held: tuple[int, str] | None = None
 
@@ -195,7 +171,7 @@ class ThreadLog:
     def _note(
         self,
         work: Work,
-        pace: _Pace,
+        pace: DetailPace,
         place: StreamPlace,
         start_ns: int,
         end_ns: int,
@@ -234,11 +210,11 @@ class ThreadLog:
             cursor_ns += total.spent_ns
         self._sums.clear()
 
-    def _pace(self, work: Work) -> _Pace:
+    def _pace(self, work: Work) -> DetailPace:
         pace = self._paces.get(work)
         if pace is None:
             label = self._recorder.string(work.label)
-            pace = self._paces[work] = _Pace(self._detail, self._unit_costs, label)
+            pace = self._paces[work] = DetailPace(self._detail, self._unit_costs, label=label)
         return pace
 
     def _mark_held(self, place: StreamPlace) -> None:

@@ -63,13 +63,17 @@ class ExtentTable:
     def __getitem__(self, index: int) -> list[FileRange[Path]]:
         return [
             FileRange(self.files[file], offset, length)
-            for file, offset, length in zip(
-                self.file[index].tolist(),
-                self.offset[index].tolist(),
-                self.length[index].tolist(),
-                strict=True,
-            )
+            for file, offset, length in self.places(index)
         ]
+
+    def places(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """Return file (its number), offset and length of each extent of a sample."""
+        return zip(
+            self.file[index].tolist(),
+            self.offset[index].tolist(),
+            self.length[index].tolist(),
+            strict=True,
+        )
 
 
 @contextmanager

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FieldDecoder", "FieldLayout", "FieldPart", "RowDecoder"]
+    from iobench.samples import SampleSpec
+
+__all__ = ["FieldDecoder", "FieldLayout", "FieldPart", "PlainDecoder", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +165,21 @@ class RowDecoder(Protocol):
             If the bytes are not those of a sample.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainDecoder:
+    """Turns the bytes of one sample into its arrays: one extent each, as memory has them."""
+
+    spec: SampleSpec
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays, views of ``raw``."""
+        return {
+            variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)
+            for variable, data in zip(self.spec, raw, strict=True)
+        }
+
+    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
+        """Return where the arrays lie; `FieldDecoder`."""
+        return FieldLayout.of_views(raw, self(raw), is_tagged=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.files.atomic import is_local
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.object_reads import extents_of_objects
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
@@ -163,7 +164,7 @@ class AnyExtents:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._is_local = hasattr(store.path, "__fspath__")
+        self._is_local = is_local(store.path)
 
     def of(
         self, samples: NDArray[np.int64], laps: Laps
@@ -269,13 +270,7 @@ class LocalExtents:
     def _each(
         self, sample: int, read: Callable[[int, int, int], memoryview], laps: Laps
     ) -> Iterator[memoryview]:
-        table = self._table
-        for file, offset, nbytes in zip(
-            table.file[sample].tolist(),
-            table.offset[sample].tolist(),
-            table.length[sample].tolist(),
-            strict=True,
-        ):
+        for file, offset, nbytes in self._table.places(sample):
             data = read(file, offset, nbytes)
             laps.end(Kind.READ, nbytes)
             yield data

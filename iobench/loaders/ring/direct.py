@@ -187,12 +187,7 @@ def choose_direct(table: ExtentTable, files: FileSet, reader: AlignedReader) -> 
 
 def _read(table: ExtentTable, sample: int, way: str, files: FileSet, reader: AlignedReader) -> int:
     total = 0
-    for file, offset, nbytes in zip(
-        table.file[sample].tolist(),
-        table.offset[sample].tolist(),
-        table.length[sample].tolist(),
-        strict=True,
-    ):
+    for file, offset, nbytes in table.places(sample):
         if way == "direct":
             reader.read(file, offset, nbytes)
         else:

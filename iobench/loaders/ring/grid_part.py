@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.errors import OptionError, StoreError
+from iobench.errors import OptionError
 from iobench.files.atomic import is_local
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.range_plan import (
@@ -22,10 +22,10 @@ from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.extents import ExtentStore, ExtentTable
-from iobench.stores.fields import FieldLayout, FieldPart
+from iobench.stores.fields import PlainDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.range_plan import RangePlan
     from iobench.samples import Variable
     from iobench.stores.contract import Store
+    from iobench.stores.fields import FieldLayout
 
 __all__ = ["GRID_DIMS", "GridPartSource", "PartRangesSource", "part_of_grid"]
 
@@ -134,59 +135,36 @@ def _smaller_store(
     if any(fields.around or ()) or any(cut.n_ranges > 1 for cut in cuts.values()):
         return None
     stored = store.manifest.spec
-    columns, offsets, lengths = [], [], []
-    names = []
+    parts = {}
     for number, extent in enumerate(fields.extents):
         for one in extent:
-            if not one.name:
-                continue
             start, nbytes = one.start, one.nbytes
             if (cut := cuts.get(one.name)) is not None:
                 row = nbytes // cut.variable.shape[cut.axis]
                 start, nbytes = start + cut.low * row, (cut.high - cut.low) * row
-            names.append(one.name)
-            columns.append(store.table.file[:, number])
-            offsets.append(store.table.offset[:, number] + start)
-            lengths.append(np.full(len(store), nbytes, dtype=np.int64))
-    if (store.table.length != np.array(fields.lengths)).any() or set(names) != set(stored.names):
+            file, offset = store.table.file[:, number], store.table.offset[:, number] + start
+            parts[one.name] = file, offset, nbytes
+    if (store.table.length != np.array(fields.lengths)).any():
+        return None
+    if not all(name in parts for name in stored.names):
         return None
     spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in stored))
+    files, offsets, lengths = zip(*(parts[name] for name in spec.names), strict=True)
+    shape = len(store), len(lengths)
     table = ExtentTable(
         store.table.files,
-        np.stack(columns, axis=1),
+        np.stack(files, axis=1),
         np.stack(offsets, axis=1),
-        np.stack(lengths, axis=1),
+        np.broadcast_to(np.array(lengths, dtype=np.int64), shape),
     )
     manifest = replace(store.manifest, spec=spec)
-    return ExtentStore(store.path, manifest, table=table, decode=_PartDecoder(spec, tuple(names)))
+    return ExtentStore(store.path, manifest, table=table, decode=PlainDecoder(spec))
 
 
 def _part_of(variable: Variable, cuts: Mapping[str, GridCut]) -> Variable:
     """Return a variable as it is stored, cut."""
     cut = cuts.get(variable.name)
     return variable if cut is None else replace(cut, variable=variable).part
-
-
-@dataclass(frozen=True, slots=True)
-class _PartDecoder:
-    """Extents that are one variable each."""
-
-    spec: SampleSpec
-    names: tuple[str, ...]
-
-    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        found = {}
-        for name, data in zip(self.names, raw, strict=True):
-            variable = self.spec[name]
-            if len(data) != variable.nbytes:
-                raise StoreError(f"{len(data)} bytes are not a part of {name}")
-            found[name] = np.frombuffer(data, variable.dtype).reshape(variable.shape)
-        return {name: found[name] for name in self.spec.names}
-
-    def fields(self, raw: Sequence[memoryview]) -> FieldLayout:
-        """Return each extent as its variable."""
-        named = zip(self.names, raw, strict=True)
-        return FieldLayout(tuple((FieldPart(name, 0, len(data)),) for name, data in named))
 
 
 class PartRangesSource:

@@ -116,12 +116,7 @@ class _StoreReads:
         table = store.table
         places = []
         for sample in np.unique(random.integers(0, len(table), N_PLACES)).tolist():
-            for file, offset, length in zip(
-                table.file[sample].tolist(),
-                table.offset[sample].tolist(),
-                table.length[sample].tolist(),
-                strict=True,
-            ):
+            for file, offset, length in table.places(sample):
                 ends = range(self.nbytes, length + 1, 2 * self.nbytes)
                 places += [(file, offset + end - self.nbytes) for end in ends]
         random.shuffle(places)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, Literal
 
 from iobench.errors import OptionError
+from iobench.files.atomic import is_local
 from iobench.loaders.ring.checks import ExtentChecks
 from iobench.loaders.ring.decode_filler import (
     AnyExtents,
@@ -97,8 +98,9 @@ class StoreSource:
         self.verify = verify
         self.checks = ExtentChecks(store) if verify else None
         self.choice: ReadChoice | None = None
-        is_local = hasattr(store.path, "__fspath__")
-        self._files = StoreFiles(store) if is_local and isinstance(store, ExtentStore) else None
+        self._files = None
+        if isinstance(store, ExtentStore) and is_local(store.path):
+            self._files = StoreFiles(store)
         layout = store.fields() if isinstance(store, ExtentStore) else None
         self._layout = layout
         self.fields = None if layout is None or layout.varints else layout
