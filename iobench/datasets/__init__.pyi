@@ -7,6 +7,7 @@ from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
 from iobench.chunks.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.chunks.decoded_chunks import SharedChunks as SharedChunks
 from iobench.chunks.grib.decoding import decode_message as decode_message
+from iobench.chunks.grib.message_index import GribIndex as GribIndex
 from iobench.chunks.manifest import ChunkManifest as ChunkManifest
 from iobench.chunks.manifest import StoredVariable as StoredVariable
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
@@ -46,7 +47,6 @@ from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginDownload as PluginDownload
-from iobench.datasets.grib_index import GribIndex as GribIndex
 from iobench.datasets.grib_index import index_grib as index_grib
 from iobench.datasets.grib_index import read_messages as read_messages
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files

@@ -1,124 +1,25 @@
-"""GRIB files: an index of every message built once per file, reading by offset."""
+"""The index of GRIB files, found out once per file and kept; messages read by it."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from iobench.chunks.grib.decoding import load_eccodes
-from iobench.chunks.grib.messages import GribMessage, damaged, grib_messages
+from iobench.chunks.grib.message_index import FileMessages, index_of, inspect_messages
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.files.ranges import FileRange
-from iobench.files.source_files import open_source_file
 from iobench.files.source_ranges import read_extents
-from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-    from types import ModuleType
 
-    from numpy.typing import NDArray
+    from iobench.chunks.grib.message_index import GribIndex
+    from iobench.files.ranges import FileRange
 
-    from iobench.datasets.processes import Advance
-    from iobench.files.source_files import SourceBytes
-
-__all__ = ["GRIB_COLUMNS", "GribIndex", "index_grib", "read_messages"]
+__all__ = ["index_grib", "read_messages"]
 
 INDEX_VERSION = 1
-
-GRIB_COLUMNS: Mapping[str, str] = {
-    "file": "<i4",
-    "offset": "<i8",
-    "length": "<i8",
-    "edition": "<i4",
-    "paramId": "<i4",
-    "shortName": "U",
-    "name": "U",
-    "units": "U",
-    "dataDate": "<i4",
-    "dataTime": "<i4",
-    "step": "<f8",
-    "stepType": "U",
-    "dataType": "U",
-    "typeOfLevel": "U",
-    "level": "<f8",
-    "number": "<i4",
-    "Ni": "<i4",
-    "Nj": "<i4",
-    "numberOfValues": "<i8",
-    "gridType": "U",
-    "scanningMode": "<i4",
-    "gridHash": "U",
-    "bitsPerValue": "<i4",
-}
-"""The index's columns and their dtypes (``U``: text). Names are ecCodes' where ecCodes has one;
-``file`` counts from 0, ``step`` is the end of the step in hours, ``dataTime`` is hhmm, and
-``number``, ``Ni``, ``Nj`` and ``bitsPerValue`` are -1 where a message has none."""
-
-_PARAMETER = ("shortName", "name", "units")
-_GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GribIndex:
-    """Every message of some GRIB files, one row each, in file order.
-
-    Parameters
-    ----------
-    files : tuple of Path
-        What the column ``file`` counts.
-    columns : mapping of str to ndarray, shape (messages,)
-        The columns of `GRIB_COLUMNS`.
-    """
-
-    files: tuple[Path, ...]
-    columns: Mapping[str, NDArray[Any]]
-
-    def __len__(self) -> int:
-        return len(self.columns["offset"])
-
-    def __getitem__(self, column: str) -> NDArray[Any]:
-        return self.columns[column]
-
-    def rows(self, **wanted: Any) -> NDArray[np.int64]:
-        """Return the rows whose columns equal what is wanted, or are among it.
-
-        Parameters
-        ----------
-        **wanted : value or sequence of values
-            By column, e.g. ``shortName="t", level=(500, 850)``.
-
-        Returns
-        -------
-        ndarray of int64
-            Row numbers, ascending.
-        """
-        keep = np.ones(len(self), dtype=bool)
-        for column, values in wanted.items():
-            keep &= np.isin(self.columns[column], np.atleast_1d(values))
-        return np.flatnonzero(keep).astype(np.int64)
-
-    def extents(self, rows: Iterable[int]) -> list[FileRange[str]]:
-        """Return where the messages of these rows are: (path, offset, length) each."""
-        numbers = np.fromiter(rows, dtype=np.int64)
-        files = self.columns["file"][numbers].tolist()
-        offsets = self.columns["offset"][numbers].tolist()
-        lengths = self.columns["length"][numbers].tolist()
-        names = [range_file(file) for file in self.files]
-        return [
-            FileRange(names[file], offset, length)
-            for file, offset, length in zip(files, offsets, lengths, strict=True)
-        ]
-
-    def where(self, row: int) -> str:
-        """Return the file and offset of a message, for error messages."""
-        file = self.files[int(self.columns["file"][row])]
-        return f"{file}: the GRIB message at offset {int(self.columns['offset'][row])}"
 
 
 def index_grib(
@@ -148,122 +49,12 @@ def index_grib(
     """
     codes = load_eccodes()
     inspection = Inspection(
-        f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}", _messages, (_Messages,)
+        f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}",
+        inspect_messages,
+        (FileMessages,),
     )
     found, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
-    return _concatenated(files, [each.columns for each in found])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Messages:
-    """The messages of one file: the columns of `GRIB_COLUMNS` without ``file``."""
-
-    columns: Mapping[str, NDArray[Any]]
-
-
-def _messages(path: Path, advance: Advance) -> _Messages:
-    opened = open_source_file(path)
-    columns = _index_one(load_eccodes(), opened, path, advance)
-    opened.check()
-    return _Messages(columns)
-
-
-def _concatenated(files: Sequence[Path], parts: Sequence[Mapping[str, NDArray[Any]]]) -> GribIndex:
-    columns = {
-        name: np.concatenate([part[name] for part in parts])
-        for name in GRIB_COLUMNS
-        if name != "file"
-    }
-    counts = [len(part["offset"]) for part in parts]
-    columns["file"] = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
-    return GribIndex(tuple(files), columns)
-
-
-def _index_one(
-    codes: ModuleType, opened: SourceBytes, path: Path, advance: Advance
-) -> dict[str, NDArray[Any]]:
-    """Return the columns of one file, without ``file``."""
-    describe_message = _describer(codes)
-    rows: list[dict[str, Any]] = []
-    done = 0
-    for message in grib_messages(opened, path):
-        try:
-            rows.append(describe_message(message))
-        except codes.CodesInternalError as error:
-            raise damaged(path, message.offset, f"ecCodes says {error}") from error
-        if len(rows) % 64 == 0:
-            advance(message.offset - done)
-            done = message.offset
-    return {
-        name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)
-        for name, dtype in GRIB_COLUMNS.items()
-        if name != "file"
-    }
-
-
-def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
-    """Return a function that describes a message.
-
-    Names of parameters and properties of grids are looked up once each: that is two thirds of
-    the cost of a message.
-    """
-    parameters: dict[tuple[int, str], dict[str, Any]] = {}
-    grids: dict[tuple[int, bytes], dict[str, Any]] = {}
-
-    def describe_message(message: GribMessage) -> dict[str, Any]:
-        handle = codes.codes_new_from_message(message.headers)
-        try:
-            row = _message_keys(codes, handle)
-            row |= {"offset": message.offset, "length": message.length, "edition": message.edition}
-            parameter = (row["paramId"], row["typeOfLevel"])
-            if parameter not in parameters or row["paramId"] == 0:
-                parameters[parameter] = {
-                    key: codes.codes_get_string(handle, key) for key in _PARAMETER
-                }
-            grid = (message.edition, message.grid)
-            if grid not in grids or not message.grid:
-                grids[grid] = _grid_keys(codes, handle, message.grid)
-            return row | parameters[parameter] | grids[grid]
-        finally:
-            codes.codes_release(handle)
-
-    return describe_message
-
-
-def _message_keys(codes: ModuleType, handle: int) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        key: codes.codes_get_long(handle, key) for key in ("paramId", "dataDate", "dataTime")
-    }
-    row |= {
-        key: codes.codes_get_string(handle, key) for key in ("stepType", "dataType", "typeOfLevel")
-    }
-    row["step"] = _step_hours(codes, handle)
-    row["level"] = codes.codes_get_double(handle, "level")
-    row["number"] = _long_or_unknown(codes, handle, "perturbationNumber")
-    row["bitsPerValue"] = _long_or_unknown(codes, handle, "bitsPerValue")
-    return row
-
-
-def _step_hours(codes: ModuleType, handle: int) -> float:
-    """Return the end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
-    text = codes.codes_get_string(handle, "endStep")
-    unit = {"s": 1 / 3600, "m": 1 / 60}.get(text[-1])
-    return float(text) if unit is None else float(text[:-1]) * unit
-
-
-def _long_or_unknown(codes: ModuleType, handle: int, key: str) -> int:
-    if not codes.codes_is_defined(handle, key) or codes.codes_is_missing(handle, key):
-        return -1
-    return int(codes.codes_get_long(handle, key))
-
-
-def _grid_keys(codes: ModuleType, handle: int, section: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        key: _long_or_unknown(codes, handle, key) for key in _GRID if key != "gridType"
-    }
-    row["gridType"] = codes.codes_get_string(handle, "gridType")
-    row["gridHash"] = hashlib.blake2b(section, digest_size=8).hexdigest()
-    return row
+    return index_of(files, found)
 
 
 def read_messages(extents: Sequence[FileRange[str]]) -> list[memoryview]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, Stored
+    from iobench.chunks.grib.message_index import GribIndex
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.grib_index import GribIndex
 
 __all__ = ["GribSamples"]
 

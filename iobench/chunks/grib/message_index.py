@@ -1,0 +1,236 @@
+"""What each message of GRIB files is, and where: an index, made of headers alone."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.chunks.grib.decoding import load_eccodes
+from iobench.chunks.grib.messages import GribMessage, damaged, grib_messages
+from iobench.files.ranges import FileRange
+from iobench.files.source_files import open_source_file
+from iobench.files.urls import range_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from iobench.files.source_files import SourceBytes
+
+__all__ = ["GRIB_COLUMNS", "FileMessages", "GribIndex", "index_of", "inspect_messages"]
+
+GRIB_COLUMNS: Mapping[str, str] = {
+    "file": "<i4",
+    "offset": "<i8",
+    "length": "<i8",
+    "edition": "<i4",
+    "paramId": "<i4",
+    "shortName": "U",
+    "name": "U",
+    "units": "U",
+    "dataDate": "<i4",
+    "dataTime": "<i4",
+    "step": "<f8",
+    "stepType": "U",
+    "dataType": "U",
+    "typeOfLevel": "U",
+    "level": "<f8",
+    "number": "<i4",
+    "Ni": "<i4",
+    "Nj": "<i4",
+    "numberOfValues": "<i8",
+    "gridType": "U",
+    "scanningMode": "<i4",
+    "gridHash": "U",
+    "bitsPerValue": "<i4",
+}
+"""The index's columns and their dtypes (``U``: text). Names are ecCodes' where ecCodes has one;
+``file`` counts from 0, ``step`` is the end of the step in hours, ``dataTime`` is hhmm, and
+``number``, ``Ni``, ``Nj`` and ``bitsPerValue`` are -1 where a message has none."""
+
+_PARAMETER = ("shortName", "name", "units")
+_GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GribIndex:
+    """Every message of some GRIB files, one row each, in file order.
+
+    Parameters
+    ----------
+    files : tuple of Path
+        What the column ``file`` counts.
+    columns : mapping of str to ndarray, shape (messages,)
+        The columns of `GRIB_COLUMNS`.
+    """
+
+    files: tuple[Path, ...]
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["offset"])
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return self.columns[column]
+
+    def rows(self, **wanted: Any) -> NDArray[np.int64]:
+        """Return the rows whose columns equal what is wanted, or are among it.
+
+        Parameters
+        ----------
+        **wanted : value or sequence of values
+            By column, e.g. ``shortName="t", level=(500, 850)``.
+
+        Returns
+        -------
+        ndarray of int64
+            Row numbers, ascending.
+        """
+        keep = np.ones(len(self), dtype=bool)
+        for column, values in wanted.items():
+            keep &= np.isin(self.columns[column], np.atleast_1d(values))
+        return np.flatnonzero(keep).astype(np.int64)
+
+    def extents(self, rows: Iterable[int]) -> list[FileRange[str]]:
+        """Return where the messages of these rows are: (path, offset, length) each."""
+        numbers = np.fromiter(rows, dtype=np.int64)
+        files = self.columns["file"][numbers].tolist()
+        offsets = self.columns["offset"][numbers].tolist()
+        lengths = self.columns["length"][numbers].tolist()
+        names = [range_file(file) for file in self.files]
+        return [
+            FileRange(names[file], offset, length)
+            for file, offset, length in zip(files, offsets, lengths, strict=True)
+        ]
+
+    def where(self, row: int) -> str:
+        """Return the file and offset of a message, for error messages."""
+        file = self.files[int(self.columns["file"][row])]
+        return f"{file}: the GRIB message at offset {int(self.columns['offset'][row])}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileMessages:
+    """The messages of one file: the columns of `GRIB_COLUMNS` without ``file``."""
+
+    columns: Mapping[str, NDArray[Any]]
+
+
+def inspect_messages(path: Path, advance: Callable[[int], None]) -> FileMessages:
+    """Return the messages of a file; calls ``advance(nbytes)`` as it goes.
+
+    Raises
+    ------
+    FileFormatError
+        If it is empty, not GRIB, cut short or damaged, or changes meanwhile: one error, with the
+        offset of the message.
+    """
+    opened = open_source_file(path)
+    columns = _columns(load_eccodes(), opened, path, advance)
+    opened.check()
+    return FileMessages(columns)
+
+
+def index_of(files: Sequence[Path], found: Sequence[FileMessages]) -> GribIndex:
+    """Return the index of files from the messages of each."""
+    columns = {
+        name: np.concatenate([each.columns[name] for each in found])
+        for name in GRIB_COLUMNS
+        if name != "file"
+    }
+    counts = [len(each.columns["offset"]) for each in found]
+    columns["file"] = np.repeat(np.arange(len(found), dtype=np.int32), counts)
+    return GribIndex(tuple(files), columns)
+
+
+def _columns(
+    codes: ModuleType, opened: SourceBytes, path: Path, advance: Callable[[int], None]
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of one file, without ``file``."""
+    describe_message = _describer(codes)
+    rows: list[dict[str, Any]] = []
+    done = 0
+    for message in grib_messages(opened, path):
+        try:
+            rows.append(describe_message(message))
+        except codes.CodesInternalError as error:
+            raise damaged(path, message.offset, f"ecCodes says {error}") from error
+        if len(rows) % 64 == 0:
+            advance(message.offset - done)
+            done = message.offset
+    return {
+        name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)
+        for name, dtype in GRIB_COLUMNS.items()
+        if name != "file"
+    }
+
+
+def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
+    """Return a function that describes a message.
+
+    Names of parameters and properties of grids are looked up once each: that is two thirds of
+    the cost of a message.
+    """
+    parameters: dict[tuple[int, str], dict[str, Any]] = {}
+    grids: dict[tuple[int, bytes], dict[str, Any]] = {}
+
+    def describe_message(message: GribMessage) -> dict[str, Any]:
+        handle = codes.codes_new_from_message(message.headers)
+        try:
+            row = _message_keys(codes, handle)
+            row |= {"offset": message.offset, "length": message.length, "edition": message.edition}
+            parameter = (row["paramId"], row["typeOfLevel"])
+            if parameter not in parameters or row["paramId"] == 0:
+                parameters[parameter] = {
+                    key: codes.codes_get_string(handle, key) for key in _PARAMETER
+                }
+            grid = (message.edition, message.grid)
+            if grid not in grids or not message.grid:
+                grids[grid] = _grid_keys(codes, handle, message.grid)
+            return row | parameters[parameter] | grids[grid]
+        finally:
+            codes.codes_release(handle)
+
+    return describe_message
+
+
+def _message_keys(codes: ModuleType, handle: int) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        key: codes.codes_get_long(handle, key) for key in ("paramId", "dataDate", "dataTime")
+    }
+    row |= {
+        key: codes.codes_get_string(handle, key) for key in ("stepType", "dataType", "typeOfLevel")
+    }
+    row["step"] = _step_hours(codes, handle)
+    row["level"] = codes.codes_get_double(handle, "level")
+    row["number"] = _long_or_unknown(codes, handle, "perturbationNumber")
+    row["bitsPerValue"] = _long_or_unknown(codes, handle, "bitsPerValue")
+    return row
+
+
+def _step_hours(codes: ModuleType, handle: int) -> float:
+    """Return the end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
+    text = codes.codes_get_string(handle, "endStep")
+    unit = {"s": 1 / 3600, "m": 1 / 60}.get(text[-1])
+    return float(text) if unit is None else float(text[:-1]) * unit
+
+
+def _long_or_unknown(codes: ModuleType, handle: int, key: str) -> int:
+    if not codes.codes_is_defined(handle, key) or codes.codes_is_missing(handle, key):
+        return -1
+    return int(codes.codes_get_long(handle, key))
+
+
+def _grid_keys(codes: ModuleType, handle: int, section: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        key: _long_or_unknown(codes, handle, key) for key in _GRID if key != "gridType"
+    }
+    row["gridType"] = codes.codes_get_string(handle, "gridType")
+    row["gridHash"] = hashlib.blake2b(section, digest_size=8).hexdigest()
+    return row
