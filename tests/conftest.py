@@ -6,6 +6,7 @@ import gc
 import itertools
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -77,6 +78,18 @@ def no_places_of_the_user(
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     for name in ("IOBENCH_STORE_DIR", "SCRATCH", "CLIMETLAB_MIRROR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Callable[[str], Path]:
+    """Copy a file of tests/data to a folder of the test's own."""
+
+    def copy(name: str) -> Path:
+        folder = tmp_path / "real"
+        folder.mkdir(exist_ok=True)
+        return Path(shutil.copy(Path(__file__).parent / "data" / name, folder))
+
+    return copy
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from iobench.chunks.boxes import (
 from iobench.chunks.chunk_reading import StoredChunk, read_chunks
 from iobench.chunks.decoded_chunks import ChunkRow, count_decoded, count_used
 from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
+from iobench.files.memory import array_for_one_sample
 from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
@@ -125,6 +126,12 @@ class _Part(NamedTuple):
         """Return the numbers of a brick; None where none of its chunks was ever written."""
         if all(content is None for content in stored):
             return None
+        if self.variable.manifest.codecs.is_message:
+            for _ in stored:
+                count_decoded(math.prod(self.chunk) * np.dtype(np.float32).itemsize)
+            start, stop = self._ends(brick, place)
+            box = self.box._replace(start=start, stop=stop, drops_axis=False)
+            return message_array(box, [content for content in stored if content is not None])
         if len(stored) == 1:
             (at,) = places_touched(self.chunk, *self._ends(brick, place))
             return self._chunk(at, stored[0])
@@ -193,7 +200,7 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int
     StoredArrays
         Whose ``arrays()`` are what `read_stored_box` returns of each.
     """
-    parts = [_part(box) for box in boxes]
+    parts = [_part(box, kept) for box in boxes]
     plain = [box_ranges(b) if p is None else [] for b, p in zip(boxes, parts, strict=True)]
     beside = [each for ranges in plain for each in ranges]
     held, own, contiguous = _take(kept, [p for p in parts if p is not None], sample, beside)
@@ -203,16 +210,32 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int
     for box, part, ranges in zip(boxes, parts, plain, strict=True):
         if part is None:
             mine = [next(buffers) for _ in ranges]
-            decoders.append(functools.partial(contiguous_array, box, mine))
+            join = contiguous_array if box.variable.manifest.is_contiguous else message_array
+            decoders.append(functools.partial(join, box, mine))
         else:
             decoders.append(functools.partial(part.joined, *next(chunked)))
     absent = any(brick.is_absent for _, bricks in held for brick in bricks.values())
     return StoredArrays([*contiguous, *own], decoders, absent)
 
 
-def _part(box: Box) -> _Part | None:
-    """Return what the box takes of what is kept: chunks, or shared pages; None of others."""
+def message_array(box: Box, stored: Sequence[memoryview]) -> NDArray[Any]:
+    """Return the numbers of a box of whole messages, each decoded straight into its place."""
+    chunk = box.variable.manifest.chunk
+    values = array_for_one_sample((len(stored), *chunk), np.float32)
+    places = places_touched(chunk, box.start, box.stop)
+    for place, content, out in zip(places, stored, values, strict=True):
+        decode_stored_chunk(box.file, box.variable, place, content, out)
+    return values.reshape(box.shape)
+
+
+def _part(box: Box, kept: DecodedChunks) -> _Part | None:
+    """Return what the box takes of what is kept: chunks, or shared pages; None of others.
+
+    A message is of one sample as a rule: kept are those that others need, or that come again.
+    """
     variable = box.variable
+    if variable.manifest.codecs.is_message and box.axis >= 0 and not kept.has_repeats:
+        return None
     is_chunked = not variable.manifest.is_contiguous
     pages = variable if is_chunked else page_chunks(box)
     # A sample may take variables of the same name of two files.

@@ -111,7 +111,7 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
         return _row_ranges(box, manifest)
     ranges = manifest.ranges
     return [
-        FileRange(box.file, int(ranges.offsets[place]), int(ranges.nbytes[place]))
+        ranges.range_at(box.file, place)
         for place in places_touched(manifest.chunk, box.start, box.stop)
         if ranges.offsets[place] >= 0
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import numpy as np
 from iobench.chunks.boxes import PICK_NBYTES, Box, box_ranges, contiguous_array
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
-from iobench.chunks.manifest import ChunkRanges, StoredVariable, damaged_chunk, mask_of
+from iobench.chunks.manifest import (
+    ChunkRanges,
+    StoredVariable,
+    damaged_chunk,
+    decode_stored_chunk,
+    mask_of,
+)
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 from iobench.chunks.shuffled_slices import put_slices
@@ -67,6 +74,8 @@ class ChunkPieces(_Pieces):
         chunks, n_stored, is_masked = self._manifest.chunks, self.piece_nbytes, False
         if isinstance(chunks, ChunkRanges):
             n_stored, is_masked = int(chunks.nbytes.max(initial=0)), chunks.masks is not None
+        if self._codecs.is_message:
+            return n_stored + 2 * self.piece_nbytes  # ecCodes makes doubles
         if self._as_stored and self._codecs.is_sliced and not is_masked:
             return n_stored + min(self.piece_nbytes, INFLATED_NBYTES)
         copies = self._codecs.n_copies - (self._as_stored and self._codecs.is_shuffled)
@@ -83,9 +92,10 @@ class ChunkPieces(_Pieces):
         return [self._piece(place) for place in itertools.product(*ranges)]
 
     def _piece(self, place: tuple[int, ...]) -> Piece:
-        start = tuple(n * length for n, length in zip(place, self._chunk, strict=True))
-        ends = zip(start, self._chunk, self.shape, strict=True)
-        return Piece(place, start, tuple(min(a + length, end) for a, length, end in ends))
+        start = tuple(map(operator.mul, place, self._chunk))
+        return Piece(
+            place, start, tuple(map(min, map(operator.add, start, self._chunk), self.shape))
+        )
 
     def stored_nbytes(self, piece: Piece) -> int:
         """Return the size of the chunk in storage."""
@@ -109,6 +119,12 @@ class ChunkPieces(_Pieces):
             fill = unpack(self._variable.fill_array, self._packing)
             for part in parts:
                 part.target[...] = fill[0]
+            return
+        if self._codecs.is_message:
+            first, *others = (part.target for part in parts)
+            decode_stored_chunk(self._file, self._variable, piece.place, stored[0], first)
+            for target in others:
+                target[...] = first
             return
         try:
             self._put_decoded(stored[0], mask_of(self._manifest, piece.place), parts)

@@ -85,9 +85,8 @@ def read_chunks(
     for number, (file, variable, place) in enumerate(wanted):
         chunks = variable.manifest.chunks
         if isinstance(chunks, ChunkRanges):
-            offset = int(chunks.offsets[place])
-            if offset >= 0:
-                ranges.append(FileRange(file, offset, int(chunks.nbytes[place])))
+            if chunks.offsets[place] >= 0:
+                ranges.append(chunks.range_at(file, place))
                 of_ranges.append(number)
         elif variable.manifest.keys.sharding is None:
             files.append(file_below(variable.folder, variable.manifest.keys.key(place)))

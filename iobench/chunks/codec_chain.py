@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ChunkCodecs", "decode_chunk", "shuffled_chunk", "shuffled_slices"]
+__all__ = ["GRIB_MESSAGE", "ChunkCodecs", "decode_chunk", "shuffled_chunk", "shuffled_slices"]
+
+GRIB_MESSAGE = "grib"
+"""Id of a chunk that is a whole GRIB message: not undone here, but straight into its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class ChunkCodecs:
         Order of the axes in which the numbers were written: ``(0, 1)`` is C order.
     applied : tuple of str
         What was applied then, in this order: JSON of configurations that numcodecs knows, with
-        their ``id``; `CHECKSUM` and `HDF5_LZ4` are ours.
+        their ``id``; `CHECKSUM`, `HDF5_LZ4` and, alone, `GRIB_MESSAGE` are ours.
     """
 
     dtype: str
@@ -61,6 +64,11 @@ class ChunkCodecs:
     def nbytes(self) -> int:
         """Bytes of a chunk's numbers."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a chunk is a GRIB message."""
+        return self.applied == (GRIB_MESSAGE,)
 
     @property
     def is_shuffled(self) -> bool:

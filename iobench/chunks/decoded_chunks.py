@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -330,6 +331,12 @@ class OrderedSamples:
         self._asked = np.zeros(self._n, dtype=np.bool_)
         self._front = self._lag = 0
 
+    @cached_property
+    def has_repeats(self) -> bool:
+        """Whether a sample is there twice, as where windows overlap."""
+        numbers = self._files * (self._indexes.max(initial=0) + 1) + self._indexes
+        return len(np.unique(numbers)) < self._n
+
     @property
     def now(self) -> int:
         """The place of the pass up to which all samples were asked for, as far as it is known."""
@@ -438,6 +445,7 @@ class DecodedChunks:
     def __init__(self) -> None:
         self._self = weakref.ref(self)
         self._order: OrderedSamples | None = None
+        self._said: OrderedSamples | None = None
         self.start_anew()
         _caches.add(self)
 
@@ -479,10 +487,16 @@ class DecodedChunks:
         """
         order = OrderedSamples(files, indexes)
         with _lock:
+            self._said = order
             if follows and self._order is not None:
                 order = self._order.left().then(order)
             self._order = order
             self._look_again()
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a sample is asked for twice in the order that was said last."""
+        return self._said is not None and self._said.has_repeats
 
     def _look_again(self) -> None:
         """Find anew when each row is needed; also lets go of what is outdated of the heap."""

@@ -2,20 +2,23 @@
 
 Whatever container holds it, a variable is a `ChunkManifest`, made by a parser of its format. CDF's
 records and contiguous data are chunks without codecs; inner chunks of Zarr's shards are chunks at
-offsets. It says nothing of paths, so that what was found out about a file holds where the file is
-called otherwise: readers bring the file.
+offsets; a GRIB message is a chunk, and those of a variable may lie in several files. Else it says
+nothing of paths, so that what was found out about a file holds where the file is called otherwise:
+readers bring the file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.chunks.codec_chain import ChunkCodecs, decode_chunk
+from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.single_codec import DamagedChunkError
 from iobench.errors import FileFormatError
+from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +33,7 @@ __all__ = [
     "ChunkRanges",
     "ContiguousNumbers",
     "Place",
+    "RangesOfFiles",
     "Sharding",
     "StoredVariable",
     "as_packed",
@@ -66,6 +70,29 @@ class ChunkRanges:
     offsets: NDArray[np.int64]
     nbytes: NDArray[np.int64]
     masks: NDArray[np.uint32] | None = None
+
+    def range_at(self, file: str, place: Place) -> FileRange[str]:
+        """Return where a chunk is that was written, of a variable of ``file``."""
+        return FileRange(file, int(self.offsets[place]), int(self.nbytes[place]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangesOfFiles(ChunkRanges):
+    """Chunks that are ranges of several files.
+
+    Parameters
+    ----------
+    files : tuple of str
+    numbers : ndarray of int, shape of the grid of chunks
+        Which of the files each chunk is in.
+    """
+
+    files: tuple[str, ...] = ()
+    numbers: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+
+    def range_at(self, file: str, place: Place) -> FileRange[str]:
+        """Return where a chunk is, whichever file the variable is said to be of."""
+        return ChunkRanges.range_at(self, self.files[self.numbers[place]], place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +275,15 @@ def contiguous(dtype: str, shape: tuple[int, ...], offset: int) -> ChunkManifest
 
 
 def decode_stored_chunk(
-    file: str, variable: StoredVariable, place: Place, stored: memoryview
+    file: str,
+    variable: StoredVariable,
+    place: Place,
+    stored: memoryview,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
+
+    Those of a message can be put into ``out``, which is contiguous.
 
     Raises
     ------
@@ -258,6 +291,12 @@ def decode_stored_chunk(
         If it cannot be decoded, has a wrong size or checksum: names file, variable and chunk.
     """
     manifest = variable.manifest
+    if manifest.codecs.is_message:
+        values = np.empty(manifest.chunk, dtype=np.float32) if out is None else out
+        path, offset, _ = manifest.ranges.range_at(file, place)
+        where = f"{path}: the GRIB message at offset {offset}"
+        decode_message(stored, where=where, out=values.reshape(-1))
+        return values
     try:
         return decode_chunk(stored, manifest.codecs, mask_of(manifest, place))
     except DamagedChunkError as error:

@@ -1,4 +1,4 @@
-"""Samples of users' own NetCDF files and Zarr stores: one index along a dimension, file by file."""
+"""Samples of users' own files and Zarr stores: one index along a dimension, file by file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
+from iobench.chunks.grib.fields import GribFiles
 from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
@@ -47,11 +48,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]
 
-Container = NetcdfFile | ZarrStore
+Container = NetcdfFile | ZarrStore | GribFiles
 
 
 def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
     """Return the coordinate along ``dim``, or the indices where it has none."""
+    if isinstance(file, GribFiles):
+        return file.along
     variable = _coordinate(file, dim)
     if variable is None:
         return np.arange(file.dims[dim])
@@ -75,6 +78,8 @@ def _coordinate(file: Container, dim: str) -> StoredVariable | None:
 
 def _attribute(file: Container, dim: str, name: str) -> str | None:
     """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
+    if isinstance(file, GribFiles):
+        return file.units if name == "units" else ""
     variable = _coordinate(file, dim)
     return None if variable is None else variable.attributes.get(name, "")
 
@@ -150,8 +155,9 @@ class ChunkedSamples(ChunkedFields):
             ),
             where=where,
             coordinate=[
-                f"{self._files[n].path.name} {self._dim}={_spelled(spelled[n][i])}"
-                for n, i in where
+                name
+                for file, values in zip(self._files, spelled, strict=True)
+                for name in _sample_names(file, self._dim, values)
             ],
             positions=rows.positions.tolist(),
             position_units=rows.units,
@@ -278,6 +284,12 @@ class ZarrSamples(ChunkedSamples):
             "nbytes": nbytes,
             "fingerprint": metadata_fingerprint(store),
         }
+
+
+def _sample_names(file: Container, dim: str, values: NDArray[Any]) -> Sequence[str]:
+    if isinstance(file, GribFiles):
+        return file.names
+    return [f"{file.path.name} {dim}={_spelled(value)}" for value in values]
 
 
 def _spelled(value: Any) -> str:

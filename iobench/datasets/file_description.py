@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.grib.fields import describe_fields
 from iobench.chunks.manifest import ChunkKeys, StoredVariable
 from iobench.chunks.single_codec import codec_name
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.files import file_kind
-from iobench.datasets.grib_samples import GribSamples, describe_messages
+from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.selection import SourceFile, helper_names
 
@@ -46,11 +47,10 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
         If it cannot be read, or a library is missing.
     """
     kind = file_kind(path)
-    if kind == GribSamples.kind:
-        told = describe_messages([path], cache_dir=cache_dir)
-        return {"format": kind, **told, "sample_dims": _sample_dims(told["variables"])}
     file: SourceFile
-    if kind == "NetCDF":
+    if kind == "GRIB":
+        file = describe_fields(index_grib([path], cache_dir=cache_dir))
+    elif kind == "NetCDF":
         (file,) = inspect_files([path], cache_dir=cache_dir)
     else:
         store = inspect_zarr(path)
@@ -96,6 +96,8 @@ def _variable(variable: StoredVariable) -> dict[str, Any]:
 def _layout(variable: StoredVariable) -> tuple[list[int] | None, str]:
     """Return the shape of a chunk, and what is done to it, in words."""
     manifest = variable.storage
+    if "messages" in variable.attributes:
+        return None, variable.attributes["messages"]
     if manifest is None:
         return None, f"{variable.only_library}, known to the format's own library alone"
     if manifest.is_contiguous:

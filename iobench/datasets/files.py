@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.chunks.grouped import SampleGroups, decode_apart
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.baselines import Baseline, MapStyle
@@ -46,10 +45,7 @@ STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
 
 FINGERPRINT_NBYTES = 65536
-MIB = 1 << 20
 ZIP_MAGIC = b"PK\x03\x04"
-
-_Source = GribSamples | ChunkedSamples
 
 
 class UserFiles:
@@ -66,7 +62,7 @@ class UserFiles:
         self.fused: tuple[str, ...] = ()
         self._paths = tuple(paths)
         self._selection = selection
-        self._source: _Source = GribSamples(selection)
+        self._source: ChunkedSamples = GribSamples(selection)
         self._sample_nbytes = 0
 
     @property
@@ -185,45 +181,27 @@ class UserFiles:
         Raises
         ------
         OptionError
-            If two samples and a chunk need more memory, or the messages and fields of a sample.
+            If two samples and a chunk need more memory.
         """
-        grouped = self._grouped()
-        if grouped is not None:
-            return grouped.groups(where, memory_nbytes=memory_nbytes)
-        if isinstance(self._source, GribSamples) and len(where):
-            largest = max(map(self._source.stored_nbytes, where))
-            _check_memory(largest, self._sample_nbytes, memory_nbytes)
-        return [1] * len(where)
+        if self.fused:
+            return [1] * len(where)
+        return self._source.grouped.groups(where, memory_nbytes=memory_nbytes)
 
     def read_group(self, where: Sequence[Where]) -> Raw:
         """Return what is stored of these samples, each chunk once."""
-        grouped = self._grouped()
-        if grouped is None:
+        if self.fused:
             return [self.read(each) for each in where]
-        return grouped.read_group(where)
+        return self._source.grouped.read_group(where)
 
     def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each sample of a group."""
-        grouped = self._grouped()
-        if grouped is not None:
-            return grouped.decode_group(raw, where, run)
-        return decode_apart(raw, where, run, None if self.fused else self.decode)
+        return list(raw) if self.fused else self._source.grouped.decode_group(raw, where, run)
 
     def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples together."""
-        grouped = self._grouped()
-        if grouped is not None:
-            return grouped.group_nbytes(where)
-        decoded = self._sample_nbytes * len(where)
-        if isinstance(self._source, GribSamples):
-            return sum(map(self._source.stored_nbytes, where)), decoded
-        return decoded, decoded
-
-    def _grouped(self) -> SampleGroups | None:
-        """Return the source's groups; None where each of its samples is decoded by itself."""
-        if isinstance(self._source, GribSamples) or self.fused:
-            return None
-        return self._source.grouped
+        if self.fused:
+            return self._sample_nbytes * len(where), self._sample_nbytes * len(where)
+        return self._source.grouped.group_nbytes(where)
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""
@@ -265,16 +243,6 @@ def user_files(
     return UserFiles(tuple(map(as_path, paths)), Selection(sample_dim, chosen, targets))
 
 
-def _check_memory(stored_nbytes: int, sample_nbytes: int, memory_nbytes: int) -> None:
-    needed = stored_nbytes + sample_nbytes
-    if needed > memory_nbytes:
-        raise OptionError(
-            f"--memory {-(-memory_nbytes // MIB)}MiB is too little: the messages of a sample take "
-            f"{stored_nbytes} bytes, its fields {sample_nbytes}; the smallest that works is "
-            f"--memory {-(-needed // MIB)}MiB"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What is told of a file whatever its format: its fingerprint is of its beginning and end."""
@@ -297,7 +265,7 @@ def _facts(path: Path, _: Advance) -> _Facts:
 FACTS: Final = Inspection("facts 1", _facts, (_Facts,))
 
 
-def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection) -> _Source:
+def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection) -> ChunkedSamples:
     kind = facts[0].kind
     for path, each in zip(files, facts, strict=True):
         if each.kind != kind:
@@ -305,7 +273,7 @@ def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection
                 f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
                 "profile them apart"
             )
-    made: dict[str, type[_Source]] = {
+    made: dict[str, type[ChunkedSamples]] = {
         each.kind: each for each in (GribSamples, NetcdfSamples, ZarrSamples)
     }
     return made[kind](selection)

@@ -1,4 +1,3 @@
-import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ sys.path.append(str(Path(__file__).parent / "support"))
 from iobench.datasets.contract import make_sample, no_progress
 from iobench.datasets.files import user_files
 
-DATA = Path(__file__).parents[1] / "data"
 YR = "maelstrom-yr/air_temperature/5GB/"
 
 
@@ -26,18 +24,6 @@ class LocalFiles:
 
     def searched(self):
         return "nowhere"
-
-
-@pytest.fixture
-def real(tmp_path):
-    """Copy a file of tests/data to a folder of the test's own."""
-
-    def copy(name):
-        folder = tmp_path / "real"
-        folder.mkdir(exist_ok=True)
-        return Path(shutil.copy(DATA / name, folder))
-
-    return copy
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.grib import decoding
+from iobench.chunks.grib import decoding, message_index
 from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.grib.messages import grib_messages
 from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
-from iobench.datasets import grib_index as grib
 from iobench.datasets.grib_index import index_grib, read_messages
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.source_files import open_source_file
@@ -208,9 +207,9 @@ def test_undecodable_message_is_named():
 
 def scans(monkeypatch):
     seen = []
-    real_scan = grib.grib_messages
+    real_scan = message_index.grib_messages
     monkeypatch.setattr(
-        grib, "grib_messages", lambda fd, path: seen.append(path) or real_scan(fd, path)
+        message_index, "grib_messages", lambda fd, path: seen.append(path) or real_scan(fd, path)
     )
     return seen
 

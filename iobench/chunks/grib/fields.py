@@ -1,0 +1,275 @@
+"""GRIB files as stored variables along the dimensions that cfgrib gives: a message is a chunk.
+
+These are number, time, step and the type of level by its own name, then the grid's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
+from iobench.chunks.manifest import ChunkManifest, RangesOfFiles, StoredVariable
+from iobench.chunks.packing import Packing
+from iobench.errors import FileFormatError
+from iobench.files.urls import range_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.grib.message_index import GribIndex
+
+__all__ = ["FieldCube", "GribFiles", "describe_fields", "field_dims", "find_fields", "spell_value"]
+
+# cfgrib stores these from the ground up; all other dimensions ascend.
+DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
+LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")
+CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
+FLOAT32 = Packing("<f4", "<f4")
+
+
+class FieldAxis(NamedTuple):
+    """A dimension of a field: its values in order, and the place of each message among them."""
+
+    dim: str
+    values: NDArray[Any]
+    places: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GribFiles:
+    """What some GRIB files hold together.
+
+    Parameters
+    ----------
+    path : Path
+        The first of them.
+    dims : mapping of str to int
+    variables : mapping of str to StoredVariable
+    skipped : mapping of str to str
+        Which others there are, and why they were left out.
+    along : ndarray
+        Where samples lie along their dimension: times, or its values.
+    units : str
+        Of these.
+    names : sequence of str
+        What samples are called.
+    """
+
+    path: Path
+    dims: Mapping[str, int]
+    variables: Mapping[str, StoredVariable]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    along: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    units: str = ""
+    names: Sequence[str] = ()
+
+
+class FieldCube:
+    """A variable of GRIB files.
+
+    Parameters
+    ----------
+    index : GribIndex
+    name : str
+    rows : ndarray of int64
+        Its messages.
+    """
+
+    def __init__(self, index: GribIndex, name: str, rows: NDArray[np.int64]) -> None:
+        self.index, self.name, self.rows = index, name, rows
+        columns = {
+            "number": index["number"][rows],
+            "time": index["dataDate"][rows].astype(np.int64) * 10000 + index["dataTime"][rows],
+            "step": index["step"][rows],
+            str(index["typeOfLevel"][rows[0]]): index["level"][rows],
+        }
+        self.axes = [_axis(dim, column) for dim, column in columns.items()]
+        self.shape = tuple(len(axis.values) for axis in self.axes)
+
+    @property
+    def units(self) -> str:
+        """Of its values."""
+        return str(self.index["units"][self.rows[0]])
+
+    def axis(self, dim: str) -> int | None:
+        """Return which axis a dimension is, ``level`` for any type of level; None: it lacks it."""
+        dims = [axis.dim for axis in self.axes]
+        return len(dims) - 1 if dim == "level" else dims.index(dim) if dim in dims else None
+
+    def values(self, dim: str) -> list[Any]:
+        """Return its values of a dimension, none where it lacks that."""
+        axis = self.axis(dim)
+        return [] if axis is None else self.axes[axis].values.tolist()
+
+    def is_descending(self, dim: str) -> bool:
+        """Return whether its values of a dimension descend."""
+        axis = self.axis(dim)
+        return axis is not None and self.axes[axis].dim in DESCENDING
+
+    def check(self) -> None:
+        """Raise FileFormatError unless each combination of coordinates has one message.
+
+        Or unless they are on one grid, which is supported.
+        """
+        counts = np.bincount(self._flat, minlength=math.prod(self.shape))
+        if (doubled := np.flatnonzero(counts > 1)).size:
+            first, second = self.rows[self._flat == doubled[0]][:2]
+            raise FileFormatError(
+                f"{self.index.where(int(first))} and {self.index.where(int(second))} are both "
+                f"{self._spell(doubled[0])}; keep one of them"
+            )
+        if (missing := np.flatnonzero(counts == 0)).size:
+            files = self.index.files
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            raise FileFormatError(
+                f"{files[0]}{more}: {missing.size} of {counts.size} messages of {self.name} are "
+                f"missing, the first: {self._spell(missing[0])}; add the files that hold them, or "
+                "choose variables that are complete with --variables"
+            )
+        self._grid()
+
+    @property
+    def _flat(self) -> NDArray[np.int64]:
+        """Where each message is, in C order of the axes."""
+        places = tuple(axis.places for axis in self.axes)
+        return np.ravel_multi_index(places, self.shape).astype(np.int64)
+
+    def _spell(self, place: int) -> str:
+        places = np.unravel_index(place, self.shape)
+        spelled = (
+            spell_value(axis.dim, axis.values[at])
+            for axis, at in zip(self.axes, places, strict=True)
+        )
+        return f"{self.name}, {', '.join(spelled)}"
+
+    def stored(self, dim: str, *, is_repeated: bool) -> StoredVariable:
+        """Return it as a variable whose chunks are its messages, once checked.
+
+        Dimensions of length one are left out, but for ``dim``; that where ``is_repeated``.
+        """
+        grid_dims, grid = self._grid()
+        own = None if is_repeated else self.axis(dim)
+        kept = [n for n, length in enumerate(self.shape) if length > 1 or n == own]
+        dims = tuple(dim if n == own else self.axes[n].dim for n in kept)
+        lengths = tuple(self.shape[n] for n in kept)
+        rows = np.empty(len(self.rows), dtype=np.int64)
+        rows[self._flat] = self.rows
+        rows = rows.reshape(*lengths, *(1 for _ in grid))
+        chunk = (*(1 for _ in kept), *grid)
+        index = self.index
+        ranges = RangesOfFiles(
+            index["offset"][rows], index["length"][rows],
+            files=tuple(map(range_file, index.files)), numbers=index["file"][rows],
+        )  # fmt: skip
+        codecs = ChunkCodecs(FLOAT32.stored, chunk, tuple(range(len(chunk))), (GRIB_MESSAGE,))
+        return StoredVariable(
+            self.name, (*dims, *grid_dims), (*lengths, *grid), FLOAT32, np.nan,
+            ChunkManifest(codecs, ranges), {"units": self.units},
+        )  # fmt: skip
+
+    def _grid(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return the names and lengths of its horizontal dimensions, as cfgrib has them."""
+        index, rows, row = self.index, self.rows, self.rows[0]
+        other = rows[
+            (index["gridHash"][rows] != index["gridHash"][row])
+            | (index["numberOfValues"][rows] != index["numberOfValues"][row])
+        ]
+        if other.size:
+            raise FileFormatError(
+                f"{index.where(int(other[0]))}: {self.name} is on another grid than "
+                f"{index.where(int(row))}; profile them apart"
+            )
+        n_values, ni, nj = (int(index[key][row]) for key in ("numberOfValues", "Ni", "Nj"))
+        if ni <= 0 or nj <= 0 or ni * nj != n_values:
+            return ("values",), (n_values,)
+        if int(index["scanningMode"][row]) & ALTERNATING_ROWS:
+            raise FileFormatError(
+                f"{index.where(int(row))}: alternate rows run in opposite directions, which is not "
+                "supported; remap it first, e.g. with cdo"
+            )
+        regular = index["gridType"][row] in LATITUDE_LONGITUDE
+        dims = ("latitude", "longitude") if regular else ("y", "x")
+        if int(index["scanningMode"][row]) & CONSECUTIVE_J:
+            return dims[::-1], (ni, nj)
+        return dims, (nj, ni)
+
+
+def _axis(dim: str, column: NDArray[Any]) -> FieldAxis:
+    values, places = np.unique(column, return_inverse=True)
+    if dim in DESCENDING:
+        values, places = values[::-1], len(values) - 1 - places
+    return FieldAxis(dim, values, places)
+
+
+def find_fields(index: GribIndex, is_needed: Callable[[str], bool]) -> list[FieldCube]:
+    """Return the variables of the files, in order of first appearance.
+
+    Raises
+    ------
+    FileFormatError
+        If one that is needed lacks a message, has one twice, or is on several grids.
+    """
+    keys = np.rec.fromarrays([index["paramId"], index["shortName"], index["typeOfLevel"]])
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    short_names = [str(index["shortName"][first[number]]) for number in order]
+    fields = []
+    for number, short_name in zip(order, short_names, strict=True):
+        row = first[number]
+        name = short_name if short_name != "unknown" else f"param{index['paramId'][row]}"
+        if short_names.count(short_name) > 1:
+            name = f"{name}_{index['typeOfLevel'][row]}"
+        fields.append(FieldCube(index, name, np.flatnonzero(group == number)))
+        if is_needed(name):
+            fields[-1].check()
+    return fields
+
+
+def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
+    """Return the dimensions of all fields with the number of their values."""
+    found: dict[str, set[Any]] = {}
+    for each in fields:
+        for axis in each.axes:
+            found.setdefault(axis.dim, set()).update(axis.values.tolist())
+    levels = found.keys() - {"number", "time", "step"}
+    if len(levels) == 1:
+        found["level"] = found[next(iter(levels))]
+    if found["number"] == {-1}:
+        del found["number"]  # no message has one
+    return {dim: len(values) for dim, values in found.items()}
+
+
+def describe_fields(index: GribIndex) -> GribFiles:
+    """Return dimensions and variables of files, complete or not, without where they lie."""
+    fields = find_fields(index, lambda _: False)
+    dims = field_dims(fields)
+    return GribFiles(index.files[0], dims, {each.name: _described(each, dims) for each in fields})
+
+
+def _described(each: FieldCube, dims: Mapping[str, int]) -> StoredVariable:
+    kept = {axis.dim: len(axis.values) for axis in each.axes if axis.dim in dims}
+    keys = ("numberOfValues", "gridType", "bitsPerValue")
+    n_values, grid, bits = (each.index[key][each.rows[0]] for key in keys)
+    packed = f", {bits} bits a value" if bits >= 0 else ""
+    attributes = {
+        "units": each.units,
+        "messages": f"a message for each field of {n_values} values ({grid}){packed}",
+    }
+    return StoredVariable(
+        each.name, tuple(kept), tuple(kept.values()), FLOAT32, np.nan, None, attributes
+    )
+
+
+def spell_value(dim: str, value: Any) -> str:
+    """Return a dimension and one of its values, for people."""
+    if dim == "time":
+        digits = f"{int(value):012d}"
+        return f"time={digits[:4]}-{digits[4:6]}-{digits[6:8]}T{digits[8:10]}:{digits[10:]}"
+    return f"{dim}={value:g}{' h' if dim == 'step' else ''}"
