@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +26,19 @@ SOURCE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MonthSpan:
-    """A file's time steps: the first, the last (``2016-01-01T00``) and how many."""
-
-    first: str
-    last: str
-    n_steps: int
+MonthSpan = tuple[str, str, int]
+"""A file's time steps: the first, the last (``2016-01-01T00``) and how many."""
 
 
 def downscaling_through_plugin(
     dataset: Downscaling, files: Sequence[Path], index: SampleIndex
 ) -> Baseline:
     """Return how samples are made from the plugin's dataset."""
-    spans = _spans(index, len(files))
-    months = [span.first[:7] for span in spans]
+    hours: list[list[str]] = [[] for _ in files]
+    for (file, _), hour in zip(index.where, index.coordinate, strict=True):
+        hours[file].append(hour)
+    spans = [(each[0], each[-1], len(each)) for each in hours]
+    months = [first[:7] for first, _, _ in spans]
     arguments: dict[str, Any] = dataset.plugin_months(months)
     urls = [dataset.file_url({"months": month}) for month in months]
     if dataset.augmented_name:
@@ -60,13 +57,6 @@ def downscaling_through_plugin(
     )
 
 
-def _spans(index: SampleIndex, n_files: int) -> tuple[MonthSpan, ...]:
-    hours: list[list[str]] = [[] for _ in range(n_files)]
-    for (file, _), hour in zip(index.where, index.coordinate, strict=True):
-        hours[file].append(hour)
-    return tuple(MonthSpan(each[0], each[-1], len(each)) for each in hours)
-
-
 def _with_places(
     names: Sequence[str], spans: Sequence[MonthSpan], made: Any
 ) -> tuple[Any, tuple[int, ...]]:
@@ -77,14 +67,14 @@ def _with_places(
 
 def _place(hours: Any, span: MonthSpan) -> int:
     """Return where a file begins: the plugin joins months by their times, not as listed."""
+    first, last, n_steps = span
     # An augmented file may hold a time more than once; it is alone.
-    starts = np.flatnonzero(hours == np.datetime64(span.first))[:1].tolist()
-    for start in starts:
-        part = hours[start : start + span.n_steps]
-        if len(part) == span.n_steps and part[-1] == np.datetime64(span.last):
+    for start in np.flatnonzero(hours == np.datetime64(first))[:1].tolist():
+        part = hours[start : start + n_steps]
+        if len(part) == n_steps and part[-1] == np.datetime64(last):
             return int(start)
     raise FileFormatError(
-        f"the plugin made other time steps than {span.first} to {span.last} of the files it was "
+        f"the plugin made other time steps than {first} to {last} of the files it was "
         "given; fetch them again"
     )
 

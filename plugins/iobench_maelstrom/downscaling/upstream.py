@@ -6,12 +6,10 @@ Order and numbers: downscaling_benchmark, ``handle_data_class.py`` (``StreamMont
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +55,7 @@ def upstream_baseline(dataset: Downscaling, index: SampleIndex, batch_size: int 
     """
     require_xarray(dataset.name, "dask")
     batch = batch_size or BATCH_SIZE
-    groups = _groups_of(dataset, index, batch)
+    groups = MonthGroups(dataset, index, batch)
     paths = [file.path for file in dataset.opened]
     statistics_of = paths[: groups.size]
     watch = stopwatch()
@@ -100,59 +98,35 @@ def group_size(n_files: int, month_nbytes: int) -> int:
     return max(1, min(GROUP_FILES, n_files // 2, GROUP_NBYTES // month_nbytes))
 
 
-def _groups_of(dataset: Downscaling, index: SampleIndex, batch_size: int) -> MonthGroups:
-    n_files = len(dataset.opened)
-    counts = Counter(file for file, _ in index.where)
-    n_points = math.prod(axis.length for axis in dataset.axes[1:])
-    month_nbytes = max(counts.values()) * 4 * len(dataset.sample_fields) * n_points
-    size = group_size(n_files, month_nbytes)
-    # Once, at the start: upstream's groups are the same in each epoch.
-    order = np.random.default_rng(n_files).permutation(n_files).tolist()
-    return MonthGroups(
-        dataset,
-        tuple(tuple(order[first : first + size]) for first in range(0, n_files, size)),
-        tuple(counts[number] for number in range(n_files)),
-        size,
-        batch_size,
-    )
+Drawn = tuple[Any, "NDArray[np.int64]"]
+"""Months in memory, and which of their samples in which order."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedGroup:
-    """Months in memory, and the order in which an epoch draws their samples."""
-
-    data: Any
-    order: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MonthGroups:
-    """The stages' functions, from a group's months to batches.
+    """The stages' functions, from a group's months to batches; a group's last may have fewer.
 
     Parameters
     ----------
     dataset : Downscaling
         Ours, with its files open.
-    groups : tuple of tuple of int
-        Numbers of the files in each group.
-    counts : tuple of int
-        Samples in each file.
-    size : int
-        Files in a group; the last one may have fewer.
+    index : SampleIndex
+        Of it.
     batch_size : int
-        Samples in a batch; a group's last one may have fewer.
+        Samples in a batch.
     """
 
-    dataset: Downscaling
-    groups: tuple[tuple[int, ...], ...]
-    counts: tuple[int, ...]
-    size: int
-    batch_size: int
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The variables of a sample."""
-        return tuple(each.name for each in self.dataset.sample_fields)
+    def __init__(self, dataset: Downscaling, index: SampleIndex, batch_size: int) -> None:
+        n_files = len(dataset.opened)
+        self.dataset, self.batch_size = dataset, batch_size
+        self.names = [each.name for each in dataset.sample_fields]
+        self.counts = Counter(file for file, _ in index.where)
+        n_points = math.prod(axis.length for axis in dataset.axes[1:])
+        month_nbytes = max(self.counts.values()) * 4 * len(self.names) * n_points
+        self.size = group_size(n_files, month_nbytes)
+        # Once, at the start: upstream's groups are the same in each epoch.
+        order = np.random.default_rng(n_files).permutation(n_files).tolist()
+        firsts = range(0, n_files, self.size)
+        self.groups = [order[first : first + self.size] for first in firsts]
 
     def of_epoch(self, epoch: int) -> list[tuple[int, int]]:
         """Return the items of an epoch: its number and each group's."""
@@ -162,7 +136,7 @@ class MonthGroups:
         """Return how many samples a group holds."""
         return sum(self.counts[file] for file in self.groups[item[1]])
 
-    def load(self, item: tuple[int, int]) -> LoadedGroup:
+    def load(self, item: tuple[int, int]) -> Drawn:
         """Return a group's months scored and joined along time, several prepared at once."""
         import xarray
 
@@ -170,29 +144,25 @@ class MonthGroups:
         files = self.groups[number]
         with ThreadPoolExecutor(min(POOL, len(files))) as pool:
             months = list(pool.map(self._month, files))
-        data = xarray.concat(
-            months,
-            dim="time",
-            data_vars="all",
-            coords="different",
-            compat="equals",
-            join="outer",
-        )
+        how: dict[str, Any] = {"data_vars": "all", "coords": "different", "compat": "equals"}
+        data = xarray.concat(months, dim="time", join="outer", **how)
         order = np.random.default_rng([epoch, number]).permutation(self.n_samples(item))
-        return LoadedGroup(data, order)
+        return data, order
 
-    def draw(self, group: LoadedGroup) -> Iterator[LoadedGroup]:
+    def draw(self, group: Drawn) -> Iterator[Drawn]:
         """Yield the group once for each batch, with the samples that are in it."""
-        for first in range(0, len(group.order), self.batch_size):
-            yield dataclasses.replace(group, order=group.order[first : first + self.batch_size])
+        data, order = group
+        for first in range(0, len(order), self.batch_size):
+            yield data, order[first : first + self.batch_size]
 
-    def gather(self, drawn: LoadedGroup) -> dict[str, NDArray[np.float32]]:
+    def gather(self, drawn: Drawn) -> dict[str, NDArray[np.float32]]:
         """Return a batch: gathered over its variables, channels last in memory, as upstream.
 
         Shown with channels first, as our samples are, which moves no number.
         """
         inputs, targets = (stack.fields for stack in self.dataset.stacks)
-        picked = drawn.data.isel(time=drawn.order).to_array("variables")
+        data, order = drawn
+        picked = data.isel(time=order).to_array("variables")
         together = picked.sel(variables=[*inputs, *targets]).transpose(..., "variables")
         batch = np.moveaxis(np.ascontiguousarray(together.values), -1, 1)
         return {"inputs": batch[:, : len(inputs)], "targets": batch[:, len(inputs) :]}
@@ -201,23 +171,13 @@ class MonthGroups:
         """Return a month's variables scored, float32."""
         import xarray
 
-        path = self.dataset.opened[number].path
-        decode_cf = None if self._decode_cf(number) else False
-        with LIBRARY, open_file(path, decode_times=False, decode_cf=decode_cf) as file:
-            read = file[list(self.names)].load()
+        with LIBRARY, open_file(self.dataset.opened[number].path, decode_times=False) as file:
+            read = file[self.names].load()
         scored = {}
         for name in self.names:
             scale = self.dataset.normalisation.scales[name]
             scored[name] = ((read[name] - scale.mean) / scale.divisor).astype("float32")
         return xarray.Dataset(scored)
-
-    def _decode_cf(self, number: int) -> bool:
-        """Return whether numbers are packed: upstream decodes nothing, its files need none."""
-        packings = (each.packing for each in self.dataset.opened[number].variables.values())
-        return any(
-            each.fill_values or each.scale is not None or each.offset is not None
-            for each in packings
-        )
 
 
 def _open_all(paths: list[Path]) -> Any:
@@ -225,14 +185,14 @@ def _open_all(paths: list[Path]) -> Any:
     return open_joined(paths, "time", decode_cf=False, cache=False, join="override")
 
 
-def _scan(opened: Any, names: tuple[str, ...]) -> None:
+def _scan(opened: Any, names: list[str]) -> None:
     """Take mean and deviation of each variable, whose cost is a part of upstream's start.
 
     Samples are scored by our own, which are exact over all training months: theirs would differ.
     """
     import dask
 
-    wanted = opened[list(names)]
+    wanted = opened[names]
     # In this thread alone: netCDF4 fails when several threads open files at once.
     dask.compute(wanted.mean(), wanted.std(), scheduler="synchronous")
     opened.close()
