@@ -3,14 +3,19 @@
 Where any variable has less than 64 KiB a sample, a sample is one structured record, aligned, in
 ``shard-00000.npy``; else every variable has a file of its own, ``shard-00000.<variable>.npy``.
 Data begin at a multiple of 64 bytes.
+
+Headers are as ``numpy.lib.format`` describes them: version 1.0 where it can be, as ``np.save`` does
+(NVIDIA DALI's reader knows no other, and wants the comma before the closing brace); version 3.0,
+whose text is UTF-8 and may be long, where names of fields need it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from array import array
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,18 +24,16 @@ from iobench.stores import (
     ExtentStore,
     ExtentTable,
     FieldLayout,
+    Gatherer,
     Manifest,
-    Shard,
     ShardFile,
-    ShardFileWriter,
-    ShardInfo,
+    ShardWriter,
     Store,
     crc32c,
+    crc32c_of_rows,
     open_file_size,
     storage_errors,
 )
-from iobench_converters.npy_headers import npy_header, read_npy_header
-from iobench_converters.record_buffer import RecordBuffer, checksums_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,10 +43,31 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtype"]
+__all__ = [
+    "FORMAT",
+    "NumpyFormat",
+    "NumpyWriter",
+    "is_one_record",
+    "npy_header",
+    "read_npy_header",
+    "record_dtype",
+]
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
+ALIGNMENT: Final = 64
+LENGTH_DIGITS: Final = 20
+MAGIC_NBYTES: Final = 8
+LENGTH_NBYTES: Final = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x03\x00": 4}
+"""By magic string and version, how many bytes hold the length of the text."""
+VERSION_1, VERSION_3 = LENGTH_NBYTES
+SLACK_NBYTES: Final = 4096
+"""How much longer than ours a header may be, to be compared rather than refused unread."""
+ERRORS: Final = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError,
+    TypeError, ValueError,
+)  # fmt: skip
+"""What NumPy and Python raise over a header that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +124,8 @@ class NumpyFormat:
 FORMAT: Final = NumpyFormat()
 
 
-class NumpyWriter:
-    """Writes the files of one shard; see `iobench.stores.Writer`.
+class NumpyWriter(ShardWriter):
+    """Writes the files of one shard.
 
     Where as many samples come as were announced, nothing is rewritten at the end.
     """
@@ -109,71 +133,45 @@ class NumpyWriter:
     def __init__(
         self, path: Path, spec: SampleSpec, *, shard: int, n_samples: int | None = None
     ) -> None:
-        self._spec = spec
-        self._where = f"shard-{shard:05d}"
         self._announced = n_samples or 0
-        self._n_samples = 0
-        self._checksums = array("I")
         self._dtypes = _file_dtypes(spec)
-        self._records = RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
-        self._files: list[ShardFileWriter] = []
-        try:
-            for suffix in _file_suffixes(spec):
-                file = ShardFileWriter(path / f"{self._where}{suffix}")
-                self._files.append(file)
-        except BaseException:
-            self.abort()
-            raise
+        super().__init__(
+            path,
+            spec,
+            shard=shard,
+            files=[f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)],
+            gatherer=Gatherer(self._dtypes) if is_one_record(spec) else None,
+        )
 
     def announce(self, n_samples: int) -> None:
         """Say before the first sample how many there will be."""
         self._announced = n_samples
 
-    def append(self, sample: Sample) -> None:
-        """Write one sample; raise SampleError or StorageError."""
-        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
-        if not self._n_samples:
-            self._begin()
-        self._n_samples += 1
-        if self._records is not None:
-            self._records.fill(sample)
-            if self._records.is_full:
-                self._write_records(self._records)
-            return
-        for file, name in zip(self._files, self._spec.names, strict=True):
-            data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
-            file.write(data)
-            self._checksums.append(crc32c(data))
-
-    def close(self) -> ShardInfo:
-        """Flush to disk, rename into place, and return what was written."""
-        try:
-            if not self._n_samples:
-                self._begin()
-            if self._records is not None:
-                self._write_records(self._records)
-            if self._n_samples != self._announced:
-                for file, dtype in zip(self._files, self._dtypes, strict=True):
-                    file.rewrite_start(npy_header(dtype, self._n_samples))
-            files = tuple(file.commit() for file in self._files)
-        except BaseException:
-            self.abort()
-            raise
-        return ShardInfo(Shard(self._n_samples, files), self._checksums)
-
-    def _begin(self) -> None:
-        for file, dtype in zip(self._files, self._dtypes, strict=True):
+    def begin(self) -> None:
+        """Write the headers, for as many samples as were announced."""
+        for file, dtype in zip(self.files, self._dtypes, strict=True):
             file.write(npy_header(dtype, self._announced))
 
-    def abort(self) -> None:
-        """Drop the unfinished shard."""
-        for file in self._files:
-            file.abort()
+    def write_sample(self, sample: Sample) -> None:
+        """Write each array to its file."""
+        for file, name in zip(self.files, self.spec.names, strict=True):
+            data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
+            file.write(data)
+            self.checksums.append(crc32c(data))
 
-    def _write_records(self, records: RecordBuffer) -> None:
-        self._checksums.frombytes(checksums_of(records.octets).tobytes())
-        self._files[0].write(records.octets.reshape(-1).data)
-        records.clear()
+    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
+        """Write the records."""
+        records = gatherer.octets()
+        self.checksums.frombytes(crc32c_of_rows(records).tobytes())
+        self.files[0].write(records.reshape(-1).data)
+        gatherer.clear()
+        return gatherer
+
+    def finish(self) -> None:
+        """Write the headers again where others came than were announced."""
+        if self.n_samples != self._announced:
+            for file, dtype in zip(self.files, self._dtypes, strict=True):
+                file.rewrite_start(npy_header(dtype, self.n_samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +241,76 @@ def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples:
     if start + n_samples * dtype.itemsize != nbytes:
         raise StoreError(f"{name}: {nbytes} bytes do not hold {n_samples} samples")
     return start
+
+
+def npy_header(dtype: np.dtype[Any], n_samples: int) -> bytes:
+    """Return an ``.npy`` header of the same length for any number of samples.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of one sample; its shape follows the number of samples.
+    n_samples : int
+        First length of the array.
+    """
+    descr, shape = np.lib.format.dtype_to_descr(dtype.base), (n_samples, *dtype.shape)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    room = len(text) + 1 + LENGTH_DIGITS - len(str(n_samples))
+    is_plain = text.isascii() and room + ALIGNMENT < 1 << 16
+    magic = VERSION_1 if is_plain else VERSION_3
+    before = MAGIC_NBYTES + LENGTH_NBYTES[magic]
+    nbytes = -(-(before + room) // ALIGNMENT) * ALIGNMENT - before
+    length = nbytes.to_bytes(LENGTH_NBYTES[magic], "little")
+    return magic + length + text.ljust(nbytes - 1) + b"\n"
+
+
+def read_npy_header(stream: IO[bytes], name: Path, *, dtype: np.dtype[Any], n_samples: int) -> int:
+    """Check the header at the start of a file; return where the data begin.
+
+    The header is compared, not believed: nothing in the file decides what is allocated, and a
+    pickled object array is refused like any other dtype.
+
+    Parameters
+    ----------
+    stream : binary file
+        At its start.
+    name : Path
+        What errors call it.
+    dtype : dtype
+        Of one sample, as the store's manifest has it.
+    n_samples : int
+        How many there should be.
+
+    Raises
+    ------
+    StoreError
+        If it is damaged, or that of another array.
+    """
+    magic = stream.read(MAGIC_NBYTES)
+    n_length = LENGTH_NBYTES.get(magic, 0)
+    length = stream.read(n_length)
+    if not n_length or len(length) < n_length:
+        raise StoreError(f"{name}: not an .npy file as iobench writes it")
+    nbytes = int.from_bytes(length, "little")
+    expected = len(npy_header(dtype, n_samples)) - MAGIC_NBYTES - n_length
+    if nbytes > expected + SLACK_NBYTES:
+        # Parsing Python's literals takes hundreds of times their memory.
+        raise StoreError(
+            f"{name}: a header of {nbytes} bytes is announced, expected {expected}; "
+            "convert the store again"
+        )
+    header = stream.read(nbytes)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            values = ast.literal_eval(header.decode())
+        found = np.lib.format.descr_to_dtype(values["descr"])
+        shape, order = values["shape"], values["fortran_order"]
+    except ERRORS as error:
+        raise StoreError(f"{name}: its header is damaged; convert the store again") from error
+    if found != dtype.base or shape != (n_samples, *dtype.shape) or order:
+        raise StoreError(
+            f"{name}: holds {found} {shape}, its store's manifest says "
+            f"{dtype.base} {(n_samples, *dtype.shape)}"
+        )
+    return MAGIC_NBYTES + n_length + nbytes

@@ -29,12 +29,13 @@ from iobench.stores import (
     Feature,
     FeatureKind,
     FieldLayout,
+    Gatherer,
     Manifest,
     Shard,
-    ShardFileWriter,
-    ShardInfo,
+    ShardWriter,
     Store,
     crc32c,
+    crc32c_of_rows,
     encode_example,
     frame_footer,
     frame_footers,
@@ -43,7 +44,6 @@ from iobench.stores import (
     parse_example,
     storage_errors,
 )
-from iobench_converters.record_buffer import RecordBuffer, checksums_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,8 +100,8 @@ class TFRecordFormat:
 FORMAT: Final = TFRecordFormat()
 
 
-class TFRecordWriter:
-    """Writes one shard and its index; see `iobench.stores.Writer`."""
+class TFRecordWriter(ShardWriter):
+    """Writes one shard and its index."""
 
     def __init__(self, path: Path, spec: SampleSpec, *, shard: int, encoding: str) -> None:
         overhead = sum(EXAMPLE_OVERHEAD_NBYTES + len(name.encode()) for name in spec.names)
@@ -110,26 +110,20 @@ class TFRecordWriter:
                 f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
                 f"{MAX_EXAMPLE_NBYTES}; choose --format numpy"
             )
-        self._spec = spec
         self._kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
-        self._small = _small_frames(spec, self._kinds)
         self._header = (-1, b"")
-        self._n_samples = 0
         self._starts = array("q")
-        self._checksums = array("I")
-        self._where = f"shard-{shard:05d}"
-        self._index_path = path / f"{self._where}.idx"
-        self._file = ShardFileWriter(path / f"{self._where}.tfrecord")
+        where = f"shard-{shard:05d}"
+        super().__init__(
+            path,
+            spec,
+            shard=shard,
+            files=[f"{where}.tfrecord", f"{where}.idx"],
+            gatherer=_small_frames(spec, self._kinds),
+        )
 
-    def append(self, sample: Sample) -> None:
-        """Write one sample; raise SampleError or StorageError."""
-        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
-        self._n_samples += 1
-        if self._small is not None:
-            self._small.fill(sample)
-            if self._small.is_full:
-                self._write_small(self._small)
-            return
+    def write_sample(self, sample: Sample) -> None:
+        """Write one example and its framing."""
         pieces = encode_example([(name, kind, sample[name]) for name, kind in self._kinds.items()])
         crc = 0
         for piece in pieces:
@@ -137,41 +131,28 @@ class TFRecordWriter:
         nbytes = sum(map(len, pieces))
         if nbytes != self._header[0]:
             self._header = nbytes, frame_header(nbytes)
-        self._starts.append(self._file.nbytes)
-        self._file.write(self._header[1], *pieces, frame_footer(crc))
-        self._checksums.append(crc)
+        file = self.files[0]
+        self._starts.append(file.nbytes)
+        file.write(self._header[1], *pieces, frame_footer(crc))
+        self.checksums.append(crc)
 
-    def close(self) -> ShardInfo:
-        """Flush to disk, rename into place, and return what was written."""
-        index = ShardFileWriter(self._index_path)
-        try:
-            if self._small is not None:
-                self._write_small(self._small)
-            ends = chain(islice(self._starts, 1, None), [self._file.nbytes])
-            lines = [f"{at} {end - at}\n" for at, end in zip(self._starts, ends, strict=False)]
-            index.write("".join(lines).encode())
-            data_file = self._file.commit()
-            index_file = index.commit()
-        except BaseException:
-            index.abort()
-            self.abort()
-            raise
-        return ShardInfo(Shard(self._n_samples, (data_file, index_file)), self._checksums)
-
-    def abort(self) -> None:
-        """Drop the unfinished shard."""
-        self._file.abort()
-
-    def _write_small(self, frames: RecordBuffer) -> None:
-        """Write the frames that were gathered; only their checksums are missing."""
-        octets = frames.octets
-        crcs = checksums_of(octets, HEADER_NBYTES, -FOOTER_NBYTES)
-        octets[:, -FOOTER_NBYTES:] = frame_footers(crcs)
-        starts = self._file.nbytes + np.arange(len(octets), dtype=np.int64) * octets.shape[1]
+    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
+        """Write frames; only their checksums are missing."""
+        frames = gatherer.octets()
+        crcs = crc32c_of_rows(frames, HEADER_NBYTES, -FOOTER_NBYTES)
+        frames[:, -FOOTER_NBYTES:] = frame_footers(crcs)
+        starts = self.files[0].nbytes + np.arange(len(frames), dtype=np.int64) * frames.shape[1]
         self._starts.frombytes(starts.tobytes())
-        self._checksums.frombytes(crcs.tobytes())
-        self._file.write(octets.reshape(-1).data)
-        frames.clear()
+        self.checksums.frombytes(crcs.tobytes())
+        self.files[0].write(frames.reshape(-1).data)
+        gatherer.clear()
+        return gatherer
+
+    def finish(self) -> None:
+        """Write the index."""
+        ends = chain(islice(self._starts, 1, None), [self.files[0].nbytes])
+        lines = [f"{at} {end - at}\n" for at, end in zip(self._starts, ends, strict=False)]
+        self.files[1].write("".join(lines).encode())
 
 
 class ExampleDecoder:
@@ -335,7 +316,7 @@ def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
     return FeatureKind.BYTES
 
 
-def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> RecordBuffer | None:
+def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> Gatherer | None:
     """Return where small samples are gathered, of which all but the numbers is the same."""
     if spec.nbytes > SMALL_NBYTES or FeatureKind.INT64 in kinds.values():
         return None
@@ -350,7 +331,7 @@ def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> RecordB
             "itemsize": len(around),
         }
     )
-    return RecordBuffer(dtype, names=fields, around=around)
+    return Gatherer([dtype], names=fields, around=around)
 
 
 def _encoding(options: Mapping[str, str]) -> str:

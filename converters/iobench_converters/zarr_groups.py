@@ -26,7 +26,7 @@ from iobench.stores import (
     storage_errors,
     write_atomically,
 )
-from iobench_converters.blosc_chunks import decompress
+from iobench_converters.zarr_chunks import decompress
 from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, plan_arrays
 from iobench_converters.zarr_metadata import (
     METADATA_NAME,

@@ -120,6 +120,19 @@ class ArrayLayout:
         """Bytes of the numbers of a chunk; those at the edge are stored in full."""
         return math.prod(self.chunk) * self.dtype.itemsize
 
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """One sample as a row in memory: a field for each variable, one after the other."""
+        place_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return np.dtype(
+            {
+                "names": [variable.name for variable in self.variables],
+                "formats": [(variable.dtype, variable.shape) for variable in self.variables],
+                "offsets": [start * place_nbytes for _, start, _ in self.parts()],
+                "itemsize": self.nbytes,
+            }
+        )
+
     def boxes(self) -> Iterator[tuple[slice, ...]]:
         """Yield where in the array each chunk of a sample lies, in the order of the index."""
         for place in np.ndindex(*self.grid):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StoreError
 from iobench.stores import canonical_json, open_file_size, read_json, storage_errors
-from iobench_converters.blosc_chunks import BLOSC_LEVEL
+from iobench_converters.zarr_chunks import BLOSC_LEVEL
 from iobench_converters.zarr_layout import BLOSC_LZ4, SAMPLE
 
 if TYPE_CHECKING:

@@ -15,17 +15,21 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.stores import (
-    Shard,
+    Gatherer,
     ShardFile,
     ShardFileWriter,
     ShardInfo,
+    ShardWriter,
     crc32c,
     open_file_size,
     storage_errors,
 )
-from iobench_converters.blosc_chunks import BLOSC_HEADER_NBYTES, ChunkCompressor
+from iobench_converters.zarr_chunks import (
+    BLOSC_HEADER_NBYTES,
+    ChunkCompressor,
+    stored_plainly,
+)
 from iobench_converters.zarr_layout import BLOSC_LZ4
-from iobench_converters.zarr_rows import SMALL_NBYTES, GatheredRows, stored_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,14 +39,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import Sample, SampleSpec
+    from iobench_converters.zarr_chunks import StoredRows
     from iobench_converters.zarr_layout import ArrayLayout
-    from iobench_converters.zarr_rows import StoredRows
 
 __all__ = ["ZarrWriter", "read_shard_index", "shard_name"]
 
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
 ABSENT: Final = np.iinfo(np.uint64).max
+SMALL_NBYTES: Final = 1 << 16
+"""Arrays of fewer bytes a sample cost more to handle than to copy."""
+COMPRESSED_NBYTES: Final = 1 << 19
+"""Samples up to this are compressed several at a time: a hand-over to threads costs too."""
 
 
 def shard_name(array: ArrayLayout, shard: int) -> str:
@@ -50,8 +58,50 @@ def shard_name(array: ArrayLayout, shard: int) -> str:
     return f"{array.folder}/c.{'.'.join([str(shard), *('0' for _ in array.shape)])}"
 
 
-class ZarrWriter:
-    """Writes one shard of every array; see `iobench.stores.Writer`.
+class ChunkGatherer(Gatherer):
+    """Small samples, gathered array by array: the chunks of each are one row.
+
+    Parameters
+    ----------
+    arrays : sequence of ArrayLayout
+        What a sample becomes.
+    """
+
+    def __init__(self, arrays: Sequence[ArrayLayout]) -> None:
+        super().__init__([layout.row_dtype for layout in arrays])
+        self._layouts = arrays
+        self._cut = [  # what is beyond the edges stays zero
+            np.zeros((self.n_rows, layout.n_chunks, *layout.chunk), dtype=layout.dtype)
+            for layout in arrays
+            if layout.n_chunks > 1
+        ]
+        self._rooms: list[NDArray[np.uint8]] = []
+
+    def chunks(self) -> list[NDArray[Any]]:
+        """Return for each array the numbers of its chunks: (samples, chunks, numbers)."""
+        cut = iter(self._cut)
+        found = []
+        for number, layout in enumerate(self._layouts):
+            chunks = whole = self.octets(number).view(layout.dtype).reshape(-1, *layout.shape)
+            if layout.n_chunks > 1:
+                chunks = next(cut)[: len(whole)]
+                for place, box in enumerate(layout.boxes()):
+                    inside = whole[(slice(None), *box)]
+                    chunks[:, place][tuple(slice(0, n) for n in inside.shape)] = inside
+            found.append(chunks.reshape(len(whole), layout.n_chunks, -1))
+        return found
+
+    def rooms(self) -> list[NDArray[np.uint8]]:
+        """Return memory for the compressed samples of each array: the same at every call."""
+        if not self._rooms:
+            for layout in self._layouts:
+                nbytes = layout.n_chunks * (layout.chunk_nbytes + BLOSC_HEADER_NBYTES)
+                self._rooms.append(np.empty((self.n_rows, nbytes), dtype=np.uint8))
+        return self._rooms
+
+
+class ZarrWriter(ShardWriter):
+    """Writes one shard of every array.
 
     Parameters
     ----------
@@ -79,98 +129,80 @@ class ZarrWriter:
         n_samples: int | None,
         codec: str,
     ) -> None:
-        self._spec = spec
-        self._where = f"shard {shard} of {path}"
         self._room = n_samples
-        self._n_samples = 0
-        self._checksums = array("I")
         self._layouts = arrays
-        self._rows = GatheredRows.of_small(arrays)
-        self._spare: GatheredRows | None = None
-        self._started: list[list[Future[StoredRows]]] = []
         self._compressor = ChunkCompressor() if codec == BLOSC_LZ4 else None
-        self._arrays: list[_ArrayShard] = []
-        try:
-            for layout in arrays:
-                file = ShardFileWriter(path / shard_name(layout, shard), below=path)
-                self._arrays.append(_ArrayShard(layout, file))
-        except BaseException:
-            self.abort()
-            raise
+        self._started: list[list[Future[StoredRows]]] = []
+        self._spare: ChunkGatherer | None = None
+        are_small = all(layout.nbytes < SMALL_NBYTES for layout in arrays)
+        if self._compressor is not None:
+            are_small |= sum(layout.nbytes for layout in arrays) <= COMPRESSED_NBYTES
+        super().__init__(
+            path,
+            spec,
+            shard=shard,
+            files=[shard_name(layout, shard) for layout in arrays],
+            gatherer=ChunkGatherer(arrays) if are_small else None,
+        )
+        self._arrays = [_ArrayShard(*each) for each in zip(arrays, self.files, strict=True)]
 
-    def append(self, sample: Sample) -> None:
-        """Write one sample; raise SampleError or StorageError."""
-        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
-        self._n_samples += 1
-        if self._rows is not None:
-            self._rows.fill(sample)
-            if self._rows.is_full:
-                self._write_rows(self._rows)
-        elif self._compressor is None:
-            self._checksums.extend(one.append(one.pieces(sample)) for one in self._arrays)
-        else:
-            self._compressor.add(chunk for one in self._arrays for chunk in one.chunks(sample))
-            if self._compressor.is_full:
-                self._write_compressed()
+    def write_sample(self, sample: Sample) -> None:
+        """Write the chunks of each array."""
+        if self._compressor is None:
+            self.checksums.extend(one.append(one.pieces(sample)) for one in self._arrays)
+            return
+        chunks = [chunk for one in self._arrays for chunk in one.chunks(sample)]
+        stored = self._compressor.compressed(chunks)
+        for one in self._arrays:
+            self.checksums.append(one.append(list(islice(stored, one.layout.n_chunks))))
+
+    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
+        """Write the chunks of the gathered samples, or leave them to the compressor."""
+        assert isinstance(gatherer, ChunkGatherer)
+        chunks = gatherer.chunks()
+        if self._compressor is None:
+            self._put([[stored_plainly(each)] for each in chunks])
+            gatherer.clear()
+            return gatherer
+        # These are compressed while those before are written and the next ones gathered.
+        started = list(map(self._compressor.start, chunks, gatherer.rooms()))
+        self._put_started()
+        self._started = started
+        gatherer.clear()
+        following, self._spare = self._spare or ChunkGatherer(self._layouts), gatherer
+        return following
+
+    def finish(self) -> None:
+        """Write what is being compressed, and the indexes."""
+        self._put_started()
+        room = self.n_samples if self._room is None else self._room
+        for one in self._arrays:
+            one.end(room)
 
     def close(self) -> ShardInfo:
-        """Write the indexes, flush to disk, rename into place, and return what was written."""
-        try:
-            if self._rows is not None:
-                self._write_rows(self._rows)
-                self._finish_rows()
-            self._write_compressed()
-            room = self._n_samples if self._room is None else self._room
-            for one in self._arrays:
-                one.end(room)
-            files = tuple(one.file.commit() for one in self._arrays)
-        except BaseException:
-            self.abort()
-            raise
+        """Flush to disk, rename into place, and return what was written."""
+        info = super().close()
         self._stop()
-        return ShardInfo(Shard(self._n_samples, files), self._checksums)
+        return info
 
     def abort(self) -> None:
         """Drop the unfinished shard."""
         self._stop()
-        for one in self._arrays:
-            one.file.abort()
+        super().abort()
 
-    def _write_rows(self, rows: GatheredRows) -> None:
-        """Write the small samples that were gathered, or leave them to the compressor."""
-        if not rows.n_filled:
-            return
-        taken = rows.take()
-        if self._compressor is None:
-            self._put_rows([[stored_plainly(chunks)] for chunks in taken])
-            return
-        # These are compressed while those before are written and the next ones gathered.
-        rooms = rows.rooms(BLOSC_HEADER_NBYTES)
-        started = list(map(self._compressor.start, taken, rooms))
-        self._finish_rows()
-        self._started = started
-        self._rows, self._spare = self._spare or GatheredRows(self._layouts), rows
-
-    def _finish_rows(self) -> None:
-        """Write the small samples that are being compressed."""
+    def _put_started(self) -> None:
+        """Write the gathered samples that are being compressed."""
         started, self._started = self._started, []
         if started:
-            self._put_rows([[part.result() for part in parts] for parts in started])
+            self._put([[part.result() for part in parts] for parts in started])
 
-    def _put_rows(self, stored: Sequence[Sequence[StoredRows]]) -> None:
+    def _put(self, stored: Sequence[Sequence[StoredRows]]) -> None:
         """Write rows of each array, of the same samples."""
         by_array = [
             np.concatenate([one.append_rows(part) for part in parts])
             for one, parts in zip(self._arrays, stored, strict=True)
         ]
-        self._checksums.frombytes(np.stack(by_array, axis=1).tobytes())
-
-    def _write_compressed(self) -> None:
-        stored = self._compressor.take() if self._compressor is not None else iter(())
-        while first := list(islice(stored, self._arrays[0].layout.n_chunks)):
-            self._checksums.append(self._arrays[0].append(first))
-            for one in self._arrays[1:]:
-                self._checksums.append(one.append(list(islice(stored, one.layout.n_chunks))))
+        self.checksums.frombytes(np.stack(by_array, axis=1).tobytes())
 
     def _stop(self) -> None:
         if self._compressor is not None:

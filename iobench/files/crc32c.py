@@ -1,9 +1,10 @@
-"""CRC-32C of buffers and of files."""
+"""CRC-32C of buffers, of many that lie side by side, and of files."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from crc32c import crc32c as _crc32c
 
 from iobench.files.atomic import storage_errors
@@ -11,7 +12,9 @@ from iobench.files.atomic import storage_errors
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["crc32c", "crc32c_of_file"]
+    from numpy.typing import NDArray
+
+__all__ = ["crc32c", "crc32c_of_file", "crc32c_of_rows"]
 
 PIECE_NBYTES = 1 << 22
 
@@ -30,3 +33,14 @@ def crc32c_of_file(path: Path) -> int:
         while count := stream.readinto(buffer):
             value = crc32c(memoryview(buffer)[:count], value)
     return value
+
+
+def crc32c_of_rows(
+    rows: NDArray[np.uint8], start: int = 0, stop: int | None = None
+) -> NDArray[np.uint32]:
+    """Return the CRC-32C of bytes ``start`` to ``stop`` of each row; rows lie side by side."""
+    n_rows, nbytes = rows.shape
+    first, last, _ = slice(start, stop).indices(nbytes)
+    data = rows.reshape(-1).data
+    places = (row * nbytes for row in range(n_rows))
+    return np.array([crc32c(data[at + first : at + last]) for at in places], dtype=np.uint32)

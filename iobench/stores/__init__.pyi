@@ -10,6 +10,7 @@ from iobench.files.claims import remove_claims_of_the_dead as remove_claims_of_t
 from iobench.files.claims import try_claim as try_claim
 from iobench.files.crc32c import crc32c as crc32c
 from iobench.files.crc32c import crc32c_of_file as crc32c_of_file
+from iobench.files.crc32c import crc32c_of_rows as crc32c_of_rows
 from iobench.files.scratch import clear_scratch as clear_scratch
 from iobench.files.scratch import drop_uploads as drop_uploads
 from iobench.files.scratch import free_nbytes as free_nbytes
@@ -51,7 +52,9 @@ from iobench.stores.places import make_item as make_item
 from iobench.stores.plan import ConversionPlan as ConversionPlan
 from iobench.stores.plan import StoreRequest as StoreRequest
 from iobench.stores.plan import modified_ns as modified_ns
-from iobench.stores.shard_file import ShardFileWriter as ShardFileWriter
+from iobench.stores.shard_writer import Gatherer as Gatherer
+from iobench.stores.shard_writer import ShardFileWriter as ShardFileWriter
+from iobench.stores.shard_writer import ShardWriter as ShardWriter
 from iobench.stores.tally import Tally as Tally
 from iobench.stores.tfrecord import FRAME_NBYTES as FRAME_NBYTES
 from iobench.stores.tfrecord import HEADER_NBYTES as HEADER_NBYTES

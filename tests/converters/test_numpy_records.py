@@ -12,8 +12,13 @@ from iobench.files.crc32c import crc32c
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.manifest import read_manifest
 from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
-from iobench_converters.npy_headers import npy_header, read_npy_header
-from iobench_converters.numpy_records import FORMAT, is_one_record, record_dtype
+from iobench_converters.numpy_records import (
+    FORMAT,
+    is_one_record,
+    npy_header,
+    read_npy_header,
+    record_dtype,
+)
 
 LARGE = SampleSpec(
     (Variable("x", (128, 128), "f4", ("y", "x")), Variable("t", (256, 256), "f2", ("y", "x")))

@@ -11,9 +11,7 @@ from iobench.errors import OptionError
 from iobench.stores import (
     ExtentStore,
     ExtentTable,
-    Shard,
-    ShardFileWriter,
-    ShardInfo,
+    ShardWriter,
     crc32c,
     open_file_size,
 )
@@ -28,30 +26,14 @@ if TYPE_CHECKING:
     from iobench.stores import Manifest, Store
 
 
-class BinsWriter:
+class BinsWriter(ShardWriter):
     """Writes one shard; the file appears when it is closed."""
 
-    def __init__(self, path: Path, spec: SampleSpec, shard: int) -> None:
-        self._spec = spec
-        self._file = ShardFileWriter(path / f"{shard:05d}.bin")
-        self._checksums: list[int] = []
-        self._n_samples = 0
-
-    def append(self, sample: Sample) -> None:
+    def write_sample(self, sample: Sample) -> None:
         """Write the arrays of one sample, in the order of the spec."""
-        self._spec.check(sample, where=f"sample {self._n_samples} of a shard")
-        pieces = [sample[variable.name].tobytes() for variable in self._spec]
-        self._file.write(*pieces)
-        self._checksums += [crc32c(piece) for piece in pieces]
-        self._n_samples += 1
-
-    def close(self) -> ShardInfo:
-        """Finish the file and say what is in it."""
-        return ShardInfo(Shard(self._n_samples, (self._file.commit(),)), self._checksums)
-
-    def abort(self) -> None:
-        """Drop the file."""
-        self._file.abort()
+        pieces = [sample[variable.name].tobytes() for variable in self.spec]
+        self.files[0].write(*pieces)
+        self.checksums.extend(map(crc32c, pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +88,7 @@ class Bins:
         """Return the writer of one shard."""
         if options:
             raise OptionError(f"bins: unknown option {min(options)!r}, it has none")
-        return BinsWriter(path, spec, shard)
+        return BinsWriter(path, spec, shard=shard, files=[f"{shard:05d}.bin"])
 
 
 FORMAT = Bins()

@@ -1,25 +1,35 @@
-"""Chunks compressed with Blosc: lz4 behind a byte shuffle, the same bytes on every machine."""
+"""Chunks as they are stored: plain, or by Blosc, lz4 behind a byte shuffle.
+
+The same bytes on every machine.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from iobench.datasets import available_cpus
 from iobench.errors import MissingExtraError, StoreError
-from iobench.stores import crc32c
-from iobench_converters.zarr_rows import StoredRows
+from iobench.stores import crc32c, crc32c_of_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
-__all__ = ["BLOSC_HEADER_NBYTES", "BLOSC_LEVEL", "ChunkCompressor", "decompress", "load_blosc"]
+__all__ = [
+    "BLOSC_HEADER_NBYTES",
+    "BLOSC_LEVEL",
+    "ChunkCompressor",
+    "StoredRows",
+    "decompress",
+    "load_blosc",
+    "stored_plainly",
+]
 
 BLOSC_LEVEL: Final = 5
 BLOSC_SHUFFLE: Final = 1
@@ -28,8 +38,25 @@ BLOSC_FLAGS_AT: Final = 2
 BLOSC_IS_COPY: Final = 0x2
 MIN_BLOSC_NBYTES: Final = 128
 """Shorter chunks Blosc only copies (``BLOSC_MIN_BUFFERSIZE`` of blosc.h)."""
-BATCH_NBYTES: Final = 1 << 20
 SMALL_NBYTES: Final = 1 << 16
+
+
+class StoredRows(NamedTuple):
+    """The chunks of several samples, as they are in the file of their array."""
+
+    data: Any
+    """A buffer of bytes."""
+    lengths: NDArray[np.int64]
+    """Of each chunk, in bytes."""
+    checksums: NDArray[np.uint32]
+    """CRC-32C of the chunks of each sample."""
+
+
+def stored_plainly(chunks: NDArray[Any]) -> StoredRows:
+    """Return chunks, of shape (samples, chunks, numbers), as they are stored without a codec."""
+    octets = chunks.reshape(-1).view(np.uint8)
+    lengths = np.full(chunks[..., 0].size, chunks[0, 0].nbytes, dtype=np.int64)
+    return StoredRows(octets.data, lengths, crc32c_of_rows(octets.reshape(len(chunks), -1)))
 
 
 def load_blosc() -> Any:
@@ -44,7 +71,7 @@ def load_blosc() -> Any:
 
 
 class ChunkCompressor:
-    """Compresses chunks in threads of its own, many small ones at a time.
+    """Compresses chunks in threads of its own.
 
     In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
     order they finish in: the bytes would differ from run to run.
@@ -54,34 +81,17 @@ class ChunkCompressor:
         self._compress: Callable[..., bytes] = load_blosc().compress
         self._n_threads = available_cpus()
         self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
-        self._chunks: list[NDArray[Any]] = []
-        self._nbytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is enough to do for a hand-over to threads not to matter."""
-        return self._nbytes >= BATCH_NBYTES
-
-    def add(self, chunks: Iterable[NDArray[Any]]) -> None:
-        """Add the chunks of a sample; small ones are copied, of large ones `take` comes next."""
-        added = list(chunks)
-        nbytes = sum(chunk.nbytes for chunk in added)
-        # Whoever made the sample may use its arrays for the next one.
-        self._chunks += added if nbytes >= BATCH_NBYTES else [chunk.copy() for chunk in added]
-        self._nbytes += nbytes
-
-    def take(self) -> Iterator[bytes]:
-        """Return what was added, compressed, in order."""
+    def compressed(self, chunks: Sequence[NDArray[Any]]) -> Iterator[bytes]:
+        """Return chunks, compressed, in order; they must stay as they are until then."""
         # Threads that compress small chunks would mostly wait for one another's interpreter.
-        are_small = self._nbytes < SMALL_NBYTES * len(self._chunks)
-        n_parts = 1 if are_small else 4 * self._n_threads
-        chunks, self._chunks, self._nbytes = self._chunks, [], 0
-        step = max(1, -(-len(chunks) // n_parts))
+        are_small = sum(chunk.nbytes for chunk in chunks) < SMALL_NBYTES * len(chunks)
+        step = max(1, -(-len(chunks) // (1 if are_small else 4 * self._n_threads)))
         parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
         return chain.from_iterable(self._pool.map(self._all, parts))
 
     def start(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> list[Future[StoredRows]]:
-        """Begin to compress small chunks, which must stay as they are until that is done.
+        """Begin to compress gathered chunks, which must stay as they are until that is done.
 
         Parameters
         ----------
