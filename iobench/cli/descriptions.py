@@ -98,7 +98,7 @@ def describe_format(name: str) -> dict[str, Any]:
 
 def describe_store(path: Path) -> dict[str, Any]:
     """Return what a store holds, checked against its files' sizes."""
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     store = open_store(path)
     manifest = store.manifest

@@ -15,7 +15,7 @@ from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest
 from iobench.stores.comparison import verify_against
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.verification import not_covered, verify_store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.stores.example import FeatureKind
-from iobench.stores.feature_kinds import feature_kinds
+from iobench.stores.tfrecord import feature_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

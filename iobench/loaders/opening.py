@@ -9,8 +9,8 @@ from iobench.errors import StoreError
 from iobench.loaders.foreign_numpy import is_numpy, open_numpy
 from iobench.loaders.opened_store import OpenedStore
 from iobench.stores.extents import ExtentStore
+from iobench.stores.finished_store import open_store as open_own
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.opening import open_store as open_own
 
 if TYPE_CHECKING:
     import os

@@ -20,8 +20,8 @@ from iobench.storage.limit_probe import (
     probe_limits,
 )
 from iobench.storage.probe_reads import ALIGNMENT
+from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.opening import open_store
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from iobench.stores.extents import ExtentStore as ExtentStore
 from iobench.stores.extents import ExtentTable as ExtentTable
 from iobench.stores.extents import open_file_size as open_file_size
 from iobench.stores.fields import FieldLayout as FieldLayout
-from iobench.stores.finishing import finish_store as finish_store
+from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.manifest import MANIFEST_NAME as MANIFEST_NAME
 from iobench.stores.manifest import Manifest as Manifest
 from iobench.stores.manifest import Shard as Shard

@@ -7,14 +7,14 @@ happens without one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.encoding_options import dtype_name, limit, pairs, value_range, whole
-from iobench.stores.encoding_steps import EncodingStep, finite_range
+from iobench.stores.encoding_steps import DTYPES, EncodingStep, finite_range
 from iobench.stores.rounding import MANTISSA_BITS
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
 
 __all__ = ["EncodedSample", "Encoder", "Encoding", "Errors", "merge_errors"]
+
+_T = TypeVar("_T")
 
 ALL: Final = ""
 """The name that stands for every floating-point variable."""
@@ -92,10 +94,10 @@ class Encoding:
             If one of them is spelled otherwise, or there is nothing for it to apply to.
         """
         found = cls(
-            dtypes=dict(pairs("--dtype", dtype, dtype_name)),
-            keep_bits=dict(pairs("--keep-bits", keep_bits, whole)),
-            max_errors=dict(pairs("--max-error", max_error, limit, needs_name=True)),
-            ranges=dict(pairs("--range", ranges, value_range, needs_name=True)),
+            dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
+            keep_bits=dict(_pairs("--keep-bits", keep_bits, _whole)),
+            max_errors=dict(_pairs("--max-error", max_error, _limit, needs_name=True)),
+            ranges=dict(_pairs("--range", ranges, _value_range, needs_name=True)),
         )
         if found.dtypes or found.keep_bits:
             return found
@@ -279,3 +281,64 @@ def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:
             for key, value in measured.items():
                 largest[key] = max(value, largest.get(key, 0.0))
     return {name: merged[name] for name in sorted(merged)}
+
+
+def _pairs(
+    option: str,
+    given: str | int | Sequence[str] | None,
+    convert: Callable[[str, str, str], _T],
+    *,
+    needs_name: bool = False,
+) -> Iterator[tuple[str, _T]]:
+    """Yield (variable, value) of the spellings ``VALUE`` and ``VAR=VALUE``."""
+    texts = [] if given is None else [given] if isinstance(given, str | int) else given
+    seen: set[str] = set()
+    for text in map(str, texts):
+        name, equals, value = text.rpartition("=")
+        if (needs_name and not name) or (equals and not name):
+            raise OptionError(f"{option} {text}: expected VAR=VALUE")
+        if name in seen:
+            raise OptionError(f"{option} {text}: given twice for the same")
+        seen.add(name)
+        yield name, convert(option, text, value)
+
+
+def _dtype_name(option: str, text: str, value: str) -> str:
+    """Return the name of a dtype that ``--dtype`` takes."""
+    if value not in DTYPES:
+        raise OptionError(f"{option} {text}: expected {', '.join(DTYPES)}")
+    return value
+
+
+def _whole(option: str, text: str, value: str) -> int:
+    """Return a number of bits."""
+    if not value.isdecimal():
+        raise OptionError(f"{option} {text}: expected a whole number of bits")
+    return int(value)
+
+
+def _limit(option: str, text: str, value: str) -> float:
+    """Return the largest error allowed."""
+    number = _number(option, text, value)
+    if number < 0:
+        raise OptionError(f"{option} {text}: expected a number from 0")
+    return number
+
+
+def _value_range(option: str, text: str, value: str) -> tuple[float, float]:
+    """Return the lowest and the highest value of ``LOW:HIGH``."""
+    low, colon, high = value.partition(":")
+    pair = (_number(option, text, low), _number(option, text, high)) if colon else (1.0, 0.0)
+    if pair[0] > pair[1]:
+        raise OptionError(f"{option} {text}: expected VAR=LOW:HIGH, the lower one first")
+    return pair
+
+
+def _number(option: str, text: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"{option} {text}: {value!r} is not a number")
+    return number

@@ -15,16 +15,20 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.atomic import storage_errors
 from iobench.files.crc32c import crc32c
+from iobench.stores.example import parse_example
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from iobench.stores.example import FeatureKind
+
 __all__ = [
     "FRAME_NBYTES",
     "HEADER_NBYTES",
+    "feature_kinds",
     "frame_footer",
     "frame_footers",
     "frame_header",
@@ -111,3 +115,30 @@ def scan_frames(path: Path) -> Iterator[tuple[int, int]]:
             nbytes = parse_frame_header(header, available, where=f"{path} at byte {offset}")
             yield offset + HEADER_NBYTES, nbytes
             offset += nbytes + FRAME_NBYTES
+
+
+def feature_kinds(files: Sequence[Path], names: Iterable[str]) -> dict[str, FeatureKind]:
+    """Return which list each feature of a store's first example is.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        The shards, no index.
+    names : iterable of str
+        Features that must be there.
+
+    Raises
+    ------
+    StoreError
+        If there is no sample, a feature is missing, or the first shard cannot be read.
+    """
+    for path in files:
+        for offset, nbytes in scan_frames(path):
+            with storage_errors(path), path.open("rb") as stream:
+                stream.seek(offset)
+                example = parse_example(memoryview(stream.read(nbytes)))
+            missing = [name for name in names if name not in example]
+            if missing:
+                raise StoreError(f"{path}: its examples have no {missing[0]!r}; convert it again")
+            return {name: feature.kind for name, feature in example.items()}
+    raise StoreError(f"{files[0] if files else 'the store'}: holds no sample; convert it again")

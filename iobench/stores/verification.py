@@ -15,8 +15,8 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.crc32c import crc32c
-from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
 from iobench.stores.extents import ExtentStore, missing_is_damage
+from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
 from iobench.stores.places import MARK_NAME
 

@@ -11,7 +11,7 @@ from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.stores.example import FeatureKind
-from iobench.stores.feature_kinds import feature_kinds
+from iobench.stores.tfrecord import feature_kinds
 from iobench.tensorflow.tensors import as_array
 from iobench.tensorflow.traced_rounds import TracedRounds
 

@@ -13,8 +13,7 @@ import pytest
 from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, Sample, SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
-from iobench.stores.finishing import finish_store
+from iobench.stores.finished_store import CHECKSUMS_NAME, finish_store, read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, Manifest, read_manifest
 from iobench.stores.verification import verify_store
 

@@ -87,7 +87,7 @@ def write_files(kind: str, folder: Path, name: str) -> None:
 def _write_store(target: Path, name: str, options: str) -> None:
     from iobench.registry import find_format
     from iobench.samples import SampleSpec, Variable
-    from iobench.stores.finishing import finish_store
+    from iobench.stores.finished_store import finish_store
     from iobench.stores.manifest import Manifest
 
     form, _, option = options.partition(",")
@@ -197,7 +197,7 @@ def _ring(store: Path, batch_size: int, **options: Any) -> Epoch:
     """Load through the ring, in an order that is given."""
     from iobench.loaders.ring.loader import RingLoader
     from iobench.loaders.ring.store_source import StoreSource
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     verify = options.pop("verify", False)
     source = StoreSource(open_store(store / "store"), **({"verify": True} if verify else {}))
@@ -260,7 +260,7 @@ def ring_zarr_lz4_one_thread(folder: Path, batch_size: int) -> Epoch:
 @contender("store+numpy", "torch", "iobench.torch")
 def ring_torch(folder: Path, batch_size: int) -> Epoch:
     from iobench.loaders.ring.store_source import StoreSource
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
     from iobench.torch import StoreLoader
 
     store = open_store(folder / "store")
@@ -300,7 +300,7 @@ def _data_loader(dataset: Any, batch_size: int, workers: int, collate: Any = Non
 @contender("store+numpy", "torch", "iobench.torch")
 def data_loader_store(folder: Path, batch_size: int) -> Epoch:
     """The store under torch's own loader, in the loop, without a second copy."""
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
     from iobench.torch import collate
 
     return _data_loader(open_store(folder / "store"), batch_size, 0, collate)
@@ -308,7 +308,7 @@ def data_loader_store(folder: Path, batch_size: int) -> Epoch:
 
 @contender("store+tfrecord", "torch", "iobench.torch")
 def data_loader_tfrecord_2(folder: Path, batch_size: int) -> Epoch:
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
     from iobench.torch import collate
 
     return _data_loader(open_store(folder / "store"), batch_size, 2, collate)
@@ -321,7 +321,7 @@ def _pread(folder: Path, batch_size: int, threads: int) -> Epoch:
     """Read each batch's extents, in order of their place, into buffers used again."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     store = open_store(folder / "store")
     table = store.table  # type: ignore[attr-defined]
@@ -364,7 +364,7 @@ def limit_pread_2(folder: Path, batch_size: int) -> Epoch:
 
 @contender("store+numpy", "iobench.stores")
 def limit_memcpy(folder: Path, batch_size: int) -> Epoch:
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     nbytes = batch_size * open_store(folder / "store").spec.nbytes
     sources = [np.ones(nbytes, dtype=np.uint8) for _ in range(8)]
@@ -385,7 +385,7 @@ def limit_lz4_1(folder: Path, batch_size: int) -> Epoch:
 
     from numcodecs import blosc
 
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     store = open_store(folder / "store")
     table = store.table  # type: ignore[attr-defined]
@@ -538,7 +538,7 @@ def tf_data(folder: Path, batch_size: int) -> Epoch:
     """tf.data over the records of an epoch in its own, weaker order: its shuffle is over names."""
     import tensorflow as tf
 
-    from iobench.stores.opening import open_store
+    from iobench.stores.finished_store import open_store
 
     spec = open_store(folder / "store").spec
     wanted = {v.name: tf.io.FixedLenFeature((), tf.string) for v in spec}

@@ -23,7 +23,7 @@ import numpy as np
 
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.finishing import finish_store
+from iobench.stores.finished_store import finish_store
 from iobench.stores.manifest import Manifest
 
 ROUNDS = 3

@@ -16,7 +16,7 @@ import pytest
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.cli import main
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
 
 DATA = Path(__file__).parents[1] / "data"

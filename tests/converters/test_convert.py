@@ -15,7 +15,7 @@ from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedE
 from iobench.files.atomic import AtomicFile
 from iobench.files.claims import CLAIM_NAME, Holder, claim
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.plan import StoreRequest, fingerprint
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, flip_bit, random_sample

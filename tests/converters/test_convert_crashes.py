@@ -20,7 +20,7 @@ from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import AtomicFile
 from iobench.files.claims import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, flip_bit
 from iobench_converters import numpy_records, tfrecord

@@ -16,7 +16,7 @@ from converting import convert
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, Holder, try_claim
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.places import list_items, remove_item
 from iobench.stores.tally import Tally
 from iobench.stores.verification import verify_store

@@ -13,7 +13,7 @@ from iobench.errors import SampleError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.comparison import verify_against
 from iobench.stores.encoding import Encoding, merge_errors
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups

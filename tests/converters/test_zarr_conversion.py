@@ -11,7 +11,7 @@ from converting import convert
 from iobench.errors import StoreError
 from iobench.recording import clocks
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters.zarr_groups import FORMAT

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, SampleSpec, Variable
+from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import read_manifest
-from iobench.stores.opening import open_store
 from iobench.stores.verification import verify_store
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
 from iobench_converters.zarr_groups import FORMAT

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME
+from iobench.stores.finished_store import CHECKSUMS_NAME, open_store
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.opening import open_store
 from iobench.stores.tfrecord import HEADER_NBYTES, frame_header, scan_frames
 from iobench.stores.verification import verify_store
 from iobench.testing import random_sample, write_store

@@ -7,7 +7,7 @@ import pytest
 from iobench.errors import StoreError
 from iobench.files.crc32c import PIECE_NBYTES, crc32c, crc32c_of_file
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums, write_checksums
+from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums, write_checksums
 from iobench.testing import random_sample, write_store
 from iobench_converters.numpy_records import FORMAT
 

@@ -12,8 +12,8 @@ from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.comparison import verify_against
 from iobench.stores.encoding import Encoding, merge_errors
+from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import write_manifest
-from iobench.stores.opening import open_store
 from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord

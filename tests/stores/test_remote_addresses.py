@@ -22,7 +22,7 @@ from iobench.files.objects import Objects
 from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import URL, as_path, is_url
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.opening import open_store
+from iobench.stores.finished_store import open_store
 from iobench.stores.places import make_item
 from iobench.stores.plan import StoreRequest
 from iobench.testing import MadeUpDataset

@@ -15,7 +15,7 @@ from iobench.files.objects import objects_at
 from iobench.files.ranges import FileRange
 from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import as_path
-from iobench.stores.object_extents import read_ranges
+from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
 
 MANY = 20 << 20

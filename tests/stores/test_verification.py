@@ -9,9 +9,13 @@ import pytest
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums, write_checksums
+from iobench.stores.finished_store import (
+    CHECKSUMS_NAME,
+    open_store,
+    read_checksums,
+    write_checksums,
+)
 from iobench.stores.manifest import read_manifest, write_manifest
-from iobench.stores.opening import open_store
 from iobench.stores.verification import PIECE_NBYTES, shard_of, verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord

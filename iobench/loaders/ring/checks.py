@@ -10,7 +10,7 @@ from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.joined_crc import JoinedChecksum
-from iobench.stores.checksums import CHECKSUMS_NAME, read_checksums
+from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 
 if TYPE_CHECKING:

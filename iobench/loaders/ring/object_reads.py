@@ -10,7 +10,7 @@ import numpy as np
 from iobench.files.ranges import FileRange, join_ranges
 from iobench.loaders.ring.range_plan import REQUEST_NBYTES
 from iobench.recording.kinds import Kind
-from iobench.stores.object_extents import fill_ranges
+from iobench.stores.extents import fill_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ import pytest
 from iobench.loaders.opening import open_store
 from iobench.registry import find_format
 from iobench.stores.encoding import Encoding, merge_errors
-from iobench.stores.finishing import finish_store
+from iobench.stores.finished_store import finish_store
 from iobench.stores.manifest import Manifest
 
 if TYPE_CHECKING:

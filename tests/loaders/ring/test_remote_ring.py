@@ -29,7 +29,7 @@ from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
-from iobench.stores.object_extents import fill_ranges
+from iobench.stores.extents import fill_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, ReadChoice
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.checksums import CHECKSUMS_NAME
+from iobench.stores.finished_store import CHECKSUMS_NAME
 from iobench.stores.tfrecord import FRAME_NBYTES
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from iobench.loaders.ring import buffers
 from iobench.loaders.ring.buffers import BatchMemory
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.finishing import finish_store
+from iobench.stores.finished_store import finish_store
 from iobench.stores.manifest import Manifest
 
 if TYPE_CHECKING:

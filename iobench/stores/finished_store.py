@@ -1,0 +1,118 @@
+"""A finished store: what makes shards one, its checksums, and opening it whatever its format.
+
+Written last are the checksums, the container's own metadata, and then the manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.errors import StoreError
+from iobench.files.atomic import is_local, storage_errors, write_atomically
+from iobench.files.urls import URL, as_path
+from iobench.registry import find_format
+from iobench.stores.contract import DescribedFormat
+from iobench.stores.manifest import read_manifest, write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.stores.contract import Format, Store
+    from iobench.stores.manifest import Manifest
+
+__all__ = ["CHECKSUMS_NAME", "finish_store", "open_store", "read_checksums", "write_checksums"]
+
+CHECKSUMS_NAME: Final = "iobench.crc32c"
+"""The file of one checksum for each extent of a store."""
+
+
+def finish_store(
+    path: Path, fmt: Format, manifest: Manifest, *, checksums: Sequence[int], n_samples: int
+) -> Manifest:
+    """Finish the store at ``path``, whose shards are all there; return its manifest.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder.
+    fmt : Format
+        Its format.
+    manifest : Manifest
+        Without the files of the container's metadata, which are written here.
+    checksums : sequence of int
+        CRC-32C of each extent, sample-major.
+    n_samples : int
+        Samples of a full shard, as the writers were told.
+
+    Raises
+    ------
+    StorageError
+        When the file system refuses; nothing then says that the store is finished.
+    """
+    write_checksums(path, checksums)
+    if isinstance(fmt, DescribedFormat):
+        manifest = replace(manifest, metadata=fmt.describe(path, manifest, n_samples=n_samples))
+    write_manifest(path, manifest)
+    return manifest
+
+
+def open_store(path: Path | str) -> Store:
+    """Return the finished store at ``path``, whatever its format.
+
+    Parameters
+    ----------
+    path : Path or str
+        Its folder, or the address of its objects (``s3://bucket/prefix``), whose extents are then
+        read by requests for ranges.
+
+    Raises
+    ------
+    StoreError
+        If it is unfinished, damaged, of a later version, or a file has not the size it should.
+    UnknownNameError
+        If no installed format has the name its manifest says.
+    """
+    path = as_path(path).absolute()
+    if isinstance(path, URL):
+        path = path.with_listing()
+    manifest = read_manifest(path)
+    fmt = find_format(manifest.format)
+    if manifest.format_version != fmt.version:
+        raise StoreError(
+            f"{path}: layout version {manifest.format_version} of {manifest.format}, this iobench "
+            f"reads {fmt.version}; convert again"
+        )
+    return fmt.open(path, manifest)
+
+
+def write_checksums(path: Path, checksums: Sequence[int]) -> None:
+    """Write the checksums of a store's extents: uint32 little-endian, sample-major."""
+    write_atomically(path / CHECKSUMS_NAME, np.asarray(checksums, dtype="<u4").tobytes())
+
+
+def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
+    """Return the checksums of the ``n_extents`` extents of the store at ``path``.
+
+    Raises
+    ------
+    StoreError
+        If the file is missing or does not hold exactly that many.
+    """
+    file = path / CHECKSUMS_NAME
+    expected = 4 * n_extents
+    try:
+        with storage_errors(file):
+            nbytes = file.stat().st_size
+            if nbytes == expected and is_local(file):
+                return np.fromfile(file, dtype="<u4")
+            if nbytes == expected:
+                return np.frombuffer(file.read_bytes(), dtype="<u4")
+    except FileNotFoundError as error:
+        raise StoreError(f"{file} is missing; remove the store and convert again") from error
+    raise StoreError(f"{file}: {nbytes} bytes, expected {expected}; convert the store again")
