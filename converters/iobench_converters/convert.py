@@ -1,6 +1,6 @@
 """The driver that makes a store of a dataset: shard by shard, by one process or many, resumable.
 
-Killed at any moment, the same call goes on and leaves the same bytes. The parts: `making` makes
+Killed at any moment, the same call goes on and leaves the same bytes. The parts: `Maker` makes
 samples, `shards` writes one shard of them, `journal` notes it, here all shards are gone over.
 """
 
@@ -38,8 +38,8 @@ from iobench_converters.shards import Conversion, ShardDrain, write_shard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from iobench.datasets import Maker
     from iobench.stores import Claim
-    from iobench_converters.making import Maker
 
 __all__ = ["ConversionRun", "convert"]
 

@@ -7,10 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from iobench.datasets import UsedBytes
+from iobench.datasets import Maker, UsedBytes
 from iobench.errors import StoreClaimedError
 from iobench.stores import (
     Claim,
+    EncodedSample,
     Encoding,
     ExactWriter,
     ShardInfo,
@@ -21,7 +22,6 @@ from iobench.stores import (
     storage_errors,
     sync_directory,
 )
-from iobench_converters.making import Maker, errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -214,7 +214,8 @@ def write_shard(
             with tally.timed("write"):
                 for sample in samples:
                     writer.append(sample)
-            lossy = merge_errors(lossy, *map(errors_of, samples))
+            encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
+            lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
             n_written = len(samples)
             del samples
             if not advance(n_written):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from iobench.conversion.preparing import open_samples
 from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
 from iobench.cpus import available_cpus
-from iobench.datasets.ordered import samples_in_order
 from iobench.datasets.processes import stopwatch
+from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest
 from iobench.stores.comparison import verify_against

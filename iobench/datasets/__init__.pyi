@@ -42,7 +42,6 @@ from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import check_steps as check_steps
 from iobench.datasets.contract import make_sample as make_sample
 from iobench.datasets.contract import no_progress as no_progress
-from iobench.datasets.contract import sample_steps as sample_steps
 from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
@@ -78,11 +77,11 @@ from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import only_variables as only_variables
+from iobench.datasets.sample_making import Maker as Maker
 from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import stand_in_identity as stand_in_identity
 from iobench.datasets.standins import write_planned_files as write_planned_files
-from iobench.files.memory import pages_used_again as pages_used_again
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.source_ranges import read_extents as read_extents
 from iobench.files.used_bytes import UsedBytes as UsedBytes

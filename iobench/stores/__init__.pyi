@@ -27,7 +27,6 @@ from iobench.stores.contract import ShardInfo as ShardInfo
 from iobench.stores.contract import Store as Store
 from iobench.stores.contract import Writer as Writer
 from iobench.stores.encoding import EncodedSample as EncodedSample
-from iobench.stores.encoding import Encoder as Encoder
 from iobench.stores.encoding import Encoding as Encoding
 from iobench.stores.encoding import Errors as Errors
 from iobench.stores.encoding import merge_errors as merge_errors

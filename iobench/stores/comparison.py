@@ -29,7 +29,7 @@ __all__ = ["MakeSamples", "verify_against"]
 
 MakeSamples = Callable[[Sequence[int]], Iterable[Sample]]
 """From sample numbers of the dataset to the samples, in that order; a generator is closed when no
-more are needed. See `iobench.datasets.samples_in_order`."""
+more are needed. See `iobench.datasets.sample_making`."""
 
 
 def verify_against(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench_converters.making import GroupsAhead
+from iobench.datasets.sample_making import GroupsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

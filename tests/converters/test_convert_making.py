@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from converting import convert
 
+from iobench.datasets.sample_making import Maker
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters import numpy_records
-from iobench_converters.making import Maker
 
 SMALL = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x")), Variable("t", (), "i4", ())))
 LARGE = SampleSpec((Variable("x", (256, 256), "f4", ("y", "x")),))

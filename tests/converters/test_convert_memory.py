@@ -6,10 +6,10 @@ import weakref
 import numpy as np
 import pytest
 
+from iobench.datasets.sample_making import HeldBytes, Maker
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
-from iobench_converters.making import HeldBytes, Maker
 
 KIB = 1 << 10
 SPEC = SampleSpec((Variable("mean", (16 * KIB,), "u1", ("x",)),))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.ordered import samples_in_order
+from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.comparison import verify_against

@@ -1,4 +1,4 @@
-"""Making samples ahead of the writer: in order, in threads, within a bound of memory."""
+"""Making samples ahead of who takes them: in order, in threads, within a bound of memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import GroupedDataset, pages_used_again, sample_steps, stopwatch
+from iobench.datasets.contract import GroupedDataset, sample_steps
+from iobench.datasets.processes import stopwatch
+from iobench.files.memory import pages_used_again
 from iobench.samples import handed_on_nbytes
-from iobench.stores import EncodedSample, Tally
+from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from iobench.datasets import Dataset, SampleIndex, Where
+    from iobench.datasets.contract import Dataset, SampleIndex, Where
     from iobench.samples import Sample
-    from iobench.stores import Encoder
+    from iobench.stores.encoding import Encoder
 
-__all__ = ["GroupsAhead", "HeldBytes", "Maker", "errors_of", "nbytes_of"]
+__all__ = ["GroupsAhead", "HeldBytes", "Maker", "nbytes_of", "samples_in_order"]
 
 
 TASK_NBYTES = 1 << 20
@@ -275,9 +277,36 @@ class Maker:
         return [self._index.where[number] for number in numbers]
 
 
-def errors_of(sample: Sample) -> Any:
-    """Return the errors of an encoded sample; none of one that is stored without loss."""
-    return sample.errors if isinstance(sample, EncodedSample) else {}
+def samples_in_order(
+    dataset: Dataset,
+    index: SampleIndex,
+    numbers: Sequence[int],
+    *,
+    workers: int = 1,
+    memory_nbytes: int = 256 << 20,
+) -> Generator[Sample, None, None]:
+    """Yield samples by their numbers, in that order, as a conversion makes them.
+
+    Parameters
+    ----------
+    dataset, index, workers, memory_nbytes
+        As `Maker` takes them.
+    numbers : sequence of int
+        Which.
+
+    Raises
+    ------
+    IobenchError
+        As the dataset does; SampleError for a sample that is not as the index says.
+    """
+    maker = Maker(dataset, index, workers=workers, memory_nbytes=memory_nbytes, tally=Tally())
+    made = maker.batches(numbers)
+    try:
+        for samples in made:
+            yield from samples
+    finally:
+        made.close()
+        maker.close()
 
 
 class GroupsAhead:
