@@ -92,8 +92,7 @@ def test_an_error_comes_no_later_than_its_sample_would(workers):
     made = samples_in_order(dataset, dataset.index(10), NUMBERS, workers=workers)
     assert bits([next(made)]) == EXPECTED[:1]
     with pytest.raises(FileFormatError, match="sample 3"):
-        for sample in made:
-            assert bits([sample]) == EXPECTED[1:2]
+        bits(made)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
