@@ -9,18 +9,24 @@ has one crop of its own, in physical units, so that a store holds what the sourc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from iobench.datasets import Hyperslab, Items, own_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.power.clustering_upstream import WholeWeather, clustering_baseline
 from iobench_maelstrom.power.files import time_of
-from iobench_maelstrom.power.schema import BUCKET_URL, HOURS_PER_RUN, PRESSURE
+from iobench_maelstrom.power.schema import (
+    BUCKET_URL,
+    CLUSTERING_LEVELS,
+    CLUSTERING_VARIABLES,
+    HOURS_PER_RUN,
+    PRESSURE,
+)
+from iobench_maelstrom.power.upstream import clustering_baseline
 from iobench_maelstrom.power.weather import PressureLevels
 
 if TYPE_CHECKING:
@@ -30,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ERA5_NAMES", "ClusteringFields", "CropSize", "channel_order", "weather_pressure_level"]
 
-CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
-CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
 """What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
 CROP_FRACTION = 0.8
@@ -39,16 +43,11 @@ CROP_FRACTION = 0.8
 CROP_SEED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class CropSize:
-    """How much of a grid is cut out, and from where.
+class CropSize(NamedTuple):
+    """How much of a grid of latitudes and longitudes is cut out, and from where.
 
-    Parameters
-    ----------
-    kind : str
-        ``moving``: each time has a place of its own, which follows from it; ``centre``; ``none``.
-    grid : tuple of int
-        Latitudes and longitudes.
+    ``kind`` is ``moving``: each time has a place of its own, which follows from it; ``centre``; or
+    ``none``.
     """
 
     kind: str
@@ -80,21 +79,7 @@ Where = tuple[int, int, int, int]
 def weather_pressure_level(**options: str) -> PressureLevels:
     """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels.
 
-    Parameters
-    ----------
-    date : str, optional
-        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
-    sample : {"fields", "clustering"}, optional
-        All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's
-        file ``era5_pl_1964_2023_12.nc`` where it is at hand.
-    crop : {"moving", "centre", "none"}, optional
-        What clustering takes of the grid: 0.8 of it, by default from a place that follows from the
-        time; or all.
-
-    Raises
-    ------
-    OptionError
-        For any other value or option.
+    Options are those of `PressureLevels`.
     """
     is_clustering = options.get("sample") == "clustering"
     return (ClusteringFields if is_clustering else PressureLevels)(**options)
@@ -202,15 +187,7 @@ class ClusteringFields(PressureLevels):
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how deep clustering loads: all of it into memory, before the first batch."""
-        whole = WholeWeather(
-            files=tuple(files),
-            n_steps=self.n_taken,
-            variables=CLUSTERING_VARIABLES,
-            levels=CLUSTERING_LEVELS,
-            where=[(self._position(*where[:2]), *where[2:]) for where in index.where],
-            shape=self.size.shape,
-        )
-        return clustering_baseline(whole, index.spec, batch_size)
+        return clustering_baseline(self, files, index, batch_size)
 
     def through_plugin(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
@@ -241,7 +218,7 @@ class ClusteringFields(PressureLevels):
         crop = crop.sel(level=list(CLUSTERING_LEVELS)).load()
         return {f"{name}{n}": crop[name].sel(level=n).values for name, n in channel_order()}
 
-    def _position(self, run: int, step: int) -> int:
+    def position(self, run: int, step: int) -> int:
         """Return which time of all files, those that are taken of each, a step of a file is."""
         return sum(self.n_taken or file.dims["time"] for file in self.opened[:run]) + step
 
@@ -249,18 +226,10 @@ class ClusteringFields(PressureLevels):
         """Return the one array of all channels."""
         units_of = {each.name: each.units for each in self.fields}
         units = [f"{name} {units_of[name]}".strip() for name in CLUSTERING_VARIABLES]
-        return SampleSpec(
-            (
-                Variable(
-                    "fields",
-                    (len(self.parts), *self.size.shape),
-                    "<f4",
-                    ("channel", "latitude", "longitude"),
-                    ", ".join(units),
-                    channels=tuple(part for part, _, _ in self.parts),
-                ),
-            )
-        )
+        shape, dims = (len(self.parts), *self.size.shape), ("channel", "latitude", "longitude")
+        channels = tuple(part for part, _, _ in self.parts)
+        fields = Variable("fields", shape, "<f4", dims, ", ".join(units), channels=channels)
+        return SampleSpec((fields,))
 
 
 def is_era5(path: Path) -> bool:

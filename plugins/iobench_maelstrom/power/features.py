@@ -54,7 +54,7 @@ from iobench_maelstrom.power.schema import (
     SURFACE,
 )
 from iobench_maelstrom.power.stand_in import FIRST_DAYS
-from iobench_maelstrom.power.upstream import ForecastFiles, forecast_baseline
+from iobench_maelstrom.power.upstream import forecast_baseline
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 if TYPE_CHECKING:
@@ -211,9 +211,7 @@ class PowerFeatures(PowerRecipe):
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
         """Return how the forecast application loads: all of it, before the first batch."""
-        return forecast_baseline(
-            ForecastFiles.of(files), self.model_level, index.spec, len(index), batch_size
-        )
+        return forecast_baseline(files, self.model_level, index, batch_size)
 
     def calls(self, days: Sequence[str]) -> list[Call]:
         """Return the calls: of each day four forecasts, and two files."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         NetcdfFile,
         StandIn,
     )
-    from iobench.samples import Sample
+    from iobench.samples import Role, Sample
     from iobench_maelstrom.plugin_samples import Opened
 
 __all__ = ["LevelConstants", "Production"]
@@ -68,19 +68,12 @@ class Production(PowerRecipe):
 
     def spec(self) -> SampleSpec:
         """Return single numbers."""
-        return SampleSpec(
-            tuple(
-                Variable(
-                    each.name,
-                    (),
-                    "<f4",
-                    (),
-                    each.units,
-                    role="target" if each.name == "production" else "input",
-                )
-                for each in self.fields
-            )
+        role: dict[str, Role] = {"production": "target"}
+        numbers = (
+            Variable(each.name, (), "<f4", (), each.units, role.get(each.name, "input"))
+            for each in self.fields
         )
+        return SampleSpec(tuple(numbers))
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return the numbers in float32, each alone."""
@@ -129,17 +122,11 @@ class LevelConstants(PowerRecipe):
 
     def spec(self) -> SampleSpec:
         """Return the coefficients as they are stored."""
-        variables = self.opened[0].variables
+        stored = [(self.opened[0].variables[each.name], each.units) for each in self.fields]
         return SampleSpec(
             tuple(
-                Variable(
-                    each.name,
-                    variables[each.name].shape,
-                    variables[each.name].packing.dtype,
-                    variables[each.name].dims,
-                    each.units,
-                )
-                for each in self.fields
+                Variable(each.name, each.shape, each.packing.dtype, each.dims, units)
+                for each, units in stored
             )
         )
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
-from iobench.datasets import Field
+from iobench.datasets import Axis, Field
 
 __all__ = [
     "ALL_DAYS",
     "BATCH_SIZE",
     "BUCKET_URL",
     "CITATION",
+    "CLUSTERING_LEVELS",
+    "CLUSTERING_VARIABLES",
     "CONSTANTS_URL",
     "GRID",
     "HALF_LEVELS",
@@ -30,8 +32,8 @@ __all__ = [
     "TERMS",
     "TINY_GRID",
     "TURBINES",
+    "Grid",
     "LevelType",
-    "RegionalGrid",
     "Turbine",
     "WeatherField",
     "run_url",
@@ -68,25 +70,20 @@ def run_url(prefix: str, day: str, hour: str) -> str:
     return f"{BUCKET_URL}/{prefix}_{day.replace('-', '')}_{hour}.nc"
 
 
-@dataclass(frozen=True, slots=True)
-class RegionalGrid:
-    """A regular grid from its north-western corner, degrees."""
-
-    north: float
-    west: float
-    n_latitudes: int
-    n_longitudes: int
-    spacing: float = 0.1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Latitudes and longitudes."""
-        return self.n_latitudes, self.n_longitudes
+Grid = tuple[Axis, Axis]
+"""Latitudes and longitudes, degrees."""
 
 
-GRID = RegionalGrid(70.0, -25.0, 351, 551)
+def _grid(north: float, west: float, n_latitudes: int, n_longitudes: int) -> Grid:
+    return (
+        Axis("latitude", n_latitudes, north, -0.1, "degrees_north"),
+        Axis("longitude", n_longitudes, west, 0.1, "degrees_east"),
+    )
+
+
+GRID = _grid(70.0, -25.0, 351, 551)
 """Europe (assumed: the domain is not published; this is the one of the clustering benchmark)."""
-TINY_GRID = RegionalGrid(54.9, 7.0, 60, 80)
+TINY_GRID = _grid(54.9, 7.0, 60, 80)
 """Around the turbines."""
 
 
@@ -95,8 +92,8 @@ class WeatherField(Field):
     """A field of the weather; ``means`` and ``deviations`` of a stand-in's: one, or by level."""
 
     long_name: str
-    means: tuple[float, ...]
-    deviations: tuple[float, ...]
+    means: float | tuple[float, ...]
+    deviations: float | tuple[float, ...]
 
 
 def _field(
@@ -107,9 +104,8 @@ def _field(
     deviations: float | tuple[float, ...],
     bounds: tuple[float, float],
 ) -> WeatherField:
-    by_level = [each if isinstance(each, tuple) else (each,) for each in (means, deviations)]
     return WeatherField(
-        name, units, *bounds, long_name=long_name, means=by_level[0], deviations=by_level[1]
+        name, units, *bounds, long_name=long_name, means=means, deviations=deviations
     )
 
 
@@ -175,6 +171,9 @@ PRESSURE = LevelType(
     ),
     ("z", "t", "u", "v", "r", "q"),
 )  # fmt: skip
+CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
+CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
+"""Of deep clustering."""
 # Only `sp` is known; the others are assumed.
 SURFACE = LevelType(
     "surface",

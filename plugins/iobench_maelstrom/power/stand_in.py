@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets import StandIn, netcdf4
+from iobench.datasets import Axis, StandIn, netcdf4
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
     GRID,
@@ -24,8 +24,8 @@ from iobench_maelstrom.power.schema import (
     PRODUCTION_VARIABLES,
     TINY_GRID,
     TURBINES,
+    Grid,
     LevelType,
-    RegionalGrid,
     Turbine,
     WeatherField,
 )
@@ -66,8 +66,13 @@ def _random(plan: StandIn, *key: str | int) -> np.random.Generator:
     return np.random.default_rng([plan.seed, STAND_IN_VERSION, *words])
 
 
-def _grid(plan: StandIn) -> RegionalGrid:
+def _grid(plan: StandIn) -> Grid:
     return TINY_GRID if plan.tiny else GRID
+
+
+def _grid_shape(plan: StandIn) -> tuple[int, int]:
+    latitudes, longitudes = _grid(plan)
+    return latitudes.length, longitudes.length
 
 
 def _n_production_days(plan: StandIn) -> int:
@@ -77,7 +82,7 @@ def _n_production_days(plan: StandIn) -> int:
 def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
     """Return about the bytes of a weather file."""
     n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
-    return n_fields * int(np.prod(_grid(plan).shape)) * 2 + HEADER_NBYTES
+    return n_fields * int(np.prod(_grid_shape(plan))) * 2 + HEADER_NBYTES
 
 
 def production_nbytes(plan: StandIn) -> int:
@@ -93,10 +98,9 @@ def write_run(
     """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
-    grid = _grid(plan)
+    grid = {axis.name: (_coordinate(axis), "f4", axis.units) for axis in reversed(_grid(plan))}
     axes: dict[str, tuple[NDArray[Any], str, str]] = {
-        "longitude": (_axis(grid.west, grid.n_longitudes, grid.spacing), "f4", "degrees_east"),
-        "latitude": (_axis(grid.north, grid.n_latitudes, -grid.spacing), "f4", "degrees_north"),
+        **grid,
         "level": (np.array(level_type.levels), "i4", level_type.level_units),
         "time": (n_hours + np.arange(N_STEPS), "i4", "hours since 1900-01-01 00:00:00.0"),
     }
@@ -118,8 +122,8 @@ def write_run(
             _write_packed(plan, file[variable.name], level_type, variable, n_hours, advance)
 
 
-def _axis(start: float, count: int, spacing: float) -> NDArray[np.float64]:
-    return np.round(start + spacing * np.arange(count), 3)
+def _coordinate(axis: Axis) -> NDArray[np.float64]:
+    return np.round(axis.first + axis.step * np.arange(axis.length), 3)
 
 
 def _create_packed(
@@ -153,14 +157,12 @@ def _write_packed(
     variable.set_auto_maskandscale(False)
     n_levels = max(1, len(level_type.levels))
     maker = _maker(plan, level_type.prefix, field.name)
-    packed = np.empty((n_levels, *_grid(plan).shape), dtype=np.int16)
+    packed = np.empty((n_levels, *_grid_shape(plan)), dtype=np.int16)
     for step in range(N_STEPS):
         for level in range(n_levels):
-            mean = field.means[level % len(field.means)]
-            deviation = field.deviations[level % len(field.deviations)]
             values = maker(n_hours + step, level)
-            values *= np.float32(deviation)
-            values += np.float32(mean)
+            values *= np.float32(np.atleast_1d(field.deviations)[level % np.size(field.deviations)])
+            values += np.float32(np.atleast_1d(field.means)[level % np.size(field.means)])
             np.clip(values, field.low, field.high, out=values)
             values -= offset
             values /= scale
@@ -177,7 +179,7 @@ def _modes(seed: int, tiny: bool) -> Field:
     temperature and wind at these scales; the last one is the gradient from north to south.
     """
     plan = StandIn(seed, (), tiny=tiny)
-    n_latitudes, n_longitudes = _grid(plan).shape
+    n_latitudes, n_longitudes = _grid_shape(plan)
     noise = _random(plan, "modes").standard_normal((N_MODES, 2 * n_latitudes, 2 * n_longitudes))
     spectrum = np.fft.rfft2(noise)
     along = np.fft.rfftfreq(2 * n_longitudes, 1 / (2 * n_longitudes))[None, :]

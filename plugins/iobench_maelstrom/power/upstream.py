@@ -1,22 +1,29 @@
-"""How application A6's forecast loads today: all of it, before the first batch.
+"""How application A6 loads today: all of it into memory, before the first batch.
 
-Described after the notebook of climetlab-plugin-a6: xarray merges the files, numpy and pandas
-compute.
+The forecast is described after the notebook of climetlab-plugin-a6, in which xarray merges the
+files, numpy and pandas compute; deep clustering after 4castRenewables/maelstrom-a6.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
-from iobench.datasets import Baseline, Stream
+from iobench.datasets import Baseline, Stream, StreamStage
+from iobench.errors import StorageError
+from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.power.points import DAYS_PER_YEAR, air_density
-from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN
+from iobench_maelstrom.power.schema import (
+    BATCH_SIZE,
+    CLUSTERING_LEVELS,
+    CLUSTERING_VARIABLES,
+    HOURS_PER_RUN,
+)
 from iobench_maelstrom.xarray_files import (
     loading_threads,
     open_file,
@@ -27,14 +34,11 @@ from iobench_maelstrom.xarray_files import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.samples import Sample, SampleSpec
+    from iobench.datasets import SampleIndex
+    from iobench.samples import Sample
+    from iobench_maelstrom.power.clustering import ClusteringFields
 
-__all__ = [
-    "ForecastFiles",
-    "first_steps",
-    "forecast_baseline",
-    "one_sample",
-]
+__all__ = ["clustering_baseline", "forecast_baseline"]
 
 HOURS_PER_DAY = 24
 FORECAST_SOURCE = (
@@ -42,23 +46,11 @@ FORECAST_SOURCE = (
     "features and hourly production before the regression. It fits all hours at once: batches of "
     "64 are assumed; hours without production are left out"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastFiles:
-    """The files of the forecast: two for each day on model levels and at the surface, and two."""
-
-    model: tuple[Path, ...]
-    surface: tuple[Path, ...]
-    constants: Path
-    production: Path
-
-    @classmethod
-    def of(cls, files: Sequence[Path]) -> ForecastFiles:
-        """Return the files told apart, from the list that holds them in this order."""
-        *weather, constants, production = files
-        half = len(weather) // 2
-        return cls(tuple(weather[:half]), tuple(weather[half:]), constants, production)
+CLUSTERING_SOURCE = (
+    "maelstrom-a6, deep clustering: the whole data set in the memory of each rank, then one sample "
+    "after the other, cropped, batches of 64, one loading worker. Assumed: loaded before the first "
+    "batch; crops as ours, one each; not normalised"
+)
 
 
 class ForecastTable:
@@ -66,25 +58,26 @@ class ForecastTable:
 
     Parameters
     ----------
-    files : ForecastFiles
-        What to load.
+    files : sequence of Path
+        Forecasts on model levels, as many at the surface, the constants, the production.
     model_level : int
         Where the wind is taken.
     """
 
-    def __init__(self, files: ForecastFiles, model_level: int) -> None:
+    def __init__(self, files: Sequence[Path], model_level: int) -> None:
         self._files = files
         self._model_level = model_level
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
         """Features and production of every hour that has both, in order of time."""
-        first_hours = functools.partial(first_steps, HOURS_PER_RUN)
+        *weather, constants_file, turbine_file = self._files
+        half = len(weather) // 2
         with (
-            open_joined(self._files.model, "time", preprocess=first_hours) as model,
-            open_joined(self._files.surface, "time", preprocess=first_hours) as surface,
-            open_file(self._files.production) as turbine,
-            open_file(self._files.constants) as constants,
+            _joined(weather[:half], HOURS_PER_RUN) as model,
+            _joined(weather[half:], HOURS_PER_RUN) as surface,
+            open_file(turbine_file) as turbine,
+            open_file(constants_file) as constants,
         ):
             produced = _hourly(turbine["production"])
             place = {dim: float(turbine[dim][0]) for dim in ("latitude", "longitude")}
@@ -127,11 +120,7 @@ def _hourly(production: Any) -> Any:
 
 
 def forecast_baseline(
-    files: ForecastFiles,
-    model_level: int,
-    spec: SampleSpec,
-    n_samples: int,
-    batch_size: int | None,
+    files: Sequence[Path], model_level: int, index: SampleIndex, batch_size: int | None
 ) -> Baseline:
     """Return how the forecast's training code loads these files.
 
@@ -141,24 +130,86 @@ def forecast_baseline(
         If xarray, netCDF4 or dask is not installed.
     """
     require_xarray("maelstrom-power", "dask")
-    table = ForecastTable(files, model_level)
     stream = Stream(
-        spec=spec,
-        items=table.items,
+        spec=index.spec,
+        items=ForecastTable(files, model_level).items,
         stages=(),  # no thread of its own: the training waits for all of it
-        n_samples=one_sample,
-        n_samples_all=n_samples,
+        n_samples=lambda _: 1,
+        n_samples_all=len(index),
         makes="read+decode+preprocess",
         ahead=0,
     )
     return Baseline(stream, batch_size or BATCH_SIZE, FORECAST_SOURCE)
 
 
-def first_steps(n_steps: int | None, data: Any) -> Any:
-    """Return the first steps of a forecast; None: all."""
-    return data.isel(time=slice(n_steps))
+class WholeWeather:
+    """Weather on pressure levels, all in memory when the first sample is asked for."""
+
+    def __init__(self, own: ClusteringFields, files: Sequence[Path], index: SampleIndex) -> None:
+        self._own, self._files, self._index = own, files, index
+
+    @functools.cached_property
+    def data(self) -> Any:
+        """The ``xarray.Dataset``, loaded.
+
+        Raises
+        ------
+        StorageError
+            If that takes more memory than is free.
+        """
+        with LIBRARY, _joined(self._files, self._own.n_taken) as data:
+            chosen = data[list(CLUSTERING_VARIABLES)].sel(level=list(CLUSTERING_LEVELS))
+            free = psutil.virtual_memory().available
+            if chosen.nbytes > free:
+                raise StorageError(
+                    f"{self._files[0].parent}: --pipeline upstream loads all of it into memory, "
+                    f"{chosen.nbytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; take less "
+                    "data or more memory"
+                )
+            with loading_threads():
+                return chosen.load()
+
+    def items(self, epoch: int) -> Iterator[int]:
+        """Yield the numbers of all samples, in an order that follows from the epoch."""
+        _ = self.data
+        yield from np.random.default_rng([epoch]).permutation(len(self._index)).tolist()
+
+    def sample(self, number: int) -> Sample:
+        """Return a sample: the fields of a time, level by level, cropped."""
+        run, step, row, column = self._index.where[number]
+        fields_of = self.data.isel(time=self._own.position(run, step))
+        fields = np.concatenate(
+            [fields_of.sel(level=n).to_dataarray().to_numpy() for n in CLUSTERING_LEVELS]
+        )
+        rows, columns = self._own.size.shape
+        crop = fields[:, row : row + rows, column : column + columns]
+        return {"fields": np.asarray(crop, dtype=np.float32, order="C")}
 
 
-def one_sample(item: object) -> int:
-    """Return how many samples an item of these streams becomes."""
-    return 1
+def clustering_baseline(
+    own: ClusteringFields, files: Sequence[Path], index: SampleIndex, batch_size: int | None
+) -> Baseline:
+    """Return how deep clustering's training code loads.
+
+    Raises
+    ------
+    MissingExtraError
+        If xarray, netCDF4 or dask is not installed.
+    """
+    require_xarray(own.name, "dask")
+    whole = WholeWeather(own, files, index)
+    stream = Stream(
+        spec=index.spec,
+        items=whole.items,
+        stages=(StreamStage("preprocess", whole.sample),),
+        n_samples=lambda _: 1,
+        n_samples_all=len(index),
+        makes="read+decode",
+        ahead=2,
+    )
+    return Baseline(stream, batch_size or BATCH_SIZE, CLUSTERING_SOURCE)
+
+
+def _joined(paths: Sequence[Path], n_steps: int | None) -> Any:
+    """Return forecasts as one data set along the time, the first steps of each; None: all."""
+    return open_joined(paths, "time", preprocess=lambda data: data.isel(time=slice(n_steps)))
