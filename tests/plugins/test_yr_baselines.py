@@ -145,9 +145,8 @@ def test_each_epoch_has_an_order_of_its_own_and_always_the_same():
 def test_steps_open_files_again_in_another_process(yr_5gb):
     dataset, index = prepared(yr_5gb.files, yr_5gb.locator, size="5GB")
     stream = dataset.upstream(yr_5gb.files, index, yr_5gb.locator, batch_size=None).pipeline
-    copy = pickle.loads(pickle.dumps(stream))
-    item = copy.items(0)[0]
-    read = stream.stages[0].run(item), copy.stages[0].run(item)
+    run, item = stream.stages[0].run, stream.items(0)[0]
+    read = run(item), pickle.loads(pickle.dumps(run))(item)
     np.testing.assert_array_equal(read[0].predictors, read[1].predictors)
 
 

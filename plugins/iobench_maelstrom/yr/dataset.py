@@ -313,25 +313,12 @@ class Yr(Recipe):
     def spec(self) -> SampleSpec:
         """Return what a sample is."""
         shape, dims = (1, *self.grid.shape), ("leadtime", "y", "x", "channel")
+        units, targets = "1" if self.chosen["normalize"] else "", ("mean", "std")[: self.n_targets]
+        inputs_shape, targets_shape = ((*shape, n) for n in (len(CHANNELS), self.n_targets))
         return SampleSpec(
             (
-                Variable(
-                    "predictors",
-                    (*shape, len(CHANNELS)),
-                    "<f4",
-                    dims,
-                    "1" if self.chosen["normalize"] else "",
-                    channels=CHANNELS,
-                ),
-                Variable(
-                    "targets",
-                    (*shape, self.n_targets),
-                    "<f4",
-                    dims,
-                    "celsius",
-                    role="target",
-                    channels=("mean", "std")[: self.n_targets],
-                ),
+                Variable("predictors", inputs_shape, "<f4", dims, units, channels=CHANNELS),
+                Variable("targets", targets_shape, "<f4", dims, "celsius", "target", targets),
             )
         )
 

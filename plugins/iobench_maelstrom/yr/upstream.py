@@ -81,9 +81,9 @@ def upstream_baseline(dataset: Yr, spec: SampleSpec, batch_size: int | None) -> 
     )
     stream = Stream(
         spec=spec,
-        items=_Shuffled(grid.n_files, grid.n_leads),
+        items=lambda epoch: shuffled_fields(grid.n_files, grid.n_leads, epoch),
         stages=stages,
-        n_samples=_SamplesOf(per_field),
+        n_samples=lambda _: per_field,
         n_samples_all=len(grid),
         shuffle=held,
     )
@@ -110,25 +110,6 @@ def _shuffle_buffer(per_field: int, n_samples: int, sample_nbytes: int) -> tuple
     wanted = SHUFFLED_GRIDS * per_field
     bounds = (wanted, n_samples // SHUFFLE_SHARE, SHUFFLE_NBYTES // sample_nbytes)
     return wanted, max(1, min(bounds))
-
-
-@dataclass(frozen=True, slots=True)
-class _Shuffled:
-    """The source of the stream: (file, lead time), shuffled anew for each epoch."""
-
-    n_files: int
-    n_leads: int
-
-    def __call__(self, epoch: int) -> list[Where]:
-        return shuffled_fields(self.n_files, self.n_leads, epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class _SamplesOf:
-    per_field: int
-
-    def __call__(self, item: Where) -> int:
-        return self.per_field
 
 
 @dataclass
