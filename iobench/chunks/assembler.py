@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,20 +36,28 @@ __all__ = ["StoredArrays", "read_boxes"]
 
 
 @functools.lru_cache(maxsize=1024)
-def brick_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
+def brick_shape(
+    chunk: Place, shape: Place, lengths: Place, axis: int, dtype: str, nbytes: int
+) -> Place:
     """Return the shape of the bricks of chunks that are kept as one.
 
-    They are neighbours in all but the sample dimension: the same samples need them.
+    They are neighbours in all but the sample dimension: the same samples need them. Where a sample
+    takes a part of another dimension, each chunk is kept by itself.
 
     Parameters
     ----------
-    chunk, shape : tuple of int
-        Shape of a chunk and of the array.
+    chunk, shape, lengths : tuple of int
+        Shape of a chunk, of the array, and of what a sample takes of it.
     axis : int
         The sample dimension; -1 where the array lacks it.
-    n_chunks : int
-        How many there may be in one.
+    dtype : str
+        Of the numbers as stored.
+    nbytes : int
+        How large one may be.
     """
+    if any(each != axis and lengths[each] < shape[each] for each in range(len(shape))):
+        return chunk
+    n_chunks = nbytes // max(1, math.prod(chunk) * np.dtype(dtype).itemsize)
     brick = list(chunk)
     for each in reversed(range(len(chunk))):
         fitting = min(n_chunks, -(-shape[each] // chunk[each]))
@@ -82,23 +91,15 @@ class _Part(NamedTuple):
         """Shape of a chunk."""
         return self.variable.manifest.chunk
 
-    def brick(self, nbytes: int) -> Place:
-        """Return the shape of what is kept as one: a chunk where the sample takes only some."""
-        box, chunk, shape = self.box, self.chunk, self.variable.shape
-        ends = enumerate(zip(box.start, box.stop, shape, strict=True))
-        if not all(each == box.axis or (a == 0 and b == n) for each, (a, b, n) in ends):
-            return chunk
-        itemsize = np.dtype(self.variable.packing.stored).itemsize
-        n_chunks = nbytes // max(1, math.prod(chunk) * itemsize)
-        return brick_shape(chunk, shape, box.axis, n_chunks)
-
     def row(self, file: int, brick_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
-        axis = self.box.axis
-        length = self.chunk[axis] if axis >= 0 else 0
-        number = self.box.start[axis] // length if length else 0
-        brick = self.brick(brick_nbytes)
-        return ChunkRow(-1 if self.box.of_all else file, self.key, length, number, brick)
+        box, variable, chunk = self.box, self.variable, self.chunk
+        axis = box.axis
+        length = chunk[axis] if axis >= 0 else 0
+        number = box.start[axis] // length if length else 0
+        stored = variable.packing.stored
+        brick = brick_shape(chunk, variable.shape, box.lengths, axis, stored, brick_nbytes)
+        return ChunkRow(-1 if box.of_all else file, self.key, length, number, brick)
 
     def chunks_in(self, row: ChunkRow, place: Place) -> list[StoredChunk]:
         """Return the chunks of a brick, in C order."""
@@ -111,12 +112,25 @@ class _Part(NamedTuple):
         return start, tuple(min(a + length, end) for a, length, end in ends)
 
     def joined(self, row: ChunkRow, bricks: dict[Place, DecodedChunk]) -> NDArray[Any]:
-        """Return its numbers as stored; decodes the chunks that nobody has decoded yet."""
+        """Return its numbers as stored; decodes the chunks that nobody has decoded yet.
+
+        Those of one brick are a part of what is kept, not to be written.
+        """
         decode = functools.partial(self._decoded, row.brick)
-        values = join_chunks(
-            row.brick, self.box.start, self.box.stop, lambda place: bricks[place].values(decode),
-            dtype=self.variable.packing.stored, fill=self.variable.fill,
-        )  # fmt: skip
+        start, stop = self.box.start, self.box.stop
+        whole = None
+        if len(bricks) == 1:
+            ((place, only),) = bricks.items()
+            whole = only.values(decode)
+        if whole is not None:
+            firsts = map(operator.mul, place, row.brick)
+            ends = zip(firsts, start, stop, strict=True)
+            values = whole[tuple(slice(a - first, b - first) for first, a, b in ends)]
+        else:
+            values = join_chunks(
+                row.brick, start, stop, lambda place: bricks[place].values(decode),
+                dtype=self.variable.packing.stored, fill=self.variable.fill,
+            )  # fmt: skip
         n_chunks = sum(brick.n_chunks for brick in bricks.values())
         if n_chunks and self.is_counted:
             count_used(values.nbytes, n_chunks)
@@ -174,6 +188,8 @@ class StoredArrays(SharedBytes):
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return the arrays as stored, in the order in which they were asked for.
+
+        One that is a part of what is kept is not to be written; `unpack` returns a copy of it.
 
         Raises
         ------

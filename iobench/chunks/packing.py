@@ -121,11 +121,12 @@ def is_plain(packing: Packing) -> bool:
 
 
 def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
-    """Return the numbers of ``stored``, in native byte order and C order.
+    """Return the numbers of ``stored``, in native byte order and C order; they may be written.
 
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
-    if is_plain(packing) and stored.dtype == packing.dtype and stored.flags.c_contiguous:
+    is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
+    if is_as_wanted and is_plain(packing) and stored.flags.writeable:
         return stored
     values = array_for_one_sample(stored.shape, packing.dtype)
     values[...] = stored

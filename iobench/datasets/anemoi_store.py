@@ -19,6 +19,7 @@ from iobench.chunks.anemoi_layout import (
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import Box, index_box
 from iobench.chunks.decoded_chunks import DecodedChunks, widest_chunks
+from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.contract import SampleIndex
@@ -255,7 +256,8 @@ class AnemoiDataset:
     def decode(self, raw: Raw, where: int) -> Arrays:
         """Return all variables of the date, as stored."""
         (stored,) = raw.arrays()
-        return {"data": stored.astype(stored.dtype.newbyteorder("="), copy=False)}
+        native = stored.dtype.newbyteorder("=")
+        return {"data": unpack(stored, Packing(stored.dtype.str, native.str))}
 
     def preprocess(self, arrays: Arrays, where: int) -> Sample:
         """Return the chosen variables, normalised if asked for."""

@@ -160,7 +160,13 @@ class OpenFile:
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill a buffer from ``offset``; see `fill_views`."""
-        self.fill_views((buffer,), offset, offset + len(buffer))
+        try:
+            at = offset + os.preadv(self.descriptor, (buffer,), offset)  # mostly that is all
+        except OSError as error:
+            raise refused(self.path, error) from error
+        end = offset + len(buffer)
+        if at < end:
+            self.fill_views((buffer[at - offset :],), at, end)
 
     def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
         """Read bytes ``offset`` to ``end`` into memory, view after view.
