@@ -335,7 +335,7 @@ def test_published_times_are_tier_2s():
     [
         (DownscalingTier1, {"size": "1"}, "knows months, dataset$"),
         (DownscalingTier2, {"size": "1"}, "knows months, dataset, variant$"),
-        (DownscalingTier1, {"months": "2020-10-01"}, "expected months 04 to 09 of 2016 to 2020"),
+        (DownscalingTier1, {"months": "2020-10-01"}, "months 04 to 09 of 2016 to 2020"),
         (DownscalingTier2, {"months": "2019-01"}, "months 01 to 12 of 1995 to 2018"),
         (DownscalingTier2, {"months": "2018-1"}, "'2018-1': expected YYYY-MM"),
         (DownscalingTier2, {"dataset": "training_aug"}, "of training, validation, testing$"),

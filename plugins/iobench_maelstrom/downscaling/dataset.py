@@ -60,14 +60,23 @@ def months_of(years: Iterable[int], months: Iterable[int]) -> tuple[str, ...]:
     return tuple(f"{year}-{month:02}" for year in years for month in of_year)
 
 
-def as_months(text: str) -> tuple[str, ...]:
-    """Return the months in a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
-    found = set()
-    for entry in map(str.strip, text.split(",")):
-        if (match := re.fullmatch(r"(\d{4}-\d\d)(-\d\d)?", entry)) is None:
-            raise OptionError(f"months {entry!r}: expected YYYY-MM or YYYY-MM-DD")
-        found.add(match[1])
-    return tuple(sorted(found))
+def months_option(known: Sequence[str]) -> Option:
+    """Return the option of months: a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = set()
+        for entry in map(str.strip, text.split(",")):
+            match = re.fullmatch(r"(\d{4}-\d\d)(-\d\d)?", entry)
+            if match is None or match[1] not in known:
+                (first, month), (last, until) = (known[n].split("-") for n in (0, -1))
+                raise OptionError(
+                    f"months {entry!r}: expected YYYY-MM or YYYY-MM-DD, months {month} to {until} "
+                    f"of {first} to {last}"
+                )
+            found.add(match[1])
+        return tuple(sorted(found))
+
+    return Option("months", MONTHS_TEXT, (), parse=parse)
 
 
 class Downscaling(Recipe):
@@ -96,14 +105,6 @@ class Downscaling(Recipe):
         self.is_distinct = not self.augmented_name
         if self.chosen["months"] and self.chosen["dataset"]:
             raise OptionError("months and dataset choose the same thing: give one of them")
-        for month in self.chosen["months"]:
-            if month not in self.keys[0].values:
-                years = sorted({each[:4] for each in self.keys[0].values})
-                of_year = [each[5:] for each in self.keys[0].values if each[:4] == years[0]]
-                raise OptionError(
-                    f"months {month!r}: expected months {of_year[0]} to {of_year[-1]} of "
-                    f"{years[0]} to {years[-1]}"
-                )
 
     @property
     def augmented_name(self) -> str:
@@ -235,7 +236,7 @@ class DownscalingTier1(Downscaling):
         "testing_aug": ("downscaling_tier1_test_aug.nc", "test"),
     }
     options = (
-        Option("months", MONTHS_TEXT, (), parse=as_months),
+        months_option(keys[0].values),
         Option("dataset", DATASET_TEXT, values=(*Downscaling.upstream_splits, *augmented)),
     )
     step_hours = 12
@@ -309,7 +310,7 @@ class DownscalingTier2(Downscaling):
         Split("test", months_of((2018,), WHOLE_YEAR)),
     )
     options = (
-        Option("months", MONTHS_TEXT, (), parse=as_months),
+        months_option(keys[0].values),
         Option("dataset", DATASET_TEXT, values=tuple(Downscaling.upstream_splits)),
         Option(
             "variant",

@@ -247,17 +247,6 @@ def _new_file(path: Path, times: list[np.datetime64], own: Ens10, names: tuple[s
     return file
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What one process has open."""
-
-    process: int
-    mean: Any
-    deviation: Any
-    target: Any
-    pool: ThreadPoolExecutor
-
-
 class Ens10Upstream:
     """The grid loader's samples; a `Dataset`.
 
@@ -282,7 +271,8 @@ class Ens10Upstream:
         self.training = training
         where = [(number, *part) for number, part in enumerate(training.target_ranges(index))]
         self._index = dataclasses.replace(index, where=where, setup={})
-        self._opened: _Opened | None = None
+        self._opened: tuple[list[Any], ThreadPoolExecutor] | None = None
+        self._process = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -300,17 +290,17 @@ class Ens10Upstream:
         import dask
 
         number, start, stop = where
-        opened = self._files()
+        files, pool = self._files()
         # A pool of this process's own, as large as dask's: that of a parent is dead after a fork.
-        with dask.config.set(pool=opened.pool):
-            means = opened.mean.isel(time=number).compute()
-            deviations = opened.deviation.isel(time=number).compute()
+        with dask.config.set(pool=pool):
+            means, deviations = (file.isel(time=number).compute() for file in files[:2])
             arrays = {}
             for name in self.training.names:
                 arrays[f"{name}_mean"] = means[name].to_numpy()
                 arrays[f"{name}_std"] = deviations[name].to_numpy()
-            if opened.target is not None:
-                whole = opened.target.isel(time=slice(start, stop)).compute().to_numpy()
+            if self.training.has_target:
+                target = files[2][self.training.target_name]
+                whole = target.isel(time=slice(start, stop)).compute().to_numpy()
                 arrays["target"] = whole[number - start].copy()  # nothing shall hold on to the rest
         return arrays
 
@@ -331,14 +321,13 @@ class Ens10Upstream:
             sample[self.training.task.target] = arrays["target"]
         return sample
 
-    def _files(self) -> _Opened:
-        if self._opened is None or self._opened.process != os.getpid():
+    def _files(self) -> tuple[list[Any], ThreadPoolExecutor]:
+        if self._opened is None or self._process != os.getpid():
             import dask.system
 
-            mean, deviation, *target = (self._lazy(path) for path in self.training.paths)
-            pool = ThreadPoolExecutor(dask.system.CPU_COUNT)
-            wanted = target[0][self.training.target_name] if target else None
-            self._opened = _Opened(os.getpid(), mean, deviation, wanted, pool)
+            files = [self._lazy(path) for path in self.training.paths]
+            self._opened = files, ThreadPoolExecutor(dask.system.CPU_COUNT)
+            self._process = os.getpid()
         return self._opened
 
     def _lazy(self, path: Path) -> Any:
