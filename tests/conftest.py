@@ -9,14 +9,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from iobench.cli import main
+from iobench.datasets.contract import Progress, make_sample, no_progress
+from iobench.datasets.files import user_files
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -170,3 +174,66 @@ def iobench_here(
         return Completed(told, code, said.out, said.err)
 
     return run
+
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass
+class LocalFiles:
+    """A locator of users' own files."""
+
+    cache_dir: Path
+    stand_in: bool = False
+    progress: Progress = field(default=no_progress)
+
+    def find(self, urls: Sequence[str]) -> list[Path | None]:
+        """Return that none is found."""
+        return [None for _ in urls]
+
+    def searched(self) -> str:
+        """Return where."""
+        return "nowhere"
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Callable[[str], Path]:
+    """Copy a file of tests/data to a folder of the test's own."""
+
+    def copy(name: str) -> Path:
+        folder = tmp_path / "real"
+        folder.mkdir(exist_ok=True)
+        return Path(shutil.copy(DATA / name, folder))
+
+    return copy
+
+
+@pytest.fixture
+def yr_files(real: Callable[[str], Path]) -> list[Path]:
+    """Return two published files of A1."""
+    days = ("20200301T03Z", "20200302T09Z")
+    return [real(f"maelstrom-yr/air_temperature/5GB/{day}.nc") for day in days]
+
+
+@pytest.fixture
+def locator(tmp_path: Path) -> LocalFiles:
+    """Return a locator for files of one's own."""
+    return LocalFiles(cache_dir=tmp_path / "cache")
+
+
+@pytest.fixture
+def open_user_files(locator: LocalFiles) -> Callable[..., SimpleNamespace]:
+    """Make a dataset of files; return its index and a function that makes sample i."""
+
+    def open_files(*paths: Path | str, **options: Any) -> SimpleNamespace:
+        dataset = user_files(paths, **options)
+        index = dataset.samples(dataset.files(locator), locator)
+
+        def sample(i: int) -> Any:
+            made = make_sample(dataset, index.where[i])
+            index.spec.check(made, where=str(i))
+            return made
+
+        return SimpleNamespace(dataset=dataset, index=index, sample=sample)
+
+    return open_files

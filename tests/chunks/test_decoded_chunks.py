@@ -425,7 +425,7 @@ def misses_by_last_use(rows: list[int], room: int) -> int:
 def test_a_process_of_the_ring_hears_the_order_of_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decode_counting import with_decodes
+    from tests.support.decode_counting import with_decodes
 
     path = written(tmp_path, "netcdf")
     n_shares = min(available_cpus(), USUAL_PROCESSES)
