@@ -16,7 +16,7 @@ from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
-from iobench.datasets.standins import ensure_stand_in, stand_in_root
+from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
 
@@ -227,11 +227,8 @@ def _located(
         real.cache_dir = choose_place(store_dir=store_dir).path / "indexes"
         yield paths, real, "files"
         return
-    name = getattr(dataset, "stand_in_name", dataset.name)
     for place in list_places(store_dir=store_dir):
-        root = stand_in_root(
-            place, name, seed=0, version=dataset.synthesis_version, scale=None, tiny=False
-        )
+        root = StandInIdentity.of(dataset).root(place)
         if (root / "stand-in.json").exists():
             locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
             yield dataset.files(locator), locator, "stand-in"

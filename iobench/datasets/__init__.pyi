@@ -50,6 +50,7 @@ from iobench.datasets.grib_index import index_grib as index_grib
 from iobench.datasets.grib_index import read_messages as read_messages
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
+from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import own_files as own_files
 from iobench.datasets.patterns import DatedFile as DatedFile
 from iobench.datasets.positions import cf_times as cf_times
@@ -60,7 +61,6 @@ from iobench.datasets.processes import stopwatch as stopwatch
 from iobench.datasets.published_files import PublishedFiles as PublishedFiles
 from iobench.datasets.published_files import StandIn as StandIn
 from iobench.datasets.published_files import existing_files as existing_files
-from iobench.datasets.published_files import in_mirror as in_mirror
 from iobench.datasets.real_plugins import PluginRequest as PluginRequest
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
@@ -79,8 +79,8 @@ from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import only_variables as only_variables
 from iobench.datasets.sample_making import Maker as Maker
 from iobench.datasets.standins import PlannedFile as PlannedFile
+from iobench.datasets.standins import StandInIdentity as StandInIdentity
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
-from iobench.datasets.standins import stand_in_identity as stand_in_identity
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.source_ranges import read_extents as read_extents

@@ -25,7 +25,13 @@ from iobench.json_files import parse_json, read_json
 if TYPE_CHECKING:
     from iobench.datasets.patterns import DatedFile, FilePattern
 
-__all__ = ["FileLocator", "climetlab_cache_folder", "climetlab_cached_files", "own_files"]
+__all__ = [
+    "FileLocator",
+    "climetlab_cache_folder",
+    "climetlab_cached_files",
+    "in_mirror",
+    "own_files",
+]
 
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
@@ -162,14 +168,13 @@ class FileLocator:
 
     def _candidates(self, url: str) -> Iterator[str]:
         # Text, not Paths: a dataset may ask for thousands of URLs of which few are here.
-        parts = urlsplit(url)
-        path = parts.path.lstrip("/")
-        in_mirror = f"url/{parts.scheme}/{parts.netloc}/{path}"
+        mirrored = in_mirror(url)
+        path = mirrored.split("/", 3)[3]
         if self._stand_in_root is not None:
-            yield f"{self._stand_in_root}/{in_mirror}"
+            yield f"{self._stand_in_root}/{mirrored}"
         elif self._data_dir is not None or self._pattern is not None:
             in_bucket = path.partition("/")[2]
-            for inside in (in_mirror, path, in_bucket, path.rpartition("/")[2]):
+            for inside in (mirrored, path, in_bucket, path.rpartition("/")[2]):
                 if inside and self._data_dir is not None:
                     yield f"{self._data_dir}/{inside}"
             own = self._pattern.find(url) if self._pattern is not None else None
@@ -177,9 +182,15 @@ class FileLocator:
                 yield str(own)
         else:
             if self._mirror:
-                yield f"{self._mirror}/{in_mirror}"
+                yield f"{self._mirror}/{mirrored}"
             if url in self._cached:
                 yield str(self._cached[url])
+
+
+def in_mirror(url: str) -> str:
+    """Return where a mirror, as CliMetLab's, has the file of a URL."""
+    parts = urlsplit(url)
+    return f"url/{parts.scheme}/{parts.netloc}/{parts.path.lstrip('/')}"
 
 
 def own_files(locator: Locator) -> tuple[DatedFile, ...] | None:

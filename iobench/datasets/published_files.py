@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.dataset_options import Option, parse_options
-from iobench.datasets.standins import PlannedFile, stand_in_identity, write_planned_files
+from iobench.datasets.locate import in_mirror
+from iobench.datasets.standins import PlannedFile, StandInIdentity, write_planned_files
 from iobench.errors import MissingFileError, OptionError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.datasets.processes import Advance
     from iobench.datasets.recipe_data import FileKey, Key
 
-__all__ = ["PublishedFiles", "StandIn", "existing_files", "in_mirror"]
+__all__ = ["PublishedFiles", "StandIn", "existing_files"]
 
 LISTED_URLS = 5
 
@@ -226,12 +227,12 @@ class PublishedFiles:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files."""
         plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
-        identity = stand_in_identity(
-            self.stand_in_name, seed=seed, version=self.synthesis_version, scale=scale, tiny=tiny
-        )
-        files = self.planned_files(plan)
         return write_planned_files(
-            root, files, identity=identity, processes=processes, progress=progress
+            root,
+            self.planned_files(plan),
+            identity=StandInIdentity.of(self, seed=seed, scale=scale, tiny=tiny),
+            processes=processes,
+            progress=progress,
         )
 
 
@@ -255,8 +256,3 @@ def existing_files(
             "their folder with --data-dir"
         )
     return [path for path in found if path is not None]
-
-
-def in_mirror(url: str) -> str:
-    """Return where a mirror, as CliMetLab's, has the file of a URL."""
-    return "url/" + url.replace("://", "/")

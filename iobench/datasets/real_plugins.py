@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
-from urllib.parse import urlsplit
 
+from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
 
 __all__ = ["PluginRequest", "network_cut_off", "open_through_plugin"]
@@ -73,20 +73,15 @@ def open_through_plugin(request: PluginRequest) -> Any:
             f"{', '.join(missing)}; fetch them, or name their folder with --data-dir"
         )
     import_climetlab(request.install)
-    import climetlab
     import dask
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
-    revive_cache()
     with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
         for url, path in request.files.items():
             _link(Path(folder), url, path)
         with (
-            quiet_climetlab(),
-            network_cut_off(f"the plugin of {request.name}"),
+            climetlab_offline(f"the plugin of {request.name}") as climetlab,
             climetlab.settings.temporary("cache-directory", str(Path(folder, "cache"))),
-            climetlab.settings.temporary("check-out-of-date-urls", False),
-            climetlab.settings.temporary("datasets-catalogs-urls", []),
             dask.config.set(scheduler="synchronous"),
             DirectoryMirror(path=folder),
         ):
@@ -115,7 +110,28 @@ def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
         raise MissingExtraError(f"--pipeline climetlab needs CliMetLab: {install}") from error
 
 
-def revive_cache() -> None:
+@contextlib.contextmanager
+def climetlab_offline(who: str) -> Iterator[Any]:
+    """Yield CliMetLab, silent, with the network cut off and no plugin looked for elsewhere.
+
+    Parameters
+    ----------
+    who : str
+        Named in the error where the network is tried.
+    """
+    import climetlab
+
+    _revive_cache()
+    with (
+        quiet_climetlab(),
+        network_cut_off(who),
+        climetlab.settings.temporary("check-out-of-date-urls", False),
+        climetlab.settings.temporary("datasets-catalogs-urls", []),
+    ):
+        yield climetlab
+
+
+def _revive_cache() -> None:
     """Start the thread of CliMetLab's cache again where a fork left it behind.
 
     Calls of it would wait for ever.
@@ -171,8 +187,7 @@ def quiet_climetlab() -> Iterator[None]:
 
 def _link(mirror: Path, url: str, path: Path | None) -> None:
     assert path is not None
-    parts = urlsplit(url)
-    place = mirror / "url" / parts.scheme / parts.netloc / parts.path.lstrip("/")
+    place = mirror / in_mirror(url)
     place.parent.mkdir(parents=True, exist_ok=True)
     # The mirror resolves links, so what is opened later does not need this folder any more.
     place.symlink_to(path.absolute())

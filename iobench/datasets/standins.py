@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PlannedFile",
+    "StandInIdentity",
     "ensure_stand_in",
     "locate_files",
-    "stand_in_identity",
-    "stand_in_root",
     "write_planned_files",
 ]
 
@@ -78,32 +77,32 @@ class FinishedFile:
         return {"name": self.name, "nbytes": self.nbytes, "crc32c": self.crc32c}
 
 
-def stand_in_root(
-    store_root: Path,
-    dataset_name: str,
-    *,
-    seed: int,
-    version: int,
-    scale: float | None,
-    tiny: bool,
-) -> Path:
-    """Return where the stand-in of a dataset lies below the folder of stores."""
-    size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
-    return store_root / "stand-ins" / f"{dataset_name}-v{version}-{size}-seed{seed}"
+@dataclass(frozen=True, slots=True)
+class StandInIdentity:
+    """What two stand-ins must share to be the same."""
 
+    dataset: str
+    version: int
+    seed: int
+    scale: float | None
+    tiny: bool
 
-def stand_in_identity(
-    dataset_name: str, *, seed: int, version: int, scale: float | None, tiny: bool
-) -> dict[str, Any]:
-    """Return what two stand-ins must share to be the same."""
-    return {
-        "stand_in": MANIFEST_VERSION,
-        "dataset": dataset_name,
-        "version": version,
-        "seed": seed,
-        "scale": scale,
-        "tiny": tiny,
-    }
+    @classmethod
+    def of(
+        cls, dataset: Synthesizer, *, seed: int = 0, scale: float | None = None, tiny: bool = False
+    ) -> StandInIdentity:
+        """Return that of a dataset's stand-in of a size; see `Synthesizer.synthesize`."""
+        name: str = getattr(dataset, "stand_in_name", dataset.name)
+        return cls(name, dataset.synthesis_version, seed, scale, tiny)
+
+    def root(self, place: Path) -> Path:
+        """Return where it lies below a folder of stores."""
+        size = "tiny" if self.tiny else "default" if self.scale is None else f"scale-{self.scale:g}"
+        return place / "stand-ins" / f"{self.dataset}-v{self.version}-{size}-seed{self.seed}"
+
+    def header(self) -> dict[str, Any]:
+        """Return it as its manifest and journal have it."""
+        return {"stand_in": MANIFEST_VERSION, **asdict(self)}
 
 
 def locate_files(
@@ -149,20 +148,12 @@ def locate_files(
                 raise
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{dataset.name}: has no stand-in; leave --tiny and --scale away")
-    version = dataset.synthesis_version
-    root = stand_in_root(
-        store_root, _stand_in_name(dataset), seed=seed, version=version, scale=scale, tiny=tiny
-    )
+    root = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny).root(store_root)
     ensure_stand_in(
         dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
     )
     locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
     return dataset.files(locator), locator
-
-
-def _stand_in_name(dataset: Synthesizer) -> str:
-    name: str = getattr(dataset, "stand_in_name", dataset.name)
-    return name
 
 
 def ensure_stand_in(
@@ -182,7 +173,7 @@ def ensure_stand_in(
     dataset : Synthesizer
         Writes the files.
     root : Path
-        Top of the mirror layout; see `stand_in_root`.
+        Top of the mirror layout; see `StandInIdentity.root`.
     seed, scale, tiny
         As in `Synthesizer.synthesize`.
     progress : Progress
@@ -204,13 +195,7 @@ def ensure_stand_in(
         raise OptionError(f"--tiny and --scale {scale:g} are two sizes: give one of them")
     if seed < 0:
         raise OptionError(f"--seed {seed}: expected 0 or more")
-    identity = stand_in_identity(
-        _stand_in_name(dataset),
-        seed=seed,
-        version=dataset.synthesis_version,
-        scale=scale,
-        tiny=tiny,
-    )
+    identity = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny)
     if _finished(root, identity):
         return root
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
@@ -229,7 +214,7 @@ def write_planned_files(
     root: Path,
     files: Sequence[PlannedFile],
     *,
-    identity: Mapping[str, Any],
+    identity: StandInIdentity,
     processes: int | None = None,
     progress: Progress = no_progress,
 ) -> list[Path]:
@@ -243,8 +228,8 @@ def write_planned_files(
         Top of the stand-in.
     files : sequence of PlannedFile
         All files of the stand-in; those the journal lists as written are kept.
-    identity : mapping
-        From `stand_in_identity`.
+    identity : StandInIdentity
+        Of the stand-in.
     processes : int, optional
         By default the usable CPUs, and one for what is written sooner than processes start.
     progress : Progress
@@ -301,7 +286,7 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
-def _finished(root: Path, identity: Mapping[str, Any]) -> bool:
+def _finished(root: Path, identity: StandInIdentity) -> bool:
     """Return whether a manifest says all is there and all is there."""
     if not (root / MANIFEST).exists():
         return False
@@ -309,7 +294,7 @@ def _finished(root: Path, identity: Mapping[str, Any]) -> bool:
     return all(_size(root / file.name) == file.nbytes for file in files)
 
 
-def _read_finished(root: Path, identity: Mapping[str, Any]) -> list[FinishedFile]:
+def _read_finished(root: Path, identity: StandInIdentity) -> list[FinishedFile]:
     """Return the files a manifest or journal lists; refuse those of another stand-in."""
     source = next((root / name for name in (MANIFEST, JOURNAL) if (root / name).exists()), None)
     if source is None:
@@ -327,10 +312,10 @@ def _read_finished(root: Path, identity: Mapping[str, Any]) -> list[FinishedFile
         raise StorageError(
             f"{source}: is not iobench's list of a stand-in ({error}); delete the folder"
         ) from error
-    if header and header != dict(identity):
+    if header and header != identity.header():
         raise StorageError(
             f"{root}: holds another stand-in ({_described(header)}) than asked for "
-            f"({_described(identity)}); delete it or give another folder"
+            f"({_described(identity.header())}); delete it or give another folder"
         )
     return files
 
@@ -339,18 +324,18 @@ def _described(identity: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in identity.items())
 
 
-def _open_journal(root: Path, identity: Mapping[str, Any], done: Sequence[FinishedFile]) -> None:
-    rows = [dict(identity), *(file.to_dict() for file in done)]
+def _open_journal(root: Path, identity: StandInIdentity, done: Sequence[FinishedFile]) -> None:
+    rows = [identity.header(), *(file.to_dict() for file in done)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     write_atomically(root / JOURNAL, text.encode())
     (root / MANIFEST).unlink(missing_ok=True)
 
 
-def _write_manifest(root: Path, identity: Mapping[str, Any], paths: Sequence[Path]) -> None:
+def _write_manifest(root: Path, identity: StandInIdentity, paths: Sequence[Path]) -> None:
     known = {file.name: file for file in _read_finished(root, identity)}
     names = [path.relative_to(root).as_posix() for path in paths]
     files = [known.get(name) or _finished_file(root / name, name) for name in names]
-    manifest = {**identity, "files": [file.to_dict() for file in files]}
+    manifest = {**identity.header(), "files": [file.to_dict() for file in files]}
     write_atomically(root / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     (root / JOURNAL).unlink()
 
@@ -362,12 +347,11 @@ def _check_not_foreign(path: Path, written_nbytes: int | None) -> None:
         )
 
 
-def _missing_nbytes(dataset: Synthesizer, root: Path, identity: Mapping[str, Any]) -> int:
+def _missing_nbytes(dataset: Synthesizer, root: Path, identity: StandInIdentity) -> int:
     """Return the bytes still to be written."""
     sizes = (_size(root / file.name) for file in _read_finished(root, identity))
     present = sum(size for size in sizes if size is not None)
-    scale, tiny = identity["scale"], identity["tiny"]
-    return dataset.synthesis_nbytes(scale=scale, tiny=tiny) - present
+    return dataset.synthesis_nbytes(scale=identity.scale, tiny=identity.tiny) - present
 
 
 def _check_free_space(root: Path, needed: int, name: str) -> None:

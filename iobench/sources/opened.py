@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Dataset, Progress, SampleIndex
+    from iobench.datasets.contract import Progress
     from iobench.samples import SampleSpec
+    from iobench.sources.opening import Source
     from iobench.windows import WindowPlacement
 
 __all__ = ["OpenDataset", "open_dataset"]
@@ -38,36 +39,29 @@ class OpenDataset:
 
     Parameters
     ----------
+    source : Source
+        As `open_source` returns it.
+    numbers : sequence of int
+        Which samples, in their order.
+
+    Attributes
+    ----------
     dataset, index
         As `iobench.datasets` has them.
     files : sequence of Path
         The source files.
     stand_in : bool
         Whether these were generated.
-    numbers : sequence of int
-        Which samples, in their order.
-
-    Attributes
-    ----------
     spec : SampleSpec
         What a sample is.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        index: SampleIndex,
-        *,
-        files: Sequence[Path],
-        stand_in: bool,
-        numbers: Sequence[int],
-    ) -> None:
-        self.dataset = dataset
-        self.index = index
-        self.files = files
-        self.stand_in = stand_in
+    def __init__(self, source: Source, numbers: Sequence[int]) -> None:
+        # Not the source itself: what finds files does not travel to other processes.
+        self.dataset, self.index = source.dataset, source.index
+        self.files, self.stand_in = source.files, source.stand_in
         self.numbers = numbers
-        self.spec: SampleSpec = index.spec
+        self.spec: SampleSpec = source.index.spec
         self._identities = FileIdentities()
 
     def __len__(self) -> int:
@@ -151,9 +145,5 @@ def open_dataset(
     source = open_source(request, _LoggedNotes())
     index = source.index
     return OpenDataset(
-        source.dataset,
-        index,
-        files=source.files,
-        stand_in=source.stand_in,
-        numbers=range(len(index)) if split is None else list(select_split(index, split)),
+        source, range(len(index)) if split is None else list(select_split(index, split))
     )

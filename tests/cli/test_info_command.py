@@ -14,7 +14,7 @@ from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_document import said_in_words, shortened
 from iobench.datasets import inspected_netcdf as inspected
-from iobench.datasets.standins import ensure_stand_in, stand_in_root
+from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench.stores.places import list_items
@@ -72,7 +72,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
 def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
     monkeypatch.setattr("iobench_maelstrom.ens10.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
     dataset = Ens5mini()
-    root = stand_in_root(tmp_path, dataset.name, seed=0, version=1, scale=None, tiny=False)
+    root = StandInIdentity.of(dataset).root(tmp_path)
     ensure_stand_in(dataset, root)
     answer = told("maelstrom-ens5mini", "--store-dir", tmp_path)
     assert answer["told_from"].startswith("the stand-in that profiles use")

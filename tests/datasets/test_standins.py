@@ -15,10 +15,9 @@ from iobench.datasets.contract import Synthesizer, no_progress
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import (
     PlannedFile,
+    StandInIdentity,
     ensure_stand_in,
     locate_files,
-    stand_in_identity,
-    stand_in_root,
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError, StorageError
@@ -58,7 +57,7 @@ class Letters:
 
     def synthesize(self, root, *, scale, tiny, seed, progress=no_progress):
         self.runs += 1
-        identity = stand_in_identity(self.name, seed=seed, version=1, scale=scale, tiny=tiny)
+        identity = StandInIdentity.of(self, seed=seed, scale=scale, tiny=tiny)
         planned = [
             PlannedFile(f"url/https/example.eu/B/{number}", number + 2, write)
             for number, write in enumerate(self.writes)
@@ -203,7 +202,7 @@ def test_two_sizes_or_a_negative_seed(root):
 def test_roots_differ_by_what_makes_stand_ins_differ(tmp_path):
     sizes = [(None, False), (None, True), (0.5, False), (0.25, False)]
     roots = {
-        stand_in_root(tmp_path, "letters", seed=seed, version=version, scale=scale, tiny=tiny)
+        StandInIdentity("letters", version, seed, scale, tiny).root(tmp_path)
         for seed in (0, 1)
         for version in (1, 2)
         for scale, tiny in sizes
@@ -219,9 +218,7 @@ class LettersOf(Letters):
         self.stand_in_name = f"letters-{option}"
 
     def synthesize(self, root, *, scale, tiny, seed, progress=no_progress):
-        identity = stand_in_identity(
-            self.stand_in_name, seed=seed, version=1, scale=scale, tiny=tiny
-        )
+        identity = StandInIdentity.of(self, seed=seed, scale=scale, tiny=tiny)
         planned = [
             PlannedFile(f"url/https/example.eu/B/{number}", 2, functools.partial(write_text, "aa"))
             for number in (0, 1)

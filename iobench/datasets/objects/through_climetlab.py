@@ -10,16 +10,13 @@ from iobench.datasets.objects.labelled import dask_in_this_thread
 from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, told
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import (
+    climetlab_offline,
+    import_climetlab,
     is_unknown_dataset,
-    network_cut_off,
-    quiet_climetlab,
-    revive_cache,
 )
-from iobench.errors import MissingExtraError, MissingFileError, OptionError, UnknownNameError
+from iobench.errors import MissingFileError, OptionError, UnknownNameError
 
 __all__ = ["ClimetlabObject"]
-
-INSTALL = "pip install 'iobench[climetlab]'"
 
 
 class ClimetlabObject:
@@ -64,19 +61,11 @@ class ClimetlabObject:
         OptionError
             If CliMetLab or the plugin raises anything else.
         """
-        try:
-            import climetlab
-        except ImportError as error:
-            raise MissingExtraError(f"{self.name} needs CliMetLab: {INSTALL}") from error
-        settings = climetlab.settings
-        revive_cache()
+        import_climetlab()
         with (
             in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
-            quiet_climetlab(),
-            network_cut_off(self.name),
+            climetlab_offline(self.name) as climetlab,
             fail_fast(self._refuse),
-            settings.temporary("check-out-of-date-urls", False),
-            settings.temporary("datasets-catalogs-urls", []),
             dask_in_this_thread(),
         ):
             try:
