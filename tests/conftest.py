@@ -85,18 +85,6 @@ def no_places_of_the_user(
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> Callable[[str], Path]:
-    """Copy a file of tests/data to a folder of the test's own."""
-
-    def copy(name: str) -> Path:
-        folder = tmp_path / "real"
-        folder.mkdir(exist_ok=True)
-        return Path(shutil.copy(Path(__file__).parent / "data" / name, folder))
-
-    return copy
-
-
-@pytest.fixture
 def iobench(tmp_path: Path) -> RunIobench:
     """Run the command line in a process of its own, in an empty folder; workers fork from it."""
 

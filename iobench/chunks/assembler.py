@@ -21,7 +21,8 @@ from iobench.chunks.boxes import (
     places_touched,
 )
 from iobench.chunks.chunk_reading import StoredChunk, read_chunks
-from iobench.chunks.decoded_chunks import ChunkRow, count_decoded, count_used
+from iobench.chunks.decode_counts import count_decoded, count_used
+from iobench.chunks.decoded_chunks import ChunkRow
 from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
 from iobench.files.memory import array_for_one_sample
 from iobench.samples import SharedBytes

@@ -14,18 +14,18 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from iobench.chunks.decode_counts import take_decode_counts
 from iobench.files.memory import available_memory_nbytes, is_bounded
 from iobench.files.source_files import forget_source_files
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -36,18 +36,12 @@ __all__ = [
     "DecodedChunk",
     "DecodedChunks",
     "OrderedSamples",
-    "SharedChunks",
     "chunk_cache_nbytes",
-    "count_decoded",
-    "count_used",
-    "file_and_index",
     "forget_decoded",
     "keeping_nothing",
     "reading_alone",
     "reopen_files",
     "share_chunk_cache",
-    "take_decode_counts",
-    "widest_chunks",
 ]
 
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
@@ -97,61 +91,16 @@ ChunkKey = tuple[ChunkRow, tuple[int, ...]]
 """A chunk, or brick of them: its row, and its place in the grid of such."""
 
 
-class DecodeCounts(NamedTuple):
-    """What a thread decoded: bytes of whole chunks, bytes of them that samples took.
-
-    ``n_found`` chunks were there decoded already, or in the making; ``n_made`` were decoded.
-    """
-
-    decoded_nbytes: int
-    used_nbytes: int
-    n_found: int
-    n_made: int
+class _Reading(threading.local):
+    is_alone = False
 
 
-class _Counting(threading.local):
-    def __init__(self) -> None:
-        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_made = 0
-        self.is_alone = False
-
-
-_counting = _Counting()
+_reading = _Reading()
 _lock = threading.Lock()
 """Of all caches of the process, which share one bound; held for microseconds."""
 _n_sharing = 1
 _n_keeping_nothing = 0
 _caches: weakref.WeakSet[DecodedChunks] = weakref.WeakSet()
-
-
-def file_and_index(
-    where: Sequence[tuple[int, ...]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return of each sample the number of its file, and its index there; more may follow."""
-    pairs = np.array([each[:2] for each in where], dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def take_decode_counts() -> DecodeCounts | None:
-    """Return what this thread decoded since the last call; None where it used no chunk."""
-    mine = _counting
-    if not mine.used_nbytes and not mine.decoded_nbytes:
-        return None
-    n_found = max(0, mine.n_needed - mine.n_made)
-    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_found, mine.n_made)
-    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_made = 0
-    return counts
-
-
-def count_decoded(nbytes: int) -> None:
-    """Count a chunk that this thread decoded, as stored numbers."""
-    _counting.n_made += 1
-    _counting.decoded_nbytes += nbytes
-
-
-def count_used(nbytes: int, n_chunks: int) -> None:
-    """Count bytes that a sample took of so many chunks, as stored numbers."""
-    _counting.n_needed += n_chunks
-    _counting.used_nbytes += nbytes
 
 
 def share_chunk_cache(n_processes: int) -> None:
@@ -203,11 +152,11 @@ def keeping_nothing() -> Iterator[None]:
 @contextmanager
 def reading_alone() -> Iterator[None]:
     """Let this thread read all that its samples need, whatever is there or others are reading."""
-    _counting.is_alone = True
+    _reading.is_alone = True
     try:
         yield
     finally:
-        _counting.is_alone = False
+        _reading.is_alone = False
 
 
 def forget_decoded() -> None:
@@ -405,37 +354,6 @@ class OrderedSamples:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class SharedChunks:
-    """How a variable is cut into chunks that several samples share; dims and shape as in a file."""
-
-    variable: str
-    sample_dim: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    chunk: tuple[int, ...]
-
-
-def widest_chunks(
-    sample_dim: str,
-    variables: Iterable[tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]],
-) -> SharedChunks | None:
-    """Return the variable of whose chunks a sample takes least; None where all are its own.
-
-    Parameters
-    ----------
-    sample_dim : str
-    variables : iterable of (name, dims, shape, chunk)
-        Those in chunks.
-    """
-    found = [
-        SharedChunks(name, sample_dim, dims, shape, chunk)
-        for name, dims, shape, chunk in variables
-        if sample_dim in dims and chunk[dims.index(sample_dim)] > 1
-    ]
-    return max(found, key=lambda each: each.chunk[each.dims.index(sample_dim)], default=None)
-
-
 class DecodedChunks:
     """The decoded chunks of one source of samples. Pickled or forked it is empty again.
 
@@ -547,7 +465,7 @@ class DecodedChunks:
     def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
         """Return the wanted chunks, and which of them are for this thread to read."""
         claim = _Claim()
-        if _counting.is_alone:
+        if _reading.is_alone:
             alone = [DecodedChunk(key, self._self, claim) for key in wanted]
             return alone, alone
         chunks, mine = [], []

@@ -4,8 +4,8 @@ from iobench.chunks.boxes import Box as Box
 from iobench.chunks.boxes import box_ranges as box_ranges
 from iobench.chunks.chunk_reading import read_box as read_box
 from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
+from iobench.chunks.chunked_fields import SharedChunks as SharedChunks
 from iobench.chunks.decoded_chunks import DecodedChunks as DecodedChunks
-from iobench.chunks.decoded_chunks import SharedChunks as SharedChunks
 from iobench.chunks.grib.decoding import decode_message as decode_message
 from iobench.chunks.grib.message_index import GribIndex as GribIndex
 from iobench.chunks.manifest import ChunkManifest as ChunkManifest

@@ -18,7 +18,8 @@ from iobench.chunks.anemoi_layout import (
 )
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import Box, index_box
-from iobench.chunks.decoded_chunks import DecodedChunks, widest_chunks
+from iobench.chunks.chunked_fields import widest_chunks
+from iobench.chunks.decoded_chunks import DecodedChunks
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.decoded_chunks import SharedChunks
+    from iobench.chunks.chunked_fields import SharedChunks
     from iobench.chunks.manifest import StoredVariable
     from iobench.chunks.zarr_arrays.arrays import ZarrStore
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
-    from iobench.chunks.decoded_chunks import SharedChunks
+    from iobench.chunks.chunked_fields import SharedChunks
     from iobench.samples import Sample, SampleSpec
 
 __all__ = [

@@ -25,7 +25,7 @@ from iobench.files.urls import URL, as_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.chunks.decoded_chunks import SharedChunks
+    from iobench.chunks.chunked_fields import SharedChunks
     from iobench.datasets.contract import (
         Arrays,
         Locator,

@@ -72,7 +72,7 @@ def open_through_plugin(request: PluginRequest) -> Any:
             f"{request.name}: the plugin needs {len(missing)} files that are not at hand: "
             f"{', '.join(missing)}; fetch them, or name their folder with --data-dir"
         )
-    import_climetlab(request.install)
+    import_climetlab("--pipeline climetlab", request.install)
     import dask
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
@@ -96,8 +96,8 @@ def open_through_plugin(request: PluginRequest) -> Any:
             return getattr(loaded, request.opened_by)(**request.opening)
 
 
-def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
-    """Import CliMetLab.
+def import_climetlab(who: str, install: str = "pip install 'iobench[climetlab]'") -> None:
+    """Import CliMetLab, which ``who`` needs.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
     try:
         import climetlab  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(f"--pipeline climetlab needs CliMetLab: {install}") from error
+        raise MissingExtraError(f"{who} needs CliMetLab: {install}") from error
 
 
 @contextlib.contextmanager

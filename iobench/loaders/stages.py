@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from iobench.chunks.decode_counts import take_decode_counts
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -135,10 +136,6 @@ class StageTimer:
         self.recorder = self._recorder = recorder
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._pace = DetailPace(detail, unit_costs, n_spans=len(pipeline.steps) + 1)  # collate
-        from iobench.chunks.decoded_chunks import (
-            take_decode_counts,  # all of them: a script's own need none
-        )
-
         self._take_counts = take_decode_counts
         self.failed_sample = -1
 

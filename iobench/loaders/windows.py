@@ -22,7 +22,7 @@ from iobench.samples import SampleSpec
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.chunks.decoded_chunks import SharedChunks
+    from iobench.chunks.chunked_fields import SharedChunks
     from iobench.datasets.contract import PlannedDataset
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog

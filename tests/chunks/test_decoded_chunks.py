@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import iobench
+from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
@@ -21,7 +22,6 @@ from iobench.chunks.decoded_chunks import (
     chunk_cache_nbytes,
     keeping_nothing,
     share_chunk_cache,
-    take_decode_counts,
 )
 from iobench.cli import main
 from iobench.cpus import available_cpus

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.chunks.decoded_chunks import take_decode_counts
+from iobench.chunks.decode_counts import take_decode_counts
 from iobench.datasets.files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 

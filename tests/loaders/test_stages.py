@@ -6,7 +6,7 @@ import pytest
 from span_rows import rows_of
 from tiny_pipeline import SPEC
 
-from iobench.chunks.decoded_chunks import count_used
+from iobench.chunks.decode_counts import count_used
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.stages import Detail, StageTimer

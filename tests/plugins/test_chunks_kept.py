@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from iobench.chunks import assembler
-from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
+from iobench.chunks.decode_counts import take_decode_counts
+from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in

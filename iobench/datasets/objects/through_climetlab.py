@@ -61,7 +61,7 @@ class ClimetlabObject:
         OptionError
             If CliMetLab or the plugin raises anything else.
         """
-        import_climetlab()
+        import_climetlab(self.name)
         with (
             in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
             climetlab_offline(self.name) as climetlab,
