@@ -31,8 +31,8 @@ class TorchLoader(MeasuredWorkers):
     """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
 
     What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
-    the numbers of batches are those of the measured loop. Batches are new memory each: they stay
-    valid as long as their arrays are kept.
+    the numbers of batches are those of the measured loop. Batches are new memory each (page-locked
+    where there is a CUDA device): they stay valid as long as their arrays are kept.
 
     Parameters
     ----------
@@ -54,8 +54,6 @@ class TorchLoader(MeasuredWorkers):
         What recording one span costs, ns.
     start_method : str or None
         As in `multiprocessing`; None takes torch's default.
-    pin_memory : bool or None
-        Copy batches to page-locked memory; None does where there is a CUDA device.
 
     Raises
     ------
@@ -77,7 +75,6 @@ class TorchLoader(MeasuredWorkers):
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
         start_method: str | None = None,
-        pin_memory: bool | None = None,
     ) -> None:
         if workers < 0 or prefetch < 1 or batch_size < 1:
             raise OptionError(
@@ -92,7 +89,7 @@ class TorchLoader(MeasuredWorkers):
             batch_sampler=self._sampler,
             num_workers=workers,
             collate_fn=Stacking(pipeline.spec),
-            pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+            pin_memory=torch.cuda.is_available(),
             worker_init_fn=start_worker if workers else None,
             multiprocessing_context=start_method if workers else None,
             persistent_workers=workers > 0,

@@ -164,7 +164,7 @@ class ProcessSource:
             raise WorkerError("the loader is of the process that was forked: make a new one")
         return _ProcessFiller(self)
 
-    def make(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Let a process fill the buffer that these rows are of."""
         offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
         task = (log.batch, log.epoch, samples.tolist(), offset, log.room_ns)
@@ -424,11 +424,7 @@ class _ToldOrders:
 
 class _ProcessFiller:
     def __init__(self, source: ProcessSource) -> None:
-        self._source = source
-
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Let a process fill the buffer that these rows are of."""
-        self._source.make(samples, rows, log)
+        self.fill = source.fill
 
     def close(self) -> None:
         """Leave the processes to other threads."""
