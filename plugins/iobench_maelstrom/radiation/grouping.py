@@ -30,6 +30,11 @@ def _channels(dims: int) -> tuple[str, ...]:
 
 
 SCALAR_CHANNELS, COLUMN_CHANNELS = _channels(0), _channels(1)
+COLUMN_PLACES: dict[str, int | slice] = {
+    each.name: COLUMN_CHANNELS.index(each.name) for each in ON_LEVELS if len(each.dims) == 1
+}
+_FIRST = COLUMN_CHANNELS.index("aerosol_mmr_0")
+COLUMN_PLACES["aerosol_mmr"] = slice(_FIRST, _FIRST + LENGTHS["aerosol_type"])
 N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
 GROUPS = {
     "sca_inputs": (("channel",), (len(SCALAR_CHANNELS),)),
@@ -65,13 +70,8 @@ def group_inputs(columns: Mapping[str, Field]) -> dict[str, Field]:
     ]
     leading = columns["skin_temperature"].shape
     inputs = np.empty((*leading, N_LEVELS, len(COLUMN_CHANNELS)), dtype=np.float32)
-    channel = 0
-    for each in ON_LEVELS:
-        count = shape_of(each)[1:] or (1,)
-        values = columns[each.name]
-        after = channel + count[0]
-        inputs[..., channel:after] = values if len(each.dims) > 1 else values[..., None]
-        channel = after
+    for name, place in COLUMN_PLACES.items():
+        inputs[..., place] = columns[name]
     pressure = columns["pressure_hl"]
     return {
         "sca_inputs": np.concatenate(scalars, axis=-1),

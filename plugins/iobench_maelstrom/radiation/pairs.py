@@ -107,6 +107,8 @@ class Pairs:
         Whether a variable can be read through the NetCDF library alone.
     n_columns : tuple of int
         Columns of each pair.
+    fluxes : tuple of str
+        Variables of the outputs, but for the pressure.
 
     Raises
     ------
@@ -121,6 +123,8 @@ class Pairs:
         for pair in files[1:]:
             _check_same(self._parts, _parts(pair, inputs, outputs), pair, files[0])
         self._by_name = {part.decoded: part for part in self._parts}
+        names = (part.decoded for part in self._parts if part.in_outputs)
+        self.fluxes = tuple(name for name in names if name != OUTPUT_PRESSURE)
         self.n_columns = tuple(inputs.dims[COLUMN] for inputs, _ in files)
         self._files = tuple(files)
         stored = [how for _, how in self.stored()]
@@ -131,12 +135,6 @@ class Pairs:
         self._paths = tuple((str(inputs.path), str(outputs.path)) for inputs, outputs in files)
         if self._rows is not None:
             self._files = ()  # so that workers are not sent what they do not need
-
-    @property
-    def fluxes(self) -> tuple[str, ...]:
-        """Variables of the outputs, but for the pressure."""
-        names = (part.decoded for part in self._parts if part.in_outputs)
-        return tuple(name for name in names if name != OUTPUT_PRESSURE)
 
     def stored(self) -> Iterator[tuple[StoredVariable, ChunkManifest | None]]:
         """Yield each variable of all files and how it is stored; none if all are in one piece."""
