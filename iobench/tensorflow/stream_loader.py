@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from iobench.datasets.baselines import Stream
     from iobench.loaders.contract import Batch, PlannedBatch
@@ -32,14 +31,7 @@ class TFStreamLoader(StreamLoader):
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        batch_size: int,
-        *,
-        recorder: Recorder,
-        seed: int = 0,
-        detail: Detail = Detail.AUTO,
-        unit_costs: Mapping[str, int | None],
+        self, stream: Stream, batch_size: int, *, recorder: Recorder, **options: Any
     ) -> None:
         # On a lane of its own: as the threads' work it is what a batch came from.
         building = recorder.foreign_lane(PIPELINE)
@@ -57,9 +49,7 @@ class TFStreamLoader(StreamLoader):
             replace(stream, items=items, makes=""),  # not in one: by whom, or as opaque
             batch_size,
             recorder=recorder,
-            seed=seed,
-            detail=detail,
-            unit_costs=unit_costs,
+            **options,
         )
         self._traced = TracedRounds(recorder, batch_size)
         self._is_first = True
