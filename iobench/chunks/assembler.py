@@ -141,12 +141,6 @@ class _Part(NamedTuple):
         """Return the numbers of a brick; None where none of its chunks was ever written."""
         if all(content is None for content in stored):
             return None
-        if self.variable.manifest.codecs.is_message:
-            for _ in stored:
-                count_decoded(math.prod(self.chunk) * np.dtype(np.float32).itemsize)
-            start, stop = self._ends(brick, place)
-            box = self.box._replace(start=start, stop=stop, drops_axis=False)
-            return message_array(box, [content for content in stored if content is not None])
         if len(stored) == 1:
             (at,) = places_touched(self.chunk, *self._ends(brick, place))
             return self._chunk(at, stored[0])

@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -280,12 +279,6 @@ class OrderedSamples:
         self._asked = np.zeros(self._n, dtype=np.bool_)
         self._front = self._lag = 0
 
-    @cached_property
-    def has_repeats(self) -> bool:
-        """Whether a sample is there twice, as where windows overlap."""
-        numbers = self._files * (self._indexes.max(initial=0) + 1) + self._indexes
-        return len(np.unique(numbers)) < self._n
-
     @property
     def now(self) -> int:
         """The place of the pass up to which all samples were asked for, as far as it is known."""
@@ -358,12 +351,13 @@ class DecodedChunks:
     """The decoded chunks of one source of samples. Pickled or forked it is empty again.
 
     At any time each chunk is read and decoded by one thread at most; others wait for it.
+    ``has_repeats`` says whether the order said last asks for a sample twice: windows overlap.
     """
 
     def __init__(self) -> None:
         self._self = weakref.ref(self)
         self._order: OrderedSamples | None = None
-        self._said: OrderedSamples | None = None
+        self.has_repeats = False
         self.start_anew()
         _caches.add(self)
 
@@ -404,17 +398,13 @@ class DecodedChunks:
             Whether they come behind those said before that were not asked for yet; else instead.
         """
         order = OrderedSamples(files, indexes)
+        numbers = files * (indexes.max(initial=0) + 1) + indexes
+        self.has_repeats = len(np.unique(numbers)) < len(numbers)
         with _lock:
-            self._said = order
             if follows and self._order is not None:
                 order = self._order.left().then(order)
             self._order = order
             self._look_again()
-
-    @property
-    def has_repeats(self) -> bool:
-        """Whether a sample is asked for twice in the order that was said last."""
-        return self._said is not None and self._said.has_repeats
 
     def _look_again(self) -> None:
         """Find anew when each row is needed; also lets go of what is outdated of the heap."""

@@ -9,7 +9,7 @@ readers bring the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,6 @@ __all__ = [
     "ChunkRanges",
     "ContiguousNumbers",
     "Place",
-    "RangesOfFiles",
     "Sharding",
     "StoredVariable",
     "as_packed",
@@ -57,7 +56,7 @@ class ContiguousNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRanges:
-    """Chunks that are ranges of the file.
+    """Chunks that are ranges of the file, or of several.
 
     Parameters
     ----------
@@ -65,34 +64,22 @@ class ChunkRanges:
         Where each chunk is (-1: never written), and its stored size.
     masks : ndarray of uint32 or None
         As bits the codecs that were left out for each chunk; None: none for any.
+    files, numbers : tuple of str, ndarray of int32 or None
+        Of chunks in several files those, and which of them each is in; None: all are in one.
     """
 
     offsets: NDArray[np.int64]
     nbytes: NDArray[np.int64]
     masks: NDArray[np.uint32] | None = None
 
+    files: tuple[str, ...] = ()
+    numbers: NDArray[np.int32] | None = None
+
     def range_at(self, file: str, place: Place) -> FileRange[str]:
         """Return where a chunk is that was written, of a variable of ``file``."""
+        if self.numbers is not None:
+            file = self.files[self.numbers[place]]
         return FileRange(file, int(self.offsets[place]), int(self.nbytes[place]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangesOfFiles(ChunkRanges):
-    """Chunks that are ranges of several files.
-
-    Parameters
-    ----------
-    files : tuple of str
-    numbers : ndarray of int, shape of the grid of chunks
-        Which of the files each chunk is in.
-    """
-
-    files: tuple[str, ...] = ()
-    numbers: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-
-    def range_at(self, file: str, place: Place) -> FileRange[str]:
-        """Return where a chunk is, whichever file the variable is said to be of."""
-        return ChunkRanges.range_at(self, self.files[self.numbers[place]], place)
 
 
 @dataclass(frozen=True, slots=True)

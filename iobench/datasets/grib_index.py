@@ -1,23 +1,20 @@
-"""The index of GRIB files, found out once per file and kept; messages read by it."""
+"""The index of GRIB files, found out once per file and kept."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from iobench.chunks.grib.decoding import load_eccodes
-from iobench.chunks.grib.message_index import FileMessages, index_of, inspect_messages
+from iobench.chunks.grib.message_index import GribIndex, inspect_messages, joined_index
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import Progress, no_progress
-from iobench.files.source_ranges import read_extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.chunks.grib.message_index import GribIndex
-    from iobench.files.ranges import FileRange
 
-__all__ = ["index_grib", "read_messages"]
+__all__ = ["index_grib"]
 
 INDEX_VERSION = 1
 
@@ -51,18 +48,7 @@ def index_grib(
     inspection = Inspection(
         f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}",
         inspect_messages,
-        (FileMessages,),
+        (GribIndex,),
     )
     found, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
-    return index_of(files, found)
-
-
-def read_messages(extents: Sequence[FileRange[str]]) -> list[memoryview]:
-    """Read messages by where they are (`GribIndex.extents`); neighbours in one read.
-
-    Raises
-    ------
-    FileFormatError
-        If a file has become shorter since it was indexed.
-    """
-    return read_extents(extents)
+    return joined_index(found)

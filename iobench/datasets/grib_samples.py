@@ -67,11 +67,12 @@ class GribSamples(ChunkedSamples):
 
 def _values(fields: Sequence[FieldCube], dim: str) -> list[Any]:
     """Return the values of the sample dimension over all fields, in order."""
-    found = {value for field in fields for value in field.values(dim)}
+    each = [field.values(dim) for field in fields]
+    found = set().union(*each)
     if not found:
         names = ", ".join(field.name for field in fields)
         raise OptionError(f"--sample-dim {dim}: none of the variables {names} has it")
-    return sorted(found, reverse=any(field.is_descending(dim) for field in fields))
+    return sorted(found, reverse=any(own != sorted(own) for own in each))
 
 
 def _positions(fields: Sequence[FieldCube], dim: str, values: Sequence[Any]) -> NDArray[Any]:

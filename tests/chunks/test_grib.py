@@ -13,9 +13,10 @@ from iobench.chunks.grib import decoding, message_index
 from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.grib.messages import grib_messages
 from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
-from iobench.datasets.grib_index import index_grib, read_messages
+from iobench.datasets.grib_index import index_grib
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.source_files import open_source_file
+from iobench.files.source_ranges import read_extents
 
 MEMBERS = "era5/era5-levels-members.grib"
 
@@ -71,13 +72,13 @@ def test_decodes_what_cfgrib_decodes(real, index):
     (row,) = found.rows(shortName="t", level=500, number=3, dataDate=20170102, dataTime=1200)
     with xarray.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}) as ds:
         expected = ds.t.sel(number=3, isobaricInhPa=500, time="2017-01-02T12:00").values
-    (buffer,) = read_messages(found.extents([row]))
+    (buffer,) = read_extents(found.extents([row]))
     np.testing.assert_array_equal(decode_message(buffer).reshape(61, 120), expected)
 
 
 def test_float32_is_float64_rounded(real, index):
     found = index(real(MEMBERS))
-    for buffer in read_messages(found.extents(range(0, 160, 20))):
+    for buffer in read_extents(found.extents(range(0, 160, 20))):
         exact = decode_message(buffer, np.float64)
         np.testing.assert_array_equal(decode_message(buffer), exact.astype(np.float32))
 
@@ -197,7 +198,7 @@ def test_shortened_after_indexing(written, index):
     extents = index(path).extents([0, 1])
     os.truncate(path, 100)
     with pytest.raises(FileFormatError, match="100 bytes, its dataset was opened with 216"):
-        read_messages(extents)
+        read_extents(extents)
 
 
 def test_undecodable_message_is_named():

@@ -10,10 +10,11 @@ import pytest
 
 from iobench.cli import main
 from iobench.datasets.contract import make_sample
-from iobench.datasets.grib_index import index_grib, read_messages
+from iobench.datasets.grib_index import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.source_ranges import read_extents
 from iobench_maelstrom.ens10.dataset import Ens10
 
 
@@ -26,7 +27,7 @@ def split(tiny, tmp_path):
     rows = index.rows(step=48)
     for date in sorted(set(index["dataDate"][rows].tolist())):
         chosen = [row for row in rows.tolist() if index["dataDate"][row] == date]
-        messages = read_messages(index.extents(chosen))
+        messages = read_extents(index.extents(chosen))
         (folder / f"output.sfc.{date}.grib").write_bytes(b"".join(messages))
     (tmp_path / "own" / "era5").mkdir()
     shutil.copyfile(tiny.files[-1], tmp_path / "own" / "era5" / tiny.files[-1].name)

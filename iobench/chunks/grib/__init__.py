@@ -1,1 +1,1 @@
-"""GRIB files: where their messages are, one message decoded, samples of users' own files."""
+"""GRIB files: where their messages are, the fields these make up, one message decoded."""

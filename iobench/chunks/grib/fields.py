@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
-from iobench.chunks.manifest import ChunkManifest, RangesOfFiles, StoredVariable
+from iobench.chunks.manifest import ChunkManifest, ChunkRanges, StoredVariable
 from iobench.chunks.packing import Packing
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
@@ -32,14 +32,6 @@ DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
 LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")
 CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
-
-
-class FieldAxis(NamedTuple):
-    """A dimension of a field: its values in order, and the place of each message among them."""
-
-    dim: str
-    values: NDArray[Any]
-    places: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +82,16 @@ class FieldCube:
             "step": index["step"][rows],
             str(index["typeOfLevel"][rows[0]]): index["level"][rows],
         }
-        self.axes = [_axis(dim, column) for dim, column in columns.items()]
-        self.shape = tuple(len(axis.values) for axis in self.axes)
+        self.axes: dict[str, NDArray[Any]] = {}
+        places = []
+        for dim, column in columns.items():
+            values, place = np.unique(column, return_inverse=True)
+            if dim in DESCENDING:
+                values, place = values[::-1], len(values) - 1 - place
+            self.axes[dim] = values
+            places.append(place)
+        self.shape = tuple(map(len, self.axes.values()))
+        self._flat = np.ravel_multi_index(tuple(places), self.shape)
 
     @property
     def units(self) -> str:
@@ -100,18 +100,13 @@ class FieldCube:
 
     def axis(self, dim: str) -> int | None:
         """Return which axis a dimension is, ``level`` for any type of level; None: it lacks it."""
-        dims = [axis.dim for axis in self.axes]
+        dims = [*self.axes]
         return len(dims) - 1 if dim == "level" else dims.index(dim) if dim in dims else None
 
     def values(self, dim: str) -> list[Any]:
         """Return its values of a dimension, none where it lacks that."""
         axis = self.axis(dim)
-        return [] if axis is None else self.axes[axis].values.tolist()
-
-    def is_descending(self, dim: str) -> bool:
-        """Return whether its values of a dimension descend."""
-        axis = self.axis(dim)
-        return axis is not None and self.axes[axis].dim in DESCENDING
+        return [] if axis is None else [*self.axes.values()][axis].tolist()
 
     def check(self) -> None:
         """Raise FileFormatError unless each combination of coordinates has one message.
@@ -135,18 +130,10 @@ class FieldCube:
             )
         self._grid()
 
-    @property
-    def _flat(self) -> NDArray[np.int64]:
-        """Where each message is, in C order of the axes."""
-        places = tuple(axis.places for axis in self.axes)
-        return np.ravel_multi_index(places, self.shape).astype(np.int64)
-
     def _spell(self, place: int) -> str:
         places = np.unravel_index(place, self.shape)
-        spelled = (
-            spell_value(axis.dim, axis.values[at])
-            for axis, at in zip(self.axes, places, strict=True)
-        )
+        axes = zip(self.axes.items(), places, strict=True)
+        spelled = (spell_value(dim, values[at]) for (dim, values), at in axes)
         return f"{self.name}, {', '.join(spelled)}"
 
     def stored(self, dim: str, *, is_repeated: bool) -> StoredVariable:
@@ -157,14 +144,14 @@ class FieldCube:
         grid_dims, grid = self._grid()
         own = None if is_repeated else self.axis(dim)
         kept = [n for n, length in enumerate(self.shape) if length > 1 or n == own]
-        dims = tuple(dim if n == own else self.axes[n].dim for n in kept)
+        dims = tuple(dim if n == own else [*self.axes][n] for n in kept)
         lengths = tuple(self.shape[n] for n in kept)
         rows = np.empty(len(self.rows), dtype=np.int64)
         rows[self._flat] = self.rows
         rows = rows.reshape(*lengths, *(1 for _ in grid))
         chunk = (*(1 for _ in kept), *grid)
         index = self.index
-        ranges = RangesOfFiles(
+        ranges = ChunkRanges(
             index["offset"][rows], index["length"][rows],
             files=tuple(map(range_file, index.files)), numbers=index["file"][rows],
         )  # fmt: skip
@@ -201,13 +188,6 @@ class FieldCube:
         return dims, (nj, ni)
 
 
-def _axis(dim: str, column: NDArray[Any]) -> FieldAxis:
-    values, places = np.unique(column, return_inverse=True)
-    if dim in DESCENDING:
-        values, places = values[::-1], len(values) - 1 - places
-    return FieldAxis(dim, values, places)
-
-
 def find_fields(index: GribIndex, is_needed: Callable[[str], bool]) -> list[FieldCube]:
     """Return the variables of the files, in order of first appearance.
 
@@ -236,8 +216,8 @@ def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
     """Return the dimensions of all fields with the number of their values."""
     found: dict[str, set[Any]] = {}
     for each in fields:
-        for axis in each.axes:
-            found.setdefault(axis.dim, set()).update(axis.values.tolist())
+        for dim, values in each.axes.items():
+            found.setdefault(dim, set()).update(values.tolist())
     levels = found.keys() - {"number", "time", "step"}
     if len(levels) == 1:
         found["level"] = found[next(iter(levels))]
@@ -254,7 +234,7 @@ def describe_fields(index: GribIndex) -> GribFiles:
 
 
 def _described(each: FieldCube, dims: Mapping[str, int]) -> StoredVariable:
-    kept = {axis.dim: len(axis.values) for axis in each.axes if axis.dim in dims}
+    kept = {dim: len(values) for dim, values in each.axes.items() if dim in dims}
     keys = ("numberOfValues", "gridType", "bitsPerValue")
     n_values, grid, bits = (each.index[key][each.rows[0]] for key in keys)
     packed = f", {bits} bits a value" if bits >= 0 else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["GRIB_COLUMNS", "FileMessages", "GribIndex", "index_of", "inspect_messages"]
+__all__ = ["GRIB_COLUMNS", "GribIndex", "inspect_messages", "joined_index"]
 
 GRIB_COLUMNS: Mapping[str, str] = {
     "file": "<i4",
@@ -115,15 +115,8 @@ class GribIndex:
         return f"{file}: the GRIB message at offset {int(self.columns['offset'][row])}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FileMessages:
-    """The messages of one file: the columns of `GRIB_COLUMNS` without ``file``."""
-
-    columns: Mapping[str, NDArray[Any]]
-
-
-def inspect_messages(path: Path, advance: Callable[[int], None]) -> FileMessages:
-    """Return the messages of a file; calls ``advance(nbytes)`` as it goes.
+def inspect_messages(path: Path, advance: Callable[[int], None]) -> GribIndex:
+    """Return the index of one file; calls ``advance(nbytes)`` as it goes.
 
     Raises
     ------
@@ -134,25 +127,22 @@ def inspect_messages(path: Path, advance: Callable[[int], None]) -> FileMessages
     opened = open_source_file(path)
     columns = _columns(load_eccodes(), opened, path, advance)
     opened.check()
-    return FileMessages(columns)
+    return GribIndex((path,), columns)
 
 
-def index_of(files: Sequence[Path], found: Sequence[FileMessages]) -> GribIndex:
-    """Return the index of files from the messages of each."""
+def joined_index(found: Sequence[GribIndex]) -> GribIndex:
+    """Return the index of files from that of each."""
     columns = {
-        name: np.concatenate([each.columns[name] for each in found])
-        for name in GRIB_COLUMNS
-        if name != "file"
+        name: np.concatenate([each.columns[name] for each in found]) for name in GRIB_COLUMNS
     }
-    counts = [len(each.columns["offset"]) for each in found]
-    columns["file"] = np.repeat(np.arange(len(found), dtype=np.int32), counts)
-    return GribIndex(tuple(files), columns)
+    columns["file"] += np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
+    return GribIndex(tuple(each.files[0] for each in found), columns)
 
 
 def _columns(
     codes: ModuleType, opened: SourceBytes, path: Path, advance: Callable[[int], None]
 ) -> dict[str, NDArray[Any]]:
-    """Return the columns of one file, without ``file``."""
+    """Return the columns of one file."""
     describe_message = _describer(codes)
     rows: list[dict[str, Any]] = []
     done = 0
@@ -167,7 +157,6 @@ def _columns(
     return {
         name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)
         for name, dtype in GRIB_COLUMNS.items()
-        if name != "file"
     }
 
 
@@ -184,7 +173,8 @@ def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
         handle = codes.codes_new_from_message(message.headers)
         try:
             row = _message_keys(codes, handle)
-            row |= {"offset": message.offset, "length": message.length, "edition": message.edition}
+            row |= {"file": 0, "offset": message.offset, "length": message.length}
+            row["edition"] = message.edition
             parameter = (row["paramId"], row["typeOfLevel"])
             if parameter not in parameters or row["paramId"] == 0:
                 parameters[parameter] = {

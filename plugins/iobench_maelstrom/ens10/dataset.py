@@ -32,7 +32,7 @@ from iobench.datasets import (
     decode_message,
     index_grib,
     own_files,
-    read_messages,
+    read_extents,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
@@ -288,7 +288,7 @@ class Ens10(PublishedFiles):
         def members(where: Sequence[FileRange[str]]) -> NDArray[np.float32]:
             ranges = where[number * n_members : (number + 1) * n_members]
             fields = self._memory.array((n_members, self.layout.n_points))
-            for message, place, field in zip(read_messages(ranges), ranges, fields, strict=True):
+            for message, place, field in zip(read_extents(ranges), ranges, fields, strict=True):
                 decode_message(message, where=f"{place}", out=field)
             return fields
 
@@ -296,7 +296,7 @@ class Ens10(PublishedFiles):
 
     def read(self, where: Sequence[FileRange[str]]) -> Raw:
         """Return the sample's messages, by variable and member, and the target's bytes last."""
-        return read_messages(where)
+        return read_extents(where)
 
     def decode(self, raw: Raw, where: Sequence[FileRange[str]]) -> Arrays:
         """Return the members of each variable, shape (member, latitude, longitude), and ``target``.

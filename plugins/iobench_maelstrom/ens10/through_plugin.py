@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, Downloads, PluginDownload, PluginRequest, read_messages
+from iobench.datasets import Baseline, Downloads, PluginDownload, PluginRequest, read_extents
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, PRESSURE_VARIABLES, TOY_LEAD_HOURS
 from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
@@ -122,7 +122,7 @@ def _cut(own: Ens10, opened: Opened, where: Where) -> Arrays:
             )
         arrays[field.name] = values
     if target:
-        arrays["target"] = own.target_array(read_messages(target)[0])
+        arrays["target"] = own.target_array(read_extents(target)[0])
     return arrays
 
 
