@@ -100,7 +100,7 @@ def read_extents(
 def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Iterator[memoryview]:
     # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
     short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
-    room, used = memoryview(b""), 0
+    room, used = memoryview(bytearray()), 0  # may be written: a stretch of no bytes is read, too
     last = ""
     for (path, start, length), _ in joined:
         if length >= SHARED_NBYTES:
