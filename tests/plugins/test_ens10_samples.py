@@ -146,6 +146,15 @@ def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
         statistics_of(tiny, tmp_path / "file" / "folder", tmp_path / "file" / "cache")
 
 
+def test_normalisation_of_earlier_versions_is_used(copied):
+    sampled(copied)
+    [folder] = copied.parent.rglob("ens10-normalisation-*")
+    about = json.loads((folder / "about.json").read_text())
+    assert about.pop("nbytes") == [path.stat().st_size for path in sorted(folder.glob("*.npy"))]
+    (folder / "about.json").write_text(json.dumps(about))
+    assert "normalisation" not in sampled(copied)[1].setup
+
+
 def test_half_written_normalisation_is_computed_again(copied):
     _, _index = sampled(copied)
     [folder] = copied.parent.rglob("ens10-normalisation-*")

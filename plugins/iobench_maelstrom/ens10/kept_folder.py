@@ -86,7 +86,9 @@ def kept_folder(
 def _holds(folder: Path, about: Mapping[str, Any]) -> bool:
     try:
         kept = json.loads((folder / ABOUT).read_text())
-        return bool(kept == {**about, "nbytes": _sizes(folder)})
+        sizes = _sizes(folder)
+        # Statistics of earlier versions have no sizes.
+        return bool({"nbytes": sizes, **kept} == {**about, "nbytes": sizes})
     except (OSError, ValueError):
         return False
 
