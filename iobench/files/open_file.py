@@ -20,7 +20,7 @@ from iobench.errors import (
     StorageError,
     StoreError,
 )
-from iobench.files.reading import read_into
+from iobench.files.ranges import read_into
 from iobench.json_files import open_regular
 
 __all__ = [

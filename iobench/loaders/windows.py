@@ -14,8 +14,8 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
-from iobench.loaders.ring.scratch import ScratchRows
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local
-from iobench.loaders.ring.laps import Laps
+from iobench.loaders.ring.log import Laps
 from iobench.loaders.ring.object_reads import extents_of_objects
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.kinds import Kind

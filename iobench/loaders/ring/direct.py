@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.errors import OptionError, StorageError
 from iobench.files.open_file import refused
-from iobench.files.reading import read_into
+from iobench.files.ranges import read_into
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.files.open_file import OpenFile
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.log import Laps
     from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 

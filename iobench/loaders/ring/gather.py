@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.log import Laps
     from iobench.loaders.ring.reads import Octets
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart

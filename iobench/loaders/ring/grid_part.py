@@ -9,6 +9,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.files.atomic import is_local
+from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.range_plan import (
     CALL_NBYTES,
@@ -17,7 +18,6 @@ from iobench.loaders.ring.range_plan import (
     plan_of,
     wanted_of,
 )
-from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 
 from iobench.files.open_files import FileSet
+from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
-from iobench.loaders.ring.laps import Laps
+from iobench.loaders.ring.log import Laps
 from iobench.loaders.ring.probe_reads import GATHER, choose_reads
 from iobench.loaders.ring.range_plan import wanted_of
 from iobench.loaders.ring.read_ahead import is_cached
 from iobench.loaders.ring.reads import RowReads, SampleRanges
-from iobench.loaders.ring.scratch import ScratchRows
 from iobench.recording.kinds import Kind
 from iobench.stores.rounding import unpack
 from iobench.stores.varints import decode_varint_rows

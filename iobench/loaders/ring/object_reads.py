@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.log import Laps
     from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 

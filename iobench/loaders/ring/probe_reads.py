@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.loaders.ring.laps import Laps
-from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.log import BatchLog, Laps
 from iobench.loaders.ring.read_ahead import is_cached
 from iobench.recording.clocks import now_ns
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.files.reading import MAX_VIEWS
+from iobench.files.ranges import MAX_VIEWS
 from iobench.loaders.ring.read_ahead import ask_for_ranges
 from iobench.recording.kinds import Kind
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.files.open_file import OpenFile
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.log import Laps
     from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
 

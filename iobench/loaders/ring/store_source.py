@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Final, Literal
 
 from iobench.errors import OptionError
@@ -15,7 +16,6 @@ from iobench.loaders.ring.decode_filler import (
     ObjectExtents,
 )
 from iobench.loaders.ring.direct import DirectChoice, choose_direct
-from iobench.loaders.ring.fork_lock import ForkLock
 from iobench.loaders.ring.in_place_filler import (
     InPlaceFiller,
     LocalReads,
@@ -29,6 +29,7 @@ from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Filler
@@ -189,3 +190,30 @@ class StoreSource:
 
 def _made(store: Store, verify: bool, direct: bool | Literal["auto"], note: str) -> StoreSource:
     return StoreSource(store, verify=verify, direct=direct, note=note)
+
+
+class ForkLock:
+    """A mutex for what a forked child uses again: reader threads may hold it as the loop forks.
+
+    Those threads are not in the child, and would never let it go there. What it guards must be
+    whole at every instant: a value that is there or not.
+    """
+
+    __slots__ = ("_lock", "_pid")
+
+    def __init__(self) -> None:
+        self._lock, self._pid = threading.Lock(), os.getpid()
+
+    def __enter__(self) -> None:
+        if self._pid != os.getpid():
+            # A forked child begins with one thread, so nobody else is here.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.release()

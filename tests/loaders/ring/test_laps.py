@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iobench.loaders.ring.laps import Laps
+from iobench.loaders.ring.log import Laps
 from iobench.recording.kinds import Kind
 
 
