@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,18 +20,18 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.open_files import open_files
-from iobench.files.urls import URL, is_url
+from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
-from iobench.sources.url_patterns import expand_sources
 from iobench.stores.places import choose_place, kept_beside, remember_place
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.sources.request import Screen, SourceRequest
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "expand_sources", "open_source"]
 
 ANEMOI: Final = "anemoi:"
 """Before the path of an anemoi-datasets store."""
@@ -117,6 +118,44 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         tiny=locator.tiny,
         setup_s=setup_s | dict(index.setup),
     )
+
+
+def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
+
+    Paths (``*.grib``) are left to the shell, and what is no text to others.
+
+    Raises
+    ------
+    MissingFileError
+        If nothing matches a pattern.
+    OptionError
+        If a URL names no file.
+    """
+    found: list[Any] = []
+    for target in targets:
+        url = as_path(target) if isinstance(target, str) else None
+        if isinstance(url, URL):
+            found += _matching(url) if url.is_pattern() else [url]
+        else:
+            found.append(target)
+    return tuple(found)
+
+
+def _matching(pattern: URL) -> list[URL]:
+    if not str(pattern).partition("://")[2].strip("/*"):
+        raise OptionError(f"{pattern}: name the bucket or folder whose files are meant")
+    filesystem, inside = open_filesystem(pattern)
+    names: list[str] = []
+    # There is no such bucket, which is nothing that matches.
+    with suppress(FileNotFoundError), remote_errors(pattern):
+        names = sorted(filesystem.glob(inside))
+    if not names:
+        raise MissingFileError(
+            f"{pattern}: no file matches; quote it, so that the shell leaves it alone, and check "
+            "the spelling"
+        )
+    return [URL(str(filesystem.unstrip_protocol(name))) for name in names]
 
 
 def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Screen) -> None:

@@ -13,7 +13,7 @@ from iobench.files.filesystems import open_filesystem
 from iobench.files.objects import Objects
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
-from iobench.sources.url_patterns import expand_sources
+from iobench.sources.opening import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
 from tests.support.http_files import serve
 
