@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "PlanMark"]
 
 PLAN_NAME = "plan"
+MASK = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,7 @@ class Journal:
         """
         try:
             values = read_json(self._entry(number))
-            numbers = np.frombuffer(base64.b85decode(values["checksums"]), dtype="<u4")
-            checksums = array("I", numbers.astype(np.uintc).tobytes())
+            checksums = _checksums(values)
             info = ShardInfo(Shard.from_dict(values["shard"]), checksums, values["lossy"])
             times = [int(time) for time in values["modified_ns"]]
         except FileNotFoundError:
@@ -186,9 +186,9 @@ class Journal:
 
         ``sources`` are digests of some of the bytes it was made of: `UsedBytes.noted`.
         """
-        checksums = np.asarray(info.checksums, dtype="<u4")
         values: dict[str, Any] = {
-            "checksums": base64.b85encode(checksums.tobytes()).decode(),
+            # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
+            "crc32c": np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
             "lossy": info.lossy,
             "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
             "shard": info.shard.to_dict(),
@@ -281,3 +281,17 @@ class Journal:
             f"options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or choose "
             "another folder"
         )
+
+
+def _checksums(values: Mapping[str, Any]) -> array[int]:
+    """Return the checksums an entry notes; raise ValueError where it cannot hold them all.
+
+    Earlier versions wrote them in base 85, where what looked like a password was masked.
+    """
+    if "crc32c" in values:
+        octets = bytes.fromhex(values["crc32c"])
+    elif MASK in values["checksums"]:
+        raise ValueError("masked")
+    else:
+        octets = base64.b85decode(values["checksums"])
+    return array("I", np.frombuffer(octets, dtype="<u4").astype(np.uintc).tobytes())
