@@ -160,6 +160,8 @@ class OpenFile:
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill a buffer from ``offset``; see `fill_views`."""
+        if not buffer:  # of no bytes, which may be no memory to write to
+            return
         try:
             at = offset + os.preadv(self.descriptor, (buffer,), offset)  # mostly that is all
         except OSError as error:

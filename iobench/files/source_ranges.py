@@ -17,7 +17,7 @@ from iobench.files.urls import is_url
 from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Allocate", "read_extents"]
 
@@ -76,18 +76,16 @@ def read_extents(
         If it cannot be opened or read.
     """
     found: list[memoryview] = [memoryview(b"")] * len(extents)
-    buffers: Iterable[memoryview]
     if any(is_url(path) for path in {path for path, _, _ in extents}):
         joined = join_ranges(extents, REMOTE_GAP_NBYTES)
         wanted = [(path, start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
         fill_remote(wanted)
-        note_used(wanted)
-        buffers = [buffer for _, _, buffer in wanted]
     else:
         joined = join_ranges(extents, MERGE_GAP_NBYTES)
         _announce(joined)
-        buffers = _read_local(joined, allocate)
-    for ((_, start, _), members), buffer in zip(joined, buffers, strict=True):
+        wanted = list(_read_local(joined, allocate))
+    note_used(wanted)
+    for (_, members), (_, start, buffer) in zip(joined, wanted, strict=True):
         if len(members) == 1:
             found[members[0]] = buffer
             continue
@@ -97,7 +95,9 @@ def read_extents(
     return found
 
 
-def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Iterator[memoryview]:
+def _read_local(
+    joined: Sequence[JoinedRange[str]], allocate: Allocate
+) -> Iterator[tuple[str, int, memoryview]]:
     # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
     short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
     room, used = memoryview(bytearray()), 0  # may be written: a stretch of no bytes is read, too
@@ -115,5 +115,4 @@ def _read_local(joined: Sequence[JoinedRange[str]], allocate: Allocate) -> Itera
         if path != last:
             last, opened = path, open_files.opened((path, SOURCE_FILE, 0))
         opened.fill(buffer, start)
-        note_used(((path, start, buffer),))
-        yield buffer
+        yield path, start, buffer
