@@ -25,6 +25,7 @@ from iobench.chunks.decode_counts import count_decoded, count_used
 from iobench.chunks.decoded_chunks import ChunkRow
 from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
 from iobench.files.memory import array_for_one_sample
+from iobench.files.source_ranges import read_extents
 from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
@@ -220,13 +221,19 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int
     chunked = iter(held)
     for box, part, ranges in zip(boxes, parts, plain, strict=True):
         if part is None:
-            mine = [next(buffers) for _ in ranges]
-            join = contiguous_array if box.variable.manifest.is_contiguous else message_array
-            decoders.append(functools.partial(join, box, mine))
+            decoders.append(functools.partial(plain_array, box, [next(buffers) for _ in ranges]))
         else:
             decoders.append(functools.partial(part.joined, *next(chunked)))
     absent = any(brick.is_absent for _, bricks in held for brick in bricks.values())
     return StoredArrays([*contiguous, *own], decoders, absent)
+
+
+def plain_array(box: Box, stored: Sequence[memoryview]) -> NDArray[Any]:
+    """Return the numbers of a box whose ranges were read for it alone."""
+    manifest = box.variable.manifest
+    if manifest.is_contiguous:
+        return contiguous_array(box, stored)
+    return message_array(box, stored)
 
 
 def message_array(box: Box, stored: Sequence[memoryview]) -> NDArray[Any]:
@@ -245,14 +252,17 @@ def _part(box: Box, kept: DecodedChunks) -> _Part | None:
     A message is of one sample as a rule: kept are those that others need, or that come again.
     """
     variable = box.variable
-    if variable.manifest.codecs.is_message and box.axis >= 0 and not kept.has_repeats:
+    manifest = variable.manifest
+    if manifest.is_contiguous:
+        pages, is_counted = page_chunks(box), False
+        if pages is None:
+            return None
+    elif manifest.codecs.is_message and box.axis >= 0 and not kept.has_repeats:
         return None
-    is_chunked = not variable.manifest.is_contiguous
-    pages = variable if is_chunked else page_chunks(box)
+    else:
+        pages, is_counted = variable, True
     # A sample may take variables of the same name of two files.
-    return (
-        None if pages is None else _Part(box, pages, f"{variable.name} of {box.file}", is_chunked)
-    )
+    return _Part(box, pages, f"{variable.name} of {box.file}", is_counted)
 
 
 _Held = tuple[ChunkRow, "dict[Place, DecodedChunk]"]
@@ -265,6 +275,8 @@ def _take(
     beside: Sequence[FileRange[str]],
 ) -> tuple[list[_Held], list[memoryview], list[memoryview]]:
     """Return the bricks of each part, what was read for them, and what was read beside them."""
+    if not parts:  # numbers that lie as they are
+        return [], [], read_extents(beside) if beside else []
     contiguous: list[memoryview] = []
 
     def read(chunks: Sequence[StoredChunk]) -> list[memoryview | None]:
@@ -272,7 +284,7 @@ def _take(
         contiguous.extend(more)  # neighbours at once, whichever variable they are of
         return found
 
-    brick_nbytes = kept.brick_nbytes() if parts else 0
+    brick_nbytes = kept.brick_nbytes()
     rows = [part.row(sample[0], brick_nbytes) for part in parts]
     places = [
         list(places_touched(row.brick, part.box.start, part.box.stop))

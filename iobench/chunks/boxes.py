@@ -118,11 +118,12 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
 
 
 def _row_ranges(box: Box, manifest: ChunkManifest) -> list[FileRange[str]]:
-    if manifest.offset < 0:
+    offset = manifest.offset
+    if offset < 0:
         return []
     rows = _rows(manifest.codecs.dtype, box.variable.shape, box.lengths)
-    first = manifest.offset + sum(map(operator.mul, box.start, rows.strides))
-    return [FileRange(box.file, first + offset, nbytes) for offset, nbytes in rows.ranges]
+    first = offset + sum(map(operator.mul, box.start, rows.strides))
+    return [FileRange(box.file, first + apart, nbytes) for apart, nbytes in rows.ranges]
 
 
 def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
@@ -206,8 +207,10 @@ def page_chunks(box: Box) -> StoredVariable | None:
     A sample's numbers lie so close to others' that all are read: with them kept, once.
     """
     variable, axis = box.variable, box.axis
+    if axis <= 0 or not box.drops_axis:
+        return None
     manifest = variable.manifest
-    if not (manifest.is_contiguous and box.drops_axis and axis > 0):
+    if not manifest.is_contiguous:
         return None
     if manifest.offset < 0 or not _shares_pages(manifest.codecs.dtype, variable.shape, axis):
         return None
