@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.assembler import read_boxes
+from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.grouped import SampleGroups, decode_apart
@@ -25,7 +26,6 @@ from iobench.chunks.netcdf.file import (
     box_through_library,
     make_box,
     read_through_library,
-    where_slab,
 )
 from iobench.chunks.packing import unpack
 from iobench.datasets.contract import SampleIndex
@@ -302,6 +302,13 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def read(self, where: Any) -> Any:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
+        if self._is_of_indexes and not self.fused:
+            file = self._file(where[0])
+            path, dim = range_file(file.path), self.sample_dim
+            boxes = [
+                index_box(path, each, each.axis(dim), where[1]) for each in file.variables.values()
+            ]
+            return read_boxes(self._chunks, boxes, (where[0], where[1]))
         slabs = self.hyperslabs(where)
         files = [self._file(where[0] if each.file is None else each.file) for each in slabs]
         pairs = list(zip(slabs, files, strict=True))
@@ -314,6 +321,9 @@ class Recipe(PublishedFiles, ChunkedFields):
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
         found, own = {}, self.opened[where[0]].variables
+        if self._is_of_indexes:
+            pairs = zip(own.items(), raw.arrays(), strict=True)
+            return {name: unpack(stored, each.packing) for (name, each), stored in pairs}
         for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
             variables = own if each.file is None else self.opened[each.file].variables
             variable = variables[each.variable]
@@ -349,9 +359,14 @@ class Recipe(PublishedFiles, ChunkedFields):
         return self._groups.group_nbytes(_pairs(where))
 
     @cached_property
+    def _is_of_indexes(self) -> bool:
+        """Whether a sample is one index of its file, along the sample dimension, and no more."""
+        return type(self).hyperslabs is Recipe.hyperslabs
+
+    @cached_property
     def _groups(self) -> SampleGroups | None:
         """Samples in groups; None where they are parts of an index along the sample dimension."""
-        if self.fused or not self.has_chunks or type(self).hyperslabs is not Recipe.hyperslabs:
+        if self.fused or not self.has_chunks or not self._is_of_indexes:
             return None
         return SampleGroups(
             lambda number: [
@@ -477,7 +492,7 @@ def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     variable = file.variables[slab.variable]
     index = slab.ranges.get(sample_dim)
     if isinstance(index, int) and len(slab.ranges) == 1 and not slab.of_all:
-        return where_slab(file, variable, dim=sample_dim, index=index)
+        return index_box(range_file(file.path), variable, variable.axis(sample_dim), index)
     start, stop = _ends(slab, variable)
     has_samples = sample_dim in variable.dims and not slab.of_all
     axis = variable.dims.index(sample_dim) if has_samples else -1

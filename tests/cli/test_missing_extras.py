@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Hidden())
     [
         ("eccodes", TINY, "grib,netcdf"),
         ("netCDF4", TINY, "netcdf"),
-        ("h5py", TINY, "grib,netcdf"),
+        ("h5py", TINY, "netcdf"),
         ("torch", (*TINY, "--framework", "torch"), "torch"),
         ("eccodes", ("test4.grib", "--sample-dim", "level"), "grib"),
         ("h5netcdf", ("20200301T03Z.nc", "--sample-dim", "leadtime"), "netcdf"),

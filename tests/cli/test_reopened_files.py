@@ -40,8 +40,8 @@ def test_info_counts_files_that_were_opened_again(tmp_path: Path) -> None:
     for limit, name, workers in ((64, "few", "1"), (1024, "enough", "0")):
         iobench(
             "profile", *files, "--sample-dim", "time", "--store-dir", "kept", "--pipeline", "own",
-            "--workers", workers, "--batch-size", "8", "--epochs", "2", "--compute", "none",
-            "--out", name, limit=limit,
+            "--framework", "workers", "--workers", workers, "--batch-size", "8",
+            "--epochs", "2", "--compute", "none", "--out", name, limit=limit,
         )  # fmt: skip
     text = iobench("info", "few", limit=1024)
     run = json.loads(iobench("info", "few", "--json", limit=1024))["runs"][0]
