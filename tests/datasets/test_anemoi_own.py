@@ -124,10 +124,12 @@ def test_windows_are_open_datasets_slices(path, centre, before, after):
     np.testing.assert_array_equal(np.stack(found), expected)
 
 
-def test_the_store_as_any_zarr_store(path):
+def test_the_store_as_any_zarr_store(path, tmp_path):
     """Missing dates apart, its path alone gives the same numbers."""
     dataset = user_files([path], sample_dim="time", variables=["data"])
-    index = dataset.samples(dataset.files(Locator()), Locator())
+    locator = Locator()
+    locator.cache_dir = tmp_path
+    index = dataset.samples(dataset.files(locator), locator)
     their = anemoi.open_dataset(str(path))
     for number in set(range(len(their))) - set(MISSING):
         found = make_sample(dataset, index.where[number])["data"]
