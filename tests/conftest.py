@@ -127,6 +127,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
+    from fsspec import get_filesystem_class
     from fsspec.config import conf
 
     from iobench.files.filesystems import open_filesystem
@@ -134,6 +135,8 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
     # Read from the environment of the test in which fsspec was first imported.
     monkeypatch.delitem(conf, "s3", raising=False)
+    # As is what leads to the server: one that an earlier test opened may lead elsewhere.
+    get_filesystem_class("s3").clear_instance_cache()
     name = f"iobench-{next(_BUCKETS)}"
     filesystem, _ = open_filesystem(URL(f"s3://{name}"))
     filesystem.mkdir(name)

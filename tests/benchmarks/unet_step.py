@@ -43,6 +43,7 @@ from torch.utils.data import DataLoader, Dataset
 import iobench
 from iobench.errors import IobenchError
 from iobench.registry import find_converter, find_format
+from iobench.stores import StoreRequest
 from iobench.torch import StoreLoader, collate
 from iobench_maelstrom.ens10.dataset import PUBLISHED
 
@@ -235,11 +236,12 @@ def make_loaders(
     kind = f"{'tiny' if arguments.tiny else 'whole'}-{arguments.scale or 1}"
     files = NumpyFiles(folder / f"numpy-{kind}", samples.spec.names, count)
     files.write(samples)
-    store = find_converter()(
+    request = StoreRequest(
         samples.dataset, samples.index, find_format("tfrecord"),
         folder / f"tfrecord-{kind}-{count}",
         samples=range(count), files=samples.files,
     )  # fmt: skip
+    store = find_converter()(request)
     on_device = device if device.type == "cuda" else None
     stock: dict[str, Any] = {
         "batch_size": 1,
