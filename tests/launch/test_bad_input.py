@@ -23,6 +23,9 @@ Launch = Callable[..., Any]
 Script = Callable[..., Path]
 Plainly = Callable[..., subprocess.CompletedProcess[str]]
 
+NO_BYTECODE = "import sys; sys.dont_write_bytecode = True\n"
+"""Python leaves half a file where it can write no more, and other tests find that."""
+
 READS = """
 import numpy, iobench
 for _ in range(4):
@@ -70,6 +73,7 @@ def test_a_run_that_vanishes_leaves_the_script_alone(launch: Launch, script: Scr
 
 def test_a_full_disk_leaves_the_script_alone(launch: Launch, script: Script) -> None:
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2 << 20, 2 << 20))\n"
+    limit = NO_BYTECODE + limit
     found = launch(sys.executable, script(limit + READS.replace("range(4)", "range(50_000)")))
     assert (found.code, found.out) == (0, "done\n")
     profile = found.profile
@@ -81,6 +85,7 @@ def test_a_disk_without_any_room_leaves_the_script_alone(
     tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
 ) -> None:
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (0, r.RLIM_INFINITY))\n"
+    limit = NO_BYTECODE + limit
     path = script(limit + READS)
     found = plainly(*cli, "--no-report", "--out", tmp_path / "run", sys.executable, path)
     assert (found.returncode, found.stdout) == (0, "done\n")
