@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iobench.errors import IobenchError
-    from iobench.loaders.opening import open_store
     from iobench.loaders.ring.options import loader
+    from iobench.loaders.store_opening import open_store
     from iobench.opened import exposure, open_profile
     from iobench.profiles.contents import Profile
     from iobench.recording.session import record
     from iobench.recording.stages import stage
     from iobench.report.timeline.arrow_table import to_arrow
     from iobench.samples import SampleSpec, Variable
-    from iobench.sources.opened import open_dataset
+    from iobench.sources.opened_dataset import open_dataset
 
 __all__ = [
     "IobenchError",
@@ -43,10 +43,10 @@ _HOMES = {
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
     "exposure": "iobench.opened",
-    "open_dataset": "iobench.sources.opened",
+    "open_dataset": "iobench.sources.opened_dataset",
     "loader": "iobench.loaders.ring.options",
     "open_profile": "iobench.opened",
-    "open_store": "iobench.loaders.opening",
+    "open_store": "iobench.loaders.store_opening",
     "record": "iobench.recording.session",
     "stage": "iobench.recording.stages",
     "to_arrow": "iobench.report.timeline.arrow_table",

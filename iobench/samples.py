@@ -283,7 +283,7 @@ class Window:
 
     ``Window((-1, 0), (1,))`` takes the item before and the item itself as inputs, and the next one
     as target. Where windows fit is `iobench.windows.place_windows`; what such a sample looks like
-    is `iobench.loaders.windows.windowed_spec`.
+    is `iobench.loaders.windowed.windowed_spec`.
 
     Parameters
     ----------

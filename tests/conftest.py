@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from iobench.cli import main
 from iobench.datasets.contract import Progress, make_sample, no_progress
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ADAPTERS", "ALWAYS", "adapt"]
 
-ALWAYS: Final = {"io": "files:adapt_open", "os": "files:adapt_descriptors"}
+ALWAYS: Final = {"io": "counted_files:adapt_open", "os": "counted_files:adapt_descriptors"}
 """Modules that are there before us."""
 ADAPTERS: Final = {
     "PIL.Image": "images:adapt_opening",
@@ -21,7 +21,7 @@ ADAPTERS: Final = {
     "gribapi": "grib_messages:adapt_gribapi",
     "h5py": "hdf5:adapt",
     "netCDF4": "netcdf_variables:adapt",
-    "numpy": "arrays:adapt",
+    "numpy": "numpy_files:adapt",
     "pandas": "tables:adapt_pandas",
     "pyarrow.parquet": "tables:adapt_parquet",
     "torch": "checkpoints:adapt",

@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
+from iobench.adapters.adapting import ADAPTERS, ALWAYS, adapt
 from iobench.adapters.hook import ImportHook
 from iobench.adapters.patches import Patches
-from iobench.adapters.registry import ADAPTERS, ALWAYS, adapt
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.manifest import StoredVariable
-    from iobench.chunks.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 
 __all__ = ["gridded_data", "missing_dates", "scaling", "stored_dates", "variable_names"]
 

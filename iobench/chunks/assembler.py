@@ -20,10 +20,10 @@ from iobench.chunks.boxes import (
     page_chunks,
     places_touched,
 )
+from iobench.chunks.chunk_manifest import Place, StoredVariable, decode_stored_chunk
 from iobench.chunks.chunk_reading import StoredChunk, read_chunks
 from iobench.chunks.decode_counts import count_decoded, count_used
 from iobench.chunks.decoded_chunks import ChunkRow
-from iobench.chunks.manifest import Place, StoredVariable, decode_stored_chunk
 from iobench.files.memory import array_for_one_sample
 from iobench.files.source_ranges import read_extents
 from iobench.samples import SharedBytes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iobench.chunks.manifest import ChunkManifest, Place, StoredVariable, in_ranges
+from iobench.chunks.chunk_manifest import ChunkManifest, Place, StoredVariable, in_ranges
 from iobench.errors import FileFormatError
 from iobench.files.memory import array_for_one_sample
 from iobench.files.ranges import FileRange

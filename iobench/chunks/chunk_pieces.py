@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import PICK_NBYTES, Box, box_ranges, contiguous_array
-from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
-from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
-from iobench.chunks.manifest import (
+from iobench.chunks.chunk_manifest import (
     ChunkRanges,
     StoredVariable,
     damaged_chunk,
     decode_stored_chunk,
     mask_of,
 )
+from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
+from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 from iobench.chunks.shuffled_slices import put_slices

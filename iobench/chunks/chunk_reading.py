@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import Box, box_ranges, contiguous_array, join_chunks, places_touched
-from iobench.chunks.manifest import (
+from iobench.chunks.chunk_manifest import (
     ChunkRanges,
     Place,
     Sharding,

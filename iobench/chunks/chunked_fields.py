@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.manifest import ChunkManifest, StoredVariable
+    from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
 
 __all__ = ["ChunkedFields", "SharedChunks", "widest_chunks"]
 

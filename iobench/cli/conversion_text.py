@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.conversion.checking import Verification
+    from iobench.conversion.conversion_run import ConversionOutcome
+    from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.forecast import ConversionForecast
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.conversion.request import ConvertRequest
-    from iobench.conversion.running import ConversionOutcome
     from iobench.report.document import Block, Cell
 
 __all__ = ["forecast_told", "outcome_told", "verification_told"]

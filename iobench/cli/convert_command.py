@@ -136,8 +136,8 @@ def convert(
     """Write samples into a standard container, verified and resumable, or say what it takes."""
     from iobench.cli.conversion_text import forecast_told, outcome_told
     from iobench.cli.screen import TerminalScreen
-    from iobench.conversion.request import ConvertRequest, parse_patch
-    from iobench.conversion.running import forecast, run
+    from iobench.conversion.conversion_run import forecast, run
+    from iobench.conversion.convert_request import ConvertRequest, parse_patch
     from iobench.files.urls import as_path
     from iobench.sizes import parse_nbytes
 

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.baselines import pipelines_of
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import pipelines_of
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.standins import StandInIdentity, ensure_stand_in

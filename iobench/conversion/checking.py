@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench.conversion.convert_request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
 from iobench.conversion.preparing import open_samples
-from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
 from iobench.cpus import available_cpus
-from iobench.datasets.processes import stopwatch
 from iobench.datasets.sample_making import samples_in_order
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest
 from iobench.stores.comparison import verify_against

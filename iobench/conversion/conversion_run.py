@@ -17,14 +17,14 @@ from iobench.conversion.forecast import (
     plan,
 )
 from iobench.conversion.preparing import PreparedConversion, prepare
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.registry import find_converter
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.conversion.request import ConvertRequest
+    from iobench.conversion.convert_request import ConvertRequest
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 

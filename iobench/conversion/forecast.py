@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import FullConversion
 from iobench.datasets.contract import GroupedDataset, make_sample
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.memory import pages_used_again
@@ -27,8 +27,8 @@ from iobench.stores.plan import StoreRequest, probe_samples
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.conversion.request import ConvertRequest
     from iobench.datasets.contract import Where
     from iobench.sources.request import Screen
     from iobench.stores.plan import ConversionPlan

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.conversion.stages import decoded_samples, raw_samples
+from iobench.conversion.early_samples import decoded_samples, raw_samples
 from iobench.conversion.tiles import check_monotonic, tiled_samples
-from iobench.datasets.files import UserFiles
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.splits import select_split
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.urls import is_url
@@ -25,7 +25,7 @@ from iobench.stores.plan import StoreRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.conversion.request import ConvertRequest
+    from iobench.conversion.convert_request import ConvertRequest
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source

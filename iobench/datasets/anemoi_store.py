@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.chunks.manifest import StoredVariable
-    from iobench.chunks.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 

@@ -27,7 +27,7 @@ from iobench.datasets.catalogue_files import (
 )
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unpack_value
-from iobench.datasets.processes import Advance, run_jobs, stopwatch
+from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
 from iobench.recording.clocks import SYSTEM_CLOCK

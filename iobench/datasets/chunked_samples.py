@@ -13,11 +13,11 @@ from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
-from iobench.chunks.grib.fields import GribFiles
+from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
-from iobench.chunks.zarr_arrays.arrays import ZarrStore
+from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.processes import Advance
+    from iobench.datasets.setup_processes import Advance
 
 __all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.plugin_process import INSTALL, download_through_plugin, missing_in_cache
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import MissingFileError
 
 if TYPE_CHECKING:

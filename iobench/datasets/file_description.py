@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.grib.fields import describe_fields
-from iobench.chunks.manifest import ChunkKeys, StoredVariable
+from iobench.chunks.chunk_manifest import ChunkKeys, StoredVariable
+from iobench.chunks.grib.field_cubes import describe_fields
 from iobench.chunks.single_codec import codec_name
 from iobench.chunks.zarr_arrays.store import inspect_zarr
-from iobench.datasets.files import file_kind
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.selection import SourceFile, helper_names
+from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.grib.fields import GribFiles, field_dims, find_fields, spell_value
+from iobench.chunks.grib.field_cubes import GribFiles, field_dims, find_fields, spell_value
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.selection import check_sample_dim
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.grib.fields import FieldCube
+    from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.contract import Locator
 
 __all__ = ["GribSamples"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.chunks.chunk_reading import read_box
-from iobench.chunks.codec_chain import ChunkCodecs
-from iobench.chunks.manifest import (
+from iobench.chunks.chunk_manifest import (
     ChunkManifest,
     ChunkRanges,
     ContiguousNumbers,
     StoredVariable,
 )
+from iobench.chunks.chunk_reading import read_box
+from iobench.chunks.codec_chain import ChunkCodecs
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     inspect_netcdf,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Progress
-    from iobench.datasets.processes import Advance
+    from iobench.datasets.setup_processes import Advance
 
 __all__ = ["NETCDF_KINDS", "inspect_files", "whole_variable"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.datasets.contract import Locator
-    from iobench.datasets.processes import Advance
+    from iobench.datasets.setup_processes import Advance
 
 __all__ = ["Normalisation", "Scale", "normalisation_of"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
 from iobench.files.atomic import EXIT_RESUMABLE
 

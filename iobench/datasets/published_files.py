@@ -21,8 +21,8 @@ from iobench.errors import MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Locator, PublishedStep
-    from iobench.datasets.processes import Advance
     from iobench.datasets.recipe_data import FileKey, Key
+    from iobench.datasets.setup_processes import Advance
 
 __all__ = ["PublishedFiles", "StandIn", "existing_files"]
 

@@ -31,11 +31,11 @@ from iobench.chunks.packing import unpack
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.moments import Normalisation, normalisation_of
-from iobench.datasets.processes import stopwatch
 from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable, handed_on_nbytes
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.boxes import Box
-    from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs
-    from iobench.datasets.processes import Advance
+    from iobench.datasets.setup_processes import Advance
     from iobench.samples import Sample
 
 __all__ = ["Recipe", "only_variables"]
@@ -438,7 +438,9 @@ class Recipe(PublishedFiles, ChunkedFields):
         """Return the times of a stand-in's file: from its first key on that is a date."""
         first = next(each for each in key.values() if DATE.fullmatch(each))
         start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
-        whole = (np.datetime64(first) + 1).astype("M8[h]") - start
+        day_or_month = np.datetime64(first)
+        behind = day_or_month + np.timedelta64(1, np.datetime_data(day_or_month)[0])
+        whole = behind.astype("M8[h]") - start
         n_all = self.n_steps or -(-whole // step)
         return start + step * np.arange(min(n_all, n_steps or n_all))
 

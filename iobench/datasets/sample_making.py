@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import GroupedDataset, sample_steps
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
 from iobench.samples import handed_on_nbytes
 from iobench.stores.tally import Tally

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.samples import Role
 
 __all__ = [

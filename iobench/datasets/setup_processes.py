@@ -31,7 +31,7 @@ Outcome = TypeVar("Outcome")
 
 CHILD = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from iobench.datasets.processes import child_main; child_main(sys.stdin.buffer)"
+    "from iobench.datasets.setup_processes import child_main; child_main(sys.stdin.buffer)"
 )
 
 

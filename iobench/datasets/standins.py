@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
 from iobench.datasets.locate import JOURNAL, MANIFEST, FileLocator
-from iobench.datasets.processes import Advance, run_jobs
+from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import claim

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
-from iobench.datasets.baselines import Baseline, MapStyle
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
 from iobench.datasets.grib_samples import GribSamples
+from iobench.datasets.own_pipelines import Baseline, MapStyle
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
 from iobench.errors import FileFormatError, MissingFileError, OptionError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         SampleIndex,
         Where,
     )
-    from iobench.datasets.processes import Advance
+    from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
     from iobench.samples import Sample
 

@@ -90,7 +90,7 @@ def torch() -> None:
     """Let PyTorch's loaders and checkpoints be seen, now that torch is whole."""
     if "torch.utils.data" in sys.modules:
         _install("iobench.torch.hooks", "loaders of torch")
-        _install("iobench.torch.checkpoints", "checkpoints of torch")
+        _install("iobench.torch.checkpoint_times", "checkpoints of torch")
 
 
 def tensorflow() -> None:

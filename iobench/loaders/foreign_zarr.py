@@ -18,8 +18,8 @@ from iobench.samples import Variable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.chunks.manifest import ChunkManifest, StoredVariable
-    from iobench.chunks.zarr_arrays.arrays import ZarrStore
+    from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
+    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.loaders.foreign import ForeignStore
 
 __all__ = ["is_zarr", "open_zarr"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.chunks.decoded_chunks import keeping_nothing
 from iobench.cpus import available_cpus
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from iobench.loaders.batch_plan import BatchPlan
     from iobench.loaders.compute import Compute
     from iobench.loaders.contract import Batch
     from iobench.loaders.measured_loader import MeasuredLoader
-    from iobench.loaders.plan import BatchPlan
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder

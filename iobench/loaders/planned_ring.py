@@ -15,7 +15,7 @@ from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.reused import ReusedBuffers
-from iobench.loaders.ring.run import RingRun
+from iobench.loaders.ring.ring_run import RingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.measured_loader import MeasuredLoader
 from iobench.loaders.pipeline import STEP_KINDS
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.loaders.stream_ends import Batcher, Numbering, StreamEnded, StreamPart, StreamSource
 from iobench.loaders.stream_log import CONSUMER, ThreadLog, Work
 from iobench.loaders.stream_relay import Relay
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.baselines import Stream
+    from iobench.datasets.own_pipelines import Stream
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 

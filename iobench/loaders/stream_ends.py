@@ -20,7 +20,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.baselines import Stream
+    from iobench.datasets.own_pipelines import Stream
     from iobench.loaders.stream_log import ThreadLog
     from iobench.samples import Sample
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.stages import DetailPace
+from iobench.loaders.stage_timer import DetailPace
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
@@ -19,7 +19,7 @@ from iobench.samples import handed_on_nbytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from iobench.loaders.stages import Detail
+    from iobench.loaders.stage_timer import Detail
     from iobench.recording.recorder import Recorder
 
 __all__ = ["CONSUMER", "NOTHING", "StreamPlace", "ThreadLog", "Work"]

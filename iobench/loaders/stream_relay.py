@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from iobench.loaders.ring.run import LISTENING_S
+from iobench.loaders.ring.ring_run import LISTENING_S
 from iobench.loaders.stream_ends import Parcel, StreamEnded, close_items
 from iobench.loaders.stream_log import CONSUMER, NOTHING
 
 if TYPE_CHECKING:
-    from iobench.datasets.baselines import StreamStage
+    from iobench.datasets.own_pipelines import StreamStage
     from iobench.loaders.stream_ends import Numbering, StreamPart
     from iobench.loaders.stream_log import ThreadLog, Work
 

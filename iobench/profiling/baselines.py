@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.datasets.baselines import PluginBaseline, UpstreamBaseline, pipelines_of
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.own_pipelines import PluginBaseline, UpstreamBaseline, pipelines_of
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.profiling.config import AUTO_PIPELINES
 from iobench.registry import SOURCE
@@ -13,7 +13,7 @@ from iobench.registry import SOURCE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.datasets.baselines import Baseline
+    from iobench.datasets.own_pipelines import Baseline
     from iobench.profiling.config import RunConfig
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets.baselines import PIPELINES
+from iobench.datasets.own_pipelines import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.energy_reader import wants_energy
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window

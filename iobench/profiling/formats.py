@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets.baselines import Stream
 from iobench.datasets.objects.source import ObjectDataset
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.own_pipelines import Stream
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
@@ -25,9 +25,9 @@ from iobench.stores.plan import StoreRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.datasets.baselines import Baseline
     from iobench.datasets.contract import Dataset
     from iobench.datasets.objects.streams import ReadyBatches
+    from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.sources.opening import Source

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from iobench.datasets.baselines import Stream
 from iobench.datasets.contract import PlannedDataset
+from iobench.datasets.own_pipelines import Stream
 from iobench.errors import OptionError
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.ahead import told_of, with_read_ahead
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.datasets.baselines import Baseline
     from iobench.datasets.contract import Dataset, Progress
+    from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.recorder import Recorder
     from iobench.sources.request import Screen
@@ -286,7 +286,7 @@ def _make_loader(
             unit_costs=costs,
         )
     if one.framework == "torch":
-        from iobench.torch.loader import TorchLoader
+        from iobench.torch.torch_loader import TorchLoader
 
         return TorchLoader(
             one.work,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.windows import WindowSource, windowed_pipeline
+from iobench.loaders.windowed import WindowSource, windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.samples import Window
 from iobench.stores.plan import probe_samples

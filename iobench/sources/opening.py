@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
-from iobench.datasets.files import user_files
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.patterns import FilePattern
-from iobench.datasets.processes import stopwatch
+from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.open_files import open_files

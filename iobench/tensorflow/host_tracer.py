@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
-from iobench.tensorflow.trace_file import read_trace
+from iobench.tensorflow.host_trace import read_trace
 from iobench.tensorflow.traced_work import LoaderWait, find_work
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
-    from iobench.tensorflow.trace_file import TracedThread
+    from iobench.tensorflow.host_trace import TracedThread
 
 __all__ = ["HostTracer"]
 

@@ -13,7 +13,7 @@ from iobench.tensorflow.traced_rounds import TracedRounds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iobench.datasets.baselines import Stream
+    from iobench.datasets.own_pipelines import Stream
     from iobench.loaders.contract import Batch, PlannedBatch
     from iobench.recording.recorder import Recorder
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.recording.kinds import Kind
-    from iobench.tensorflow.trace_file import TracedCall, TracedThread
+    from iobench.tensorflow.host_trace import TracedCall, TracedThread
 
 __all__ = ["LoaderWait", "TracedWork", "find_work"]
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import IterableDataset, Subset
 
 from iobench.adapters.scope import quiet
-from iobench.loaders.stages import BUDGET_FRACTION, Detail
+from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag

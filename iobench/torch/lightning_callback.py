@@ -22,7 +22,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording, record
 from iobench.recording.span_file import Flag
 from iobench.torch import hooks
-from iobench.torch.checkpoints import checkpoint_span
+from iobench.torch.checkpoint_times import checkpoint_span
 from iobench.torch.device_time import DeviceTimer
 
 if TYPE_CHECKING:

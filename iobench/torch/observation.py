@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.scope import loading
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag

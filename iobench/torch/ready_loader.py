@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.stages import Detail
+    from iobench.loaders.stage_timer import Detail
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.loaders.stages import BUDGET_FRACTION
+from iobench.loaders.stage_timer import BUDGET_FRACTION
 from iobench.recording import span_file
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import SPAN_DTYPE, Flag

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.dataset_source import NumberedSamples
     from iobench.loaders.ring.recorded import RecordedPass
-    from iobench.loaders.ring.run import RingRun
+    from iobench.loaders.ring.ring_run import RingRun
     from iobench.stores.contract import Store
     from iobench.torch.frameworks import EpochPlace
 

@@ -9,11 +9,11 @@ import torch
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.measured_loop import MeasuredRecording
 from iobench.torch.data_loader import DataLoader
 from iobench.torch.measured_workers import MeasuredWorkers
-from iobench.torch.samples import Stacking, samples_of, start_worker
+from iobench.torch.pipeline_samples import Stacking, samples_of, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
-    from iobench.torch.samples import MadeBatch
+    from iobench.torch.pipeline_samples import MadeBatch
 
 __all__ = ["TorchLoader"]
 

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 from iobench.adapters.installed import install
 from iobench.errors import IobenchError
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind

@@ -60,7 +60,7 @@ def nbytes_of(slab: dict[str, Any]) -> int:
 def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
     from iobench.cpus import available_cpus
     from iobench.datasets.contract import no_progress
-    from iobench.datasets.files import user_files
+    from iobench.datasets.user_files import user_files
     from iobench.registry import find_format
     from iobench.stores.plan import StoreRequest
     from iobench_converters.convert import convert
@@ -115,7 +115,7 @@ def iobench_decode_only(source: Path, target: Path, memory_nbytes: int) -> int:
 
     from iobench.cpus import available_cpus
     from iobench.datasets.contract import no_progress
-    from iobench.datasets.files import user_files
+    from iobench.datasets.user_files import user_files
 
     locator = SimpleNamespace(cache_dir=target.parent, stand_in=False, progress=no_progress)
     dataset = user_files([source], sample_dim="time")

@@ -26,14 +26,14 @@ from iobench.chunks.decoded_chunks import (
 from iobench.cli import main
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.plan import plan_batches
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.ring.process_worker import USUAL_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.sources.opened import OpenDataset
+    from iobench.sources.opened_dataset import OpenDataset
 
 N_TIMES, CHUNK = 24, 6
 CHUNK_NBYTES = CHUNK * 8 * 10 * 4

@@ -22,7 +22,7 @@ from iobench.chunks.netcdf.file import (
     where_slab,
 )
 from iobench.chunks.packing import packing_of, unpack
-from iobench.datasets.files import file_kind
+from iobench.datasets.user_files import file_kind
 from iobench.errors import FileFormatError, StorageError
 from iobench.files.source_files import open_source_file
 

@@ -13,7 +13,7 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError
 
 # Of netCDF4's wheel: Zstd and bzip2, which h5py does not have.

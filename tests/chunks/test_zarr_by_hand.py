@@ -23,8 +23,8 @@ from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.contract import make_sample
-from iobench.datasets.files import user_files
 from iobench.datasets.plain_loop import XarrayLoop
+from iobench.datasets.user_files import user_files
 from iobench.errors import (
     FileFormatError,
     IobenchError,
@@ -33,7 +33,7 @@ from iobench.errors import (
     StoreError,
 )
 from iobench.files.crc32c import crc32c
-from iobench.loaders.opening import open_store
+from iobench.loaders.store_opening import open_store
 
 VALUES = np.arange(24, dtype="<i2").reshape(4, 6)
 RAW_2 = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.conversion.request import ConvertRequest, parse_patch
+from iobench.conversion.convert_request import ConvertRequest, parse_patch
 from iobench.errors import OptionError, UnknownNameError
 from iobench.sizes import parse_nbytes
 

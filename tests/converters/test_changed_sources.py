@@ -10,7 +10,7 @@ from converting import convert
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.contract import no_progress
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import StoreError
 from iobench.files.claims import JOURNAL_NAME
 from iobench.files.source_ranges import read_extents

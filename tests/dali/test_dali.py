@@ -17,7 +17,7 @@ from number_stores import SPEC, expected_batch, write_numbers
 from iobench.analysis.run import exposure
 from iobench.dali import DaliLoader, instrument
 from iobench.errors import OptionError, WorkerError
-from iobench.loaders.plan import plan_batches
+from iobench.loaders.batch_plan import plan_batches
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import make_sample
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 
 anemoi = pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
 

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 from iobench.chunks.decode_counts import take_decode_counts
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ import netCDF4
 import numpy as np
 import pytest
 
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 from iobench.testing import DatasetTests
 
 

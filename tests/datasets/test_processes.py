@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.datasets.processes import run_jobs
+from iobench.datasets.setup_processes import run_jobs
 from iobench.errors import OptionError, WorkerError
 
 MODULE = """

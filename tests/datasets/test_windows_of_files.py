@@ -12,11 +12,11 @@ import xarray
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.files import user_files
 from iobench.datasets.splits import place_index_windows
+from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.windows import windowed_pipeline
+from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
 from iobench.testing import FolderLocator
 from iobench.windows import place_windows

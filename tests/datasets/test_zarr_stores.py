@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets.files import user_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 

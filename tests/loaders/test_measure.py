@@ -10,10 +10,10 @@ from span_rows import rows_by_kind, rows_of
 
 import iobench.loaders.measure as measured_loop
 from iobench.errors import WorkerError
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
-from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.recording import process_io
 from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind

@@ -25,9 +25,9 @@ from tiny_pipeline import (
 )
 
 from iobench.errors import FileFormatError, OptionError, WorkerError
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.plan import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file

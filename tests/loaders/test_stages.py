@@ -9,7 +9,7 @@ from tiny_pipeline import SPEC
 from iobench.chunks.decode_counts import count_used
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.stages import Detail, StageTimer
+from iobench.loaders.stage_timer import Detail, StageTimer
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag

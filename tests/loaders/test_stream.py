@@ -16,13 +16,13 @@ from tiny_pipeline import COSTS
 from tiny_stream import batches, chain, decode, files, generator, read, shift, with_stage
 
 from iobench.analysis.run import exposure
-from iobench.datasets.baselines import stream_samples
+from iobench.datasets.own_pipelines import stream_samples
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError, WorkerError
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.contract import IN_THREADS, PlannedBatch
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind

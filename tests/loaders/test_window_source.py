@@ -16,7 +16,7 @@ from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.windows import WindowSource, windowed_pipeline
+from iobench.loaders.windowed import WindowSource, windowed_pipeline
 from iobench.samples import Window
 from iobench.windows import place_windows
 

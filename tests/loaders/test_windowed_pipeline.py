@@ -12,9 +12,9 @@ from span_rows import rows_by_kind
 from tiny_pipeline import SPEC, STEPS, decode, preprocess, ring_of, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.pipeline import Pipeline, Step, store_pipeline
-from iobench.loaders.plan import plan_batches
-from iobench.loaders.windows import windowed_pipeline, windowed_spec
+from iobench.loaders.windowed import windowed_pipeline, windowed_spec
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window, handed_on_nbytes
 from iobench.testing import random_sample, write_store

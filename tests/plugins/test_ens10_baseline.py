@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import MapStyle, UpstreamBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import MapStyle, UpstreamBaseline
 from iobench.errors import MissingExtraError, StorageError
 from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.ens10 import upstream

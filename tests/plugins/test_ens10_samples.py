@@ -129,7 +129,7 @@ def statistics_of(tiny, beside, cache):
 def test_normalisation_does_not_depend_on_the_number_of_processes(tiny, tmp_path, monkeypatch):
     one = statistics_of(tiny, tmp_path, tmp_path / "1")
     monkeypatch.setattr(point_statistics, "FEW_VALUES", 0)
-    monkeypatch.setattr("iobench.datasets.processes.available_cpus", lambda: 2)
+    monkeypatch.setattr("iobench.datasets.setup_processes.available_cpus", lambda: 2)
     two = statistics_of(tiny, tmp_path, tmp_path / "2")
     assert one.facts() == two.facts()
 

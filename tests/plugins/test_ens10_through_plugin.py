@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import PluginBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import PluginBaseline
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom import plugin_samples

@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import PluginBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import PluginBaseline
 from iobench.errors import MissingFileError
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 

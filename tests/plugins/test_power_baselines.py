@@ -11,15 +11,15 @@ import numpy as np
 import psutil
 import pytest
 
-from iobench.datasets.baselines import (
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import (
     MapStyle,
     PluginBaseline,
     Stream,
     UpstreamBaseline,
     stream_samples,
 )
-from iobench.datasets.contract import make_sample
-from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.registry import find_dataset

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import (
+from iobench.datasets.contract import make_sample, sample_steps
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import (
     MapStyle,
     PluginBaseline,
     Stream,
     UpstreamBaseline,
     stream_samples,
 )
-from iobench.datasets.contract import make_sample, sample_steps
-from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench_maelstrom.radiation.dataset import Radiation
 

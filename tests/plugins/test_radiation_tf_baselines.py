@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import PluginBaseline, Stream, UpstreamBaseline, stream_samples
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import PluginBaseline, Stream, UpstreamBaseline, stream_samples
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 from iobench_maelstrom.radiation.tf_pipelines import import_tensorflow

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets.baselines import (
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.own_pipelines import (
     MapStyle,
     PluginBaseline,
     Stream,
     UpstreamBaseline,
     stream_samples,
 )
-from iobench.datasets.contract import make_sample
-from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
-from iobench.loaders.plan import plan_batches
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.stream import StreamLoader
 from iobench.recording.recorder import Recorder
 from iobench_maelstrom.yr.dataset import Yr

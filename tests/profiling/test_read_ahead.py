@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
 from number_stores import write_numbers
 
 from iobench.loaders.pipeline import store_pipeline
-from iobench.loaders.ring.ahead import AheadChoice, ReadSpeeds
+from iobench.loaders.ring.ahead_choice import AheadChoice, ReadSpeeds
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.profiling import ahead
 from iobench.profiling.ahead import told_of, with_read_ahead

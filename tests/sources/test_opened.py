@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from iobench.sources.opened import OpenDataset
+    from iobench.sources.opened_dataset import OpenDataset
 
 
 @pytest.fixture

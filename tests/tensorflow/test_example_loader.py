@@ -14,8 +14,8 @@ pytest.importorskip("tensorflow", reason="its reader is what is tested")
 from number_stores import SPEC, expected_batch, write_numbers
 
 from iobench.errors import OptionError, StoreError, WorkerError
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.plan import plan_batches
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind

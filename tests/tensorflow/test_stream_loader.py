@@ -14,12 +14,12 @@ pytest.importorskip("tensorflow", reason="its pipelines are what is loaded")
 import tensorflow as tf
 
 from iobench.analysis.run import exposure
-from iobench.datasets.baselines import Stream
+from iobench.datasets.own_pipelines import Stream
 from iobench.errors import WorkerError
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory

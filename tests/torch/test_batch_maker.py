@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 import torch
 
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording import process_io
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind

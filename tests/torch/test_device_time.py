@@ -20,7 +20,7 @@ from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
 from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
-from iobench.torch import checkpoints
+from iobench.torch import checkpoint_times
 from iobench.torch.cuda_clock import CudaClock
 from iobench.torch.device_time import DeviceTimer
 
@@ -349,17 +349,17 @@ def test_a_forward_that_raises_is_ended(tmp_path, clock):
 def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):
     original = torch.save
     with recording(tmp_path, clock) as session:
-        checkpoints.install()
-        checkpoints.install()
+        checkpoint_times.install()
+        checkpoint_times.install()
         try:
             torch.save({"a": torch.ones(10)}, tmp_path / "a.pt")
-            with checkpoints.checkpoint_span():
+            with checkpoint_times.checkpoint_span():
                 torch.save({"a": torch.ones(10)}, tmp_path / "b.pt")
             with pytest.raises(RuntimeError, match="does not exist"):
                 torch.save({}, str(tmp_path / "no" / "c.pt"))
         finally:
-            checkpoints.uninstall()
-            checkpoints.uninstall()
+            checkpoint_times.uninstall()
+            checkpoint_times.uninstall()
     assert torch.save is torch.serialization.save is original
     spans = iobench.open_profile(session.run.path).spans
     assert spans["kind"].tolist() == [Kind.CHECKPOINT] * 3
@@ -368,9 +368,9 @@ def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):
 
 
 def test_torch_save_is_the_original_where_nothing_records(tmp_path):
-    checkpoints.install()
+    checkpoint_times.install()
     try:
         torch.save([1], tmp_path / "a.pt")
     finally:
-        checkpoints.uninstall()
+        checkpoint_times.uninstall()
     assert torch.load(tmp_path / "a.pt") == [1]

@@ -15,16 +15,16 @@ from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 import iobench
 from iobench.analysis.run import Run
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.digests import DigestLog
 from iobench.recording.run_directory import RunDirectory
 from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
 from iobench.subjects.samples.figures import samples_seen
 from iobench.torch import DataLoader
-from iobench.torch.loader import TorchLoader
+from iobench.torch.torch_loader import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER

@@ -13,7 +13,7 @@ from tiny_pipeline import COSTS
 
 from iobench.errors import WorkerError
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 

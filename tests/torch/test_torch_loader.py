@@ -24,17 +24,17 @@ from tiny_pipeline import (
 )
 
 from iobench.errors import FileFormatError, OptionError, WorkerError
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.plan import plan_batches
-from iobench.loaders.stages import Detail
-from iobench.loaders.windows import windowed_pipeline
+from iobench.loaders.stage_timer import Detail
+from iobench.loaders.windowed import windowed_pipeline
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import Window
 
 pytest.importorskip("torch")
-from iobench.torch.loader import TorchLoader
+from iobench.torch.torch_loader import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -334,7 +334,7 @@ def test_full_shared_memory_is_one_line(run, consumer, monkeypatch):
     def full(samples):
         raise RuntimeError("unable to allocate shared memory(shm): No space left on device\nx")
 
-    monkeypatch.setattr("iobench.torch.samples.default_collate", full)
+    monkeypatch.setattr("iobench.torch.pipeline_samples.default_collate", full)
     with (
         torch_loader(run, consumer, workers=1, start_method="fork") as loader,
         pytest.raises(

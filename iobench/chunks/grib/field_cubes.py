@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.chunk_manifest import ChunkManifest, ChunkRanges, StoredVariable
 from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
-from iobench.chunks.manifest import ChunkManifest, ChunkRanges, StoredVariable
 from iobench.chunks.packing import Packing
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file

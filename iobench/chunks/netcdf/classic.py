@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.manifest import ChunkManifest, contiguous, in_ranges
+from iobench.chunks.chunk_manifest import ChunkManifest, contiguous, in_ranges
 from iobench.errors import FileFormatError, IobenchError
 
 if TYPE_CHECKING:

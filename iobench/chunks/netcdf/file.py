@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import Box, check_known, index_box
-from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
-from iobench.chunks.manifest import (
+from iobench.chunks.chunk_manifest import (
     ChunkManifest,
     StoredVariable,
     as_packed,
     contiguous,
     in_ranges,
 )
+from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack

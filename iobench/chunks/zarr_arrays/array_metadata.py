@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.chunks.manifest import ChunkManifest, StoredVariable
+    from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
 
 __all__ = [
     "StoredArray",

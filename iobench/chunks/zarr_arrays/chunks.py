@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.chunks.boxes import Box
-    from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.chunk_manifest import StoredVariable
 
 __all__ = ["check_held", "missing_keys"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.manifest import StoredVariable, as_packed
+from iobench.chunks.chunk_manifest import StoredVariable, as_packed
 from iobench.chunks.packing import Packing, packing_of
-from iobench.chunks.zarr_arrays.arrays import StoredArray, ZarrStore
+from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore
 from iobench.chunks.zarr_arrays.version2 import array_of_version2
 from iobench.chunks.zarr_arrays.version2 import check_safe as check_safe2
 from iobench.chunks.zarr_arrays.version3 import array_of_version3, fill_attribute

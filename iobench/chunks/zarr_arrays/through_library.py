@@ -21,7 +21,7 @@ from iobench.json_files import read_json
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.chunks.manifest import StoredVariable
+    from iobench.chunks.chunk_manifest import StoredVariable
 
 __all__ = ["check_through_zarr", "read_through_zarr"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.chunk_manifest import ChunkKeys, ChunkManifest
 from iobench.chunks.codec_chain import ChunkCodecs
-from iobench.chunks.manifest import ChunkKeys, ChunkManifest
 from iobench.chunks.single_codec import TEXT_CODECS, refused_codecs
-from iobench.chunks.zarr_arrays.arrays import StoredArray, fill_number, lengths
+from iobench.chunks.zarr_arrays.array_metadata import StoredArray, fill_number, lengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

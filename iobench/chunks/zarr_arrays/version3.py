@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.chunk_manifest import ChunkKeys, ChunkManifest, Sharding
 from iobench.chunks.codec_chain import ChunkCodecs
-from iobench.chunks.manifest import ChunkKeys, ChunkManifest, Sharding
 from iobench.chunks.single_codec import CHECKSUM, MAX_CODECS, TEXT_CODECS, refused_codecs
-from iobench.chunks.zarr_arrays.arrays import (
+from iobench.chunks.zarr_arrays.array_metadata import (
     StoredArray,
     fill_number,
     lengths,

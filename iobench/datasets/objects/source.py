@@ -20,14 +20,13 @@ from iobench.datasets.objects.streams import (
 )
 from iobench.datasets.objects.targets import CLIMETLAB, HeldObject, NamedObject
 from iobench.datasets.objects.through_climetlab import ClimetlabObject
-from iobench.datasets.processes import stopwatch
 from iobench.datasets.selection import Selection
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, SampleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.datasets.baselines import Stream
     from iobench.datasets.contract import (
         Arrays,
         Locator,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         Where,
     )
     from iobench.datasets.objects.targets import Opener
+    from iobench.datasets.own_pipelines import Stream
     from iobench.samples import Sample
 
 __all__ = ["ObjectDataset", "object_dataset"]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets.baselines import Stream
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
+from iobench.datasets.own_pipelines import Stream
 from iobench.errors import OptionError, SampleError
 
 if TYPE_CHECKING:

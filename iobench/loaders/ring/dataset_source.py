@@ -9,7 +9,7 @@ from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.windows import WindowSource
+from iobench.loaders.windowed import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.log import Laps
-from iobench.loaders.ring.probe_reads import GATHER, choose_reads
 from iobench.loaders.ring.range_plan import wanted_of
 from iobench.loaders.ring.read_ahead import is_cached
+from iobench.loaders.ring.read_choice import GATHER, choose_reads
 from iobench.loaders.ring.reads import RowReads, SampleRanges
 from iobench.recording.kinds import Kind
 from iobench.stores.rounding import unpack
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.decode_filler import DecodeFiller
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.loaders.ring.range_plan import GridCut, RangePlan
+    from iobench.loaders.ring.read_choice import ReadChoice
     from iobench.loaders.ring.reads import Reads
     from iobench.samples import Variable
     from iobench.stores.extents import ExtentStore

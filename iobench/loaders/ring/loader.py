@@ -17,7 +17,7 @@ from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, i
 from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.reused import ReusedBuffers
-from iobench.loaders.ring.run import RingRun
+from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.telling import told
 
 if TYPE_CHECKING:

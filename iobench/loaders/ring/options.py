@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.loaders.opening import open_store
 from iobench.loaders.ring.contract import OwnMemory
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
 from iobench.loaders.ring.grid_part import part_of_grid
@@ -19,11 +18,12 @@ from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import Presenter, float_cast
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.ranks import find_rank
+from iobench.loaders.ring.rank_lookup import find_rank
 from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
-from iobench.loaders.windows import WindowSource
+from iobench.loaders.store_opening import open_store
+from iobench.loaders.windowed import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import RingBatch
     from iobench.loaders.ring.recorded import RecordedPass
-    from iobench.loaders.ring.run import RingRun
+    from iobench.loaders.ring.ring_run import RingRun
 
 __all__ = ["RingPass"]
 

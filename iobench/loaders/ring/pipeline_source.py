@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
-from iobench.loaders.stages import Detail, StageTimer
+from iobench.loaders.stage_timer import Detail, StageTimer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

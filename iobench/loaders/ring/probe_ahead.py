@@ -10,7 +10,7 @@ import psutil
 from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import is_local
 from iobench.files.ranges import FileRange
-from iobench.loaders.ring.ahead import MAX_NS, AheadChoice, choose_ahead, measure
+from iobench.loaders.ring.ahead_choice import MAX_NS, AheadChoice, choose_ahead, measure
 from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
 from iobench.loaders.ring.object_reads import RANGE_NBYTES, RangeViews, fill_objects
 from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached, ask_for_ranges
@@ -94,7 +94,7 @@ def ahead_of(
 
 
 class _StoreReads:
-    """Ranges of a store, each read once; see `iobench.loaders.ring.ahead.TimedReads`."""
+    """Ranges of a store, each read once; see `iobench.loaders.ring.ahead_choice.TimedReads`."""
 
     def __init__(self, store: ExtentStore, nbytes: int) -> None:
         self.nbytes = nbytes

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Filler
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.in_place_filler import ChoosesReads
-    from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.loaders.ring.range_plan import GridCut, RangePlan
+    from iobench.loaders.ring.read_choice import ReadChoice
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout

@@ -8,7 +8,7 @@ from iobench.loaders.ring.grid_part import GridPartSource, PartRangesSource
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.windows import WindowSource
+from iobench.loaders.windowed import WindowSource
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource

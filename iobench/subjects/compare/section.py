@@ -29,7 +29,7 @@ from iobench.report.json_walk import to_plain
 from iobench.report.sentences import PARTS, kept_words
 from iobench.subjects.compare.comparable import OTHER_BATCH, OTHER_STEP
 from iobench.subjects.compare.figures import BETWEEN, TURNS
-from iobench.subjects.compare.samples import samples_sentences
+from iobench.subjects.compare.sample_sentences import samples_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

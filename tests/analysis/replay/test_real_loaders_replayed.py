@@ -13,13 +13,13 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable

@@ -7,8 +7,8 @@ import pytest
 
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.plan import plan_batches
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.costs import unit_costs

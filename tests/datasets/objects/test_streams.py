@@ -61,7 +61,7 @@ def test_samples_cannot_be_asked_for_by_number(own_module, opened):
 def test_it_runs_as_a_stream(own_module, opened, tmp_path):
     stream_loader = pytest.importorskip("iobench.loaders.stream", reason="not there yet")
     from iobench.loaders.contract import PlannedBatch
-    from iobench.loaders.stages import Detail
+    from iobench.loaders.stage_timer import Detail
     from iobench.recording.costs import unit_costs
     from iobench.recording.run_directory import RunDirectory
 

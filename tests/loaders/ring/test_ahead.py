@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import iobench
 from iobench.errors import StoreError
 from iobench.loaders.ring import probe_ahead
-from iobench.loaders.ring.ahead import MAX_THREADS, ReadSpeeds, choose_ahead, measure
+from iobench.loaders.ring.ahead_choice import MAX_THREADS, ReadSpeeds, choose_ahead, measure
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable

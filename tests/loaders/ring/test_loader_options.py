@@ -21,7 +21,7 @@ from iobench.errors import IobenchError, OptionError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions
 from iobench.loaders.ring.presenting import ArrayCast
-from iobench.loaders.ring.ranks import find_rank
+from iobench.loaders.ring.rank_lookup import find_rank
 from iobench.stores.stacked import StackedSamples
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.plan import plan_batches
+from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.ring.order import (
     BLOCK,
     MIXED_BLOCKS,

@@ -208,7 +208,7 @@ def test_what_is_not_in_the_page_cache_is_read_all_the_same(
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    for module in ("in_place_filler", "decode_filler", "probe_reads", "direct"):
+    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
         monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
     chosen = [8, 0, 5, 5, 3, 4, 1]
     for direct in (False, "auto", True):

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.probe_reads import GATHER, PREAD, ReadChoice
+from iobench.loaders.ring.read_choice import GATHER, PREAD, ReadChoice
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import CHECKSUMS_NAME
@@ -87,7 +87,7 @@ def test_a_changed_bit_is_found_around_the_page_cache(
     fmt: str,
     options: dict[str, str],
 ) -> None:
-    for module in ("in_place_filler", "decode_filler", "probe_reads", "direct"):
+    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
         monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
     store = make_store(SPEC, samples(7), fmt, options=options, shards=[4, 3])
     extent = store.extents(5)[-1]

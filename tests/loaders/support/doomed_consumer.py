@@ -8,7 +8,7 @@ from itertools import islice
 
 from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
 
-from iobench.loaders.plan import plan_batches
+from iobench.loaders.batch_plan import plan_batches
 from iobench.recording.run_directory import RunDirectory
 
 
@@ -42,7 +42,7 @@ def consume_in_vain(run_directory, method, writer, gate):
 
 def consume_torch_in_vain(run_directory, gate):
     """The same through torch, whose workers start at the first batch."""
-    from iobench.torch.loader import TorchLoader
+    from iobench.torch.torch_loader import TorchLoader
 
     run = RunDirectory.open(run_directory)
     with (

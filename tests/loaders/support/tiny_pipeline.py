@@ -14,7 +14,7 @@ from iobench.errors import FileFormatError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stages import Detail
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 

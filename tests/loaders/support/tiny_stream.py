@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from iobench.datasets.baselines import Stream, StreamStage
+from iobench.datasets.own_pipelines import Stream, StreamStage
 from iobench.samples import SampleSpec, Variable
 
 SPEC = SampleSpec((Variable("field", (2,), "<f4", ("x",)), Variable("number", (), "<i8", ())))
