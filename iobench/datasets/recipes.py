@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["Recipe", "only_variables"]
 
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
+PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
+"""What a date stands for that has a year, a month, a day."""
 
 
 class Recipe(PublishedFiles, ChunkedFields):
@@ -438,8 +440,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         """Return the times of a stand-in's file: from its first key on that is a date."""
         first = next(each for each in key.values() if DATE.fullmatch(each))
         start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
-        day_or_month = np.datetime64(first)
-        behind = day_or_month + np.timedelta64(1, np.datetime_data(day_or_month)[0])
+        behind = np.datetime64(first) + PERIODS[first.count("-")]
         whole = behind.astype("M8[h]") - start
         n_all = self.n_steps or -(-whole // step)
         return start + step * np.arange(min(n_all, n_steps or n_all))
