@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.adapters import scope
-from iobench.recording import activation
+from iobench.recording import activation, outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,7 @@ def timed(
     note : callable, optional
         Told the span, result and arguments after a call that went well, notes bytes and name.
     """
+    name = _called(original)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
@@ -76,9 +77,18 @@ def timed(
                     note(span, result, args, kwargs)
                 except NOTE_ERRORS:
                     span.nbytes = -1
+            if outside.initial_reads is not None:
+                outside.note_call(name, span)
         return result
 
     return call
+
+
+def _called(original: Callable[..., Any]) -> str:
+    """Return what a script calls a function: its name, below that of its library."""
+    library = str(getattr(original, "__module__", None) or "").partition(".")[0]
+    name = str(getattr(original, "__qualname__", ""))
+    return ".".join(part for part in (library.removeprefix("_"), name) if part)
 
 
 def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

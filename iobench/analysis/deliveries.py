@@ -189,7 +189,10 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         batch=batch,
         epoch=waits["epoch"].astype(np.int64),
         nbytes=waits["nbytes"].astype(np.int64),
-        made_by=tuple(profile.strings[detail] for detail in waits["detail"].tolist()),
+        made_by=tuple(
+            "" if number < 0 else profile.strings[detail]
+            for number, detail in zip(batch.tolist(), waits["detail"].tolist(), strict=True)
+        ),
         starts=starts,
         failed=failed,
         ends_round=(batch < 0) & ~starts & ~failed,

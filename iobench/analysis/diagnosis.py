@@ -11,6 +11,7 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
+    from iobench.analysis.job_time import JobTime
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 
@@ -74,6 +75,8 @@ class Diagnosis:
         figure.
     loop_fraction : float or None
         Share of its process's time that the loop is; None where it is not known.
+    job : JobTime or None
+        Where all of its process's time went; None where it is not known.
     waited_for : LoaderExposure or None
         Of loaders that differ the one that most of the run's wait is for.
     waited_fraction : float or None
@@ -104,6 +107,7 @@ class Diagnosis:
     serial: bool = field(metadata=HIDDEN)
     in_script: bool = field(default=False, metadata=HIDDEN)
     loop_fraction: float | None = field(default=None, metadata=HIDDEN)
+    job: JobTime | None = field(default=None, metadata=HIDDEN)
     waited_for: LoaderExposure | None = field(default=None, metadata=HIDDEN)
     waited_fraction: float | None = field(default=None, metadata=HIDDEN)
     restarting: LoaderExposure | None = field(default=None, metadata=HIDDEN)
@@ -149,6 +153,7 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
+        job=exposure.job,
         waited_for=waited_for,
         restarting=None
         if exposure.window == "recurring"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, roles_of_loaders
+from iobench.analysis.deliveries import FIRST_EPOCH, PHASES
 from iobench.analysis.exposure_figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -18,6 +18,7 @@ from iobench.analysis.exposure_figures import (
     Phase,
     StageExposure,
 )
+from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.analysis.waits import find_long_waits, step_statistics
 from iobench.errors import ProfileError
@@ -88,7 +89,7 @@ def exposure_of(run: RankRun) -> Exposure:
         rank=loop.rank,
         stopped=_stopped(profile),
         is_script=profile.is_script,
-        job_ns=_job_ns(run),
+        job=job_time_of(run),
         has_consumer=bool(
             len(deliveries)
             or loop.has_loaders
@@ -108,25 +109,9 @@ def _stopped(profile: Profile) -> str:
     return f"{', '.join(reasons)} in {folder}" if reasons else ""
 
 
-def _job_ns(run: RankRun) -> int | None:
-    """Return how long a script's training process ran, as far as it was recorded.
-
-    None where its start is not known, or a part of its steps alone was to be recorded.
-    """
-    profile, loop = run.profile, run.loop
-    told = profile.facts_of(loop.process) if profile.is_script and loop.process >= 0 else None
-    if told is None or told.started_ns is None or profile.about.steps is not None:
-        return None
-    spans = profile.spans
-    end_ns = int(spans["end_ns"][spans["process"] == loop.process].max(initial=told.started_ns))
-    end_ns = max(end_ns, profile.processes[loop.process].anchors[-1].monotonic_ns)
-    return end_ns - told.started_ns
-
-
 def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
     """Return every loader, and what was waited for it; loaders never asked have nothing."""
-    loop, deliveries = run.loop, run.deliveries
-    roles = roles_of_loaders(run.profile, loop, deliveries)
+    loop, deliveries, roles = run.loop, run.deliveries, run.roles
     numbers = {number for number in loop.loaders if number != ONLY}
     numbers.update(deliveries.loader.tolist())
     found = []

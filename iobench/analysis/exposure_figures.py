@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
+    from iobench.analysis.job_time import JobTime
     from iobench.profiles.contents import Folded
     from iobench.recording.kinds import Kind
 
@@ -473,8 +474,9 @@ class Exposure:
         it did not.
     is_script : bool
         Whether a user's own script was recorded, of which the training loop is a part.
-    job_ns : int or None
-        From the start of its process to the end of the recording; None where that is not known.
+    job : JobTime or None
+        Where the time of a script's process went, from its start to its end; None where that is
+        not known.
     overhead_once_ns : int or None
         The most that starting to record took in one process, once; None where none measured it.
     day_nbytes : int or None
@@ -505,7 +507,7 @@ class Exposure:
     has_compute: bool = field(default=True, metadata=HIDDEN)
     stopped: str = field(default="", metadata=HIDDEN)
     is_script: bool = field(default=False, metadata=HIDDEN)
-    job_ns: int | None = None
+    job: JobTime | None = None
     overhead_once_ns: int | None = None
     day_nbytes: int | None = field(default=None, metadata=HIDDEN)
     spans_nbytes: int = field(default=0, metadata=HIDDEN)
@@ -540,6 +542,11 @@ class Exposure:
         """The wait of each delivered batch, in order; None where there are too many ranks."""
         waits = self.whole.waits_ns
         return waits if len(waits) == self.whole.n_batches else None
+
+    @figure
+    def job_ns(self) -> int | None:
+        """From the start of its process to its end; None where that is not known."""
+        return None if self.job is None else self.job.wall_ns
 
     @figure
     def loop_fraction(self) -> float | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
+from iobench.recording.delivery_log import LOADER, STARTUP
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Rounds", "find_rounds"]
 
 Integers = NDArray[np.int64]
-LOADER: Final = "loader-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,17 @@ def _by_number(
     for mark, index in zip(marks, place.tolist(), strict=True):
         loader[index] = known[mark["detail"]]
         n_before[index] = max(int(mark["nbytes"]), 0)
+    begins = waits["label"] == profile.string_number(STARTUP)
+    told = {
+        index: profile.strings[detail]
+        for index, detail in zip(
+            of_wait[begins].tolist(), waits["detail"][begins].tolist(), strict=True
+        )
+    }
     for index in np.flatnonzero(~recorded).tolist():
-        loader[index] = _loader_by_makers(profile, loop, waits["batch"][of_wait == index])
+        loader[index] = _loader_number(told.get(index, "").partition(" ")[0])
+        if loader[index] == ONLY:
+            loader[index] = _loader_by_makers(profile, loop, waits["batch"][of_wait == index])
     for index in np.flatnonzero(~recorded).tolist():
         later = starts[(starts > starts[index]) & _could_be_same(loader, loader[index])]
         seen = lane["end_ns"][lane["end_ns"] <= later.min()] if len(later) else lane["end_ns"]

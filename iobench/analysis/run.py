@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.analysis.attribution import attribute
 from iobench.analysis.counters import counters_of
-from iobench.analysis.deliveries import find_deliveries
+from iobench.analysis.deliveries import find_deliveries, roles_of_loaders
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.placement.placing import place_segments
@@ -143,6 +143,11 @@ class RankRun:
     def attribution(self) -> Attribution:
         """Of each delivery the busy and exposed time by stage: the ledger."""
         return attribute(self.profile, self.loop, self.deliveries)
+
+    @cached_property
+    def roles(self) -> dict[int, str]:
+        """What its loaders are for, by their numbers, as far as that is known."""
+        return roles_of_loaders(self.profile, self.loop, self.deliveries)
 
     @property
     def ledger(self) -> Ledger:

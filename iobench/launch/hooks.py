@@ -44,6 +44,9 @@ def begin() -> None:
         _recording = current_recording()
         if _recording is None:
             return
+        boot: Any = sys.modules["iobench_boot"]
+        _recording.facts.imports_ns = boot.imports  # which grows
+        _recording.write_facts()
     os.environ[SEEN_ABOVE] = "1"
     try:
         from iobench.adapters.installed import install

@@ -155,12 +155,14 @@ def run_script(
         )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
     with _energy_read(asked, job, run, environment):
+        started_ns = clock.now_ns()
         code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
+        ended_ns = clock.now_ns()
     try:
         run.gather()
     except StorageError as error:
         say(str(error))
-    facts = describe_processes(run, asked.command, job, code)
+    facts = describe_processes(run, asked.command, job, code, (started_ns, ended_ns))
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
     if setup is not None:
         end_tracing(setup, run, job, say, clock)

@@ -132,9 +132,9 @@ def _one_line(words: Sequence[str]) -> str:
 
 
 def describe_processes(
-    run: RunDirectory, command: Sequence[str], job: JobRank, code: int
+    run: RunDirectory, command: Sequence[str], job: JobRank, code: int, lasted_ns: tuple[int, int]
 ) -> ProcessFacts:
-    """Return what a launcher tells of its command: who was not seen, and how it ended."""
+    """Return what a launcher tells of its command: who was not seen, when and how it ended."""
     processes = read_seen(run.path / "launch")
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:
@@ -145,6 +145,8 @@ def describe_processes(
         command=list(command),
         unseen=list(dict.fromkeys(unseen)),
         children=unseen_commands(processes),
+        started_ns=lasted_ns[0],
+        ended_ns=lasted_ns[1],
         ended=f"exit {code}" if code >= 0 else signal.Signals(-code).name,
     )
 

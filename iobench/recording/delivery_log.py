@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
     from iobench.recording.wait_notes import WaitNotes
 
-__all__ = ["FAILED", "ROUND", "SHUTDOWN", "STARTUP", "DeliveryLog"]
+__all__ = ["FAILED", "LOADER", "ROUND", "SHUTDOWN", "STARTUP", "TRAINS", "DeliveryLog"]
 
 STARTUP: Final = "startup"
 """Label of the wait for ``iter(loader)`` itself, which brings no batch."""
@@ -19,6 +20,11 @@ SHUTDOWN: Final = "shutdown"
 """Label of the last wait, which found no batch."""
 FAILED: Final = "failed"
 """Label of a wait that ended with an exception."""
+TRAINS: Final = "trains"
+"""Label of a mark of kind ``other``: an optimiser took a step in this pass."""
+LOADER: Final = "loader-"
+"""Which loader a pass is over, and what for: detail of its first wait, ``"loader-1 validation"``;
+detail of the pass itself, without what for."""
 ROUND: Final = "round"
 """Label of the span of kind ``other`` that a pass over a loader is."""
 
@@ -48,12 +54,16 @@ class DeliveryLog:
         Of the last wait that was recorded; -1 before.
     delivered : (int, str)
         Number and maker of the last batch, recorded or not.
+    role : str
+        What the pass is for, as far as it is known as it begins: ``"training"``,
+        ``"validation"``, ``"test"``, ``"prediction"``, ``"evaluation"`` where it is one of these
+        three and nobody tells which; ``""``. To be set before ``started``.
     """
 
     __slots__ = (
         "__weakref__", "_asking", "_labels", "_left", "_n_before", "_noting", "_outer", "_round_ns",
-        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "notes", "number",
-        "recording", "yields",
+        "_trains", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "notes",
+        "number", "recording", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -74,12 +84,26 @@ class DeliveryLog:
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
         self.makers: dict[str, int] = {}
+        self.role = recording.phase
+        self._trains = False
         self._round_ns = -1
         self._n_before = 0
         self.asked_ns = self.delivered_ns = -1
         self.delivered = (-1, "")
         self._asking = self._outer = self._left = False
         recording.open_log(self)
+
+    def trained(self) -> None:
+        """Note that an optimiser took a step on what this pass brought; once is enough."""
+        if self._trains or self._left or self._round_ns < 0:
+            return
+        self._trains = True
+        recorder = self.recording.recorder
+        now_ns = recorder.clock.now_ns()
+        recorder.emit(
+            Kind.OTHER, now_ns, now_ns, epoch=self.epoch, sample=self.number,
+            label=recorder.string(TRAINS), flags=Flag.DETAIL,
+        )  # fmt: skip
 
     def ask(self, batch: int = -1) -> None:
         """Note that the loop waits from now on, for this batch if it is known."""
@@ -120,7 +144,9 @@ class DeliveryLog:
 
     def started(self) -> None:
         """Note that ``iter(loader)`` has returned."""
-        self._answer(-1, -1, self._labels[STARTUP], 0)
+        # Which loader it is, and what for, is told at once: a process that is killed says no more.
+        told = "" if self.loader is None else f"{LOADER}{self.loader.number} {self.role}".rstrip()
+        self._answer(-1, -1, self._labels[STARTUP], self.recording.recorder.string(told))
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
         """Note that the loop holds a batch.
@@ -141,6 +167,7 @@ class DeliveryLog:
             detail = self.makers[maker] = self.recording.recorder.string(maker)
         if not self._outer:
             return
+        self.recording.latest = self
         if self._asking:
             self._answer(batch, nbytes, 0, detail)
             self.recording.recorder.position(batch, self.epoch)
@@ -195,6 +222,7 @@ class DeliveryLog:
             return False
         self.notes = notes
         self._noting = True
+        self.recording.latest = self
         self.recording.waiting.log = self
         self.recording.recorder.position(-1, self.epoch)  # which batch is known later
         return True
@@ -258,7 +286,7 @@ class DeliveryLog:
             epoch=self.epoch,
             sample=self.number,
             label=self._labels[ROUND],
-            detail=0 if self.loader is None else recorder.string(f"loader-{self.loader.number}"),
+            detail=0 if self.loader is None else recorder.string(f"{LOADER}{self.loader.number}"),
         )
         self._round_ns = -1
         self._left = True

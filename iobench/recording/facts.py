@@ -96,8 +96,16 @@ class ProcessFacts:
     started_ns : int or None
         When it began, by the clock of its spans; None where that is not known, as of a notebook,
         which waits for its user.
+    ended_ns : int or None
+        When a launcher's command had ended, by the same clock; None of other processes.
     ended : str or None
         ``"closed"``, or the exception that ended it; None while it runs, or if it was killed.
+    imports_ns : list of tuple of int
+        From when until when its main thread imported, under ``iobench run``; the first one is the
+        start of the interpreter, from ``started_ns`` on.
+    initial_reads : dict of str to tuple of int
+        By function of a library that reads, as ``"numpy.load"``: calls before the first loader was
+        asked, and the bytes they told of.
     """
 
     pid: int
@@ -114,7 +122,10 @@ class ProcessFacts:
     children: list[str] = field(default_factory=list)
     unit_costs: dict[str, int | None] = field(default_factory=dict)
     started_ns: int | None = None
+    ended_ns: int | None = None
     ended: str | None = None
+    imports_ns: list[tuple[int, int]] = field(default_factory=list)
+    initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""

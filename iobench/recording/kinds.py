@@ -157,6 +157,7 @@ class Kind(IntEnum):
     EVALUATE = 46, Family.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
     CHECKPOINT = 47, Family.LOOP, Trait.NO_COMPUTE, "#7f8f76"
     OTHER = 48, Family.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
+    STAGE_IN = 49, Family.LOOP, Trait.CARRIES_BYTES | Trait.NO_COMPUTE, "#6f8fa3", "#8fb0c5"
 
     STARTUP = 60, Family.LIFE, _WAITS, "#7d8ba0", "", "the start of the workers"
     STARVED_SUBMIT = 61, Family.LIFE, _WAITS, "#94a0b3", "", "work that was not handed out yet"

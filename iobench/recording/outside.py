@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import activation
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -15,10 +16,39 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = ["DETAIL_LIMIT", "OutsideSpan", "describe", "outside_lane", "outside_span", "thread_lane"]
+__all__ = [
+    "DETAIL_LIMIT",
+    "OutsideSpan",
+    "describe",
+    "initial_reads",
+    "note_call",
+    "outside_lane",
+    "outside_span",
+    "take_initial_reads",
+    "thread_lane",
+]
 
 # A text stays in the span file's table for good, and a training may open files without end.
 DETAIL_LIMIT: Final = 4096
+_READ: Final = READING_KINDS | MIXED_KINDS
+
+initial_reads: dict[str, tuple[int, int]] | None = None
+"""Calls and bytes by function, of reads before the first loader is asked; None where not asked
+for, and after that."""
+
+
+def take_initial_reads(*, begin: bool = False) -> dict[str, tuple[int, int]]:
+    """Return which functions read since this was begun, and end it; ``begin`` to begin it anew."""
+    global initial_reads
+    found, initial_reads = initial_reads or {}, {} if begin else None
+    return found
+
+
+def note_call(name: str, span: OutsideSpan) -> None:
+    """Count a call that read, by the function that was called."""
+    if initial_reads is not None and span.kind in _READ:
+        n_calls, nbytes = initial_reads.get(name, (0, 0))
+        initial_reads[name] = n_calls + 1, nbytes + max(span.nbytes, 0)
 
 
 def thread_lane() -> Lane | None:

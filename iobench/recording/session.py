@@ -24,6 +24,7 @@ from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
+from iobench.recording.outside import take_initial_reads
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.script_run import (
     checked_steps,
@@ -34,6 +35,7 @@ from iobench.recording.script_run import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.energy_reader import EnergyReader
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
@@ -98,6 +100,12 @@ class Recording:
         Whether loaders keep a digest of every sample.
     step : int
         Batches delivered to the training loop so far, of all loaders.
+    phase : str
+        What passes over loaders are for that begin now, where a framework says so.
+    latest : DeliveryLog or None
+        The pass that brought the last batch.
+    model_evaluates : bool
+        Whether a model was last set to evaluate, and not to train.
     keep_nbytes : int
         How many bytes of spans this training process and its workers keep one by one; 0 is all.
     ended_workers : EndedWorkers or None
@@ -140,6 +148,9 @@ class Recording:
         self._environment: dict[str, str | None] = {}
         self._begun_ns = 0
         self._has_told_pace = False
+        self.phase = ""
+        self.latest: DeliveryLog | None = None
+        self.model_evaluates = False
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 
@@ -223,6 +234,7 @@ class Recording:
         self._begun_ns = self.clock.now_ns()
         self.write_facts()
         atexit.register(self.close)
+        take_initial_reads(begin=True)
         activate(self.recorder if self.window_open else None)
 
     def _process_start_ns(self) -> int | None:
@@ -270,6 +282,7 @@ class Recording:
         self._closed = True
         atexit.unregister(self.close)
         self.close_window()
+        self.end_initial_load()
         if self.ended_workers is not None:
             self.ended_workers.close()
         self.recorder.close()
@@ -327,7 +340,17 @@ class Recording:
 
     def next_round(self) -> int:
         """Return a number no other round of this process has."""
-        return next(self._rounds)
+        number = next(self._rounds)
+        if not number:
+            self.end_initial_load()
+        return number
+
+    def end_initial_load(self) -> None:
+        """Note what was read before the first loader is asked, if that was not yet."""
+        found = take_initial_reads()
+        if found:
+            self.facts.initial_reads = found
+            self.write_facts()
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
         """Note a loader of this process; ``more`` as in `LoaderFacts`.
@@ -361,6 +384,11 @@ class Recording:
             return
         with self._lock:
             self.facts.write(self._facts_path)
+
+    def optimizer_stepped(self) -> None:
+        """Note that an optimiser took a step: what the last batch is from trains."""
+        if self.latest is not None:
+            self.latest.trained()
 
     def open_log(self, log: _Open) -> None:
         """Let a round, or what else goes on, be ended when the recording or its window ends."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
+from iobench.analysis.job_time import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
 
-__all__ = ["JSON_VERSION", "RunDocument", "exposure_to_dict", "reports_to_json", "to_json"]
+__all__ = [
+    "JSON_VERSION",
+    "RunDocument",
+    "exposure_to_dict",
+    "reports_to_json",
+    "to_json",
+    "whole_job",
+]
 
 JSON_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
@@ -86,7 +94,20 @@ def reports_to_json(
     reports: Sequence[RunReport], job: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what `to_json` does, for runs analysed already, with the figures of their job."""
-    return {"runs": [_run(report) for report in reports], "job": job_to_plain(job)}
+    time = whole_job(reports)
+    of_time = {} if time is None else to_plain(time)
+    told = job_to_plain(job)
+    return {
+        "runs": [_run(report) for report in reports],
+        "job": told if time is None else of_time | (told or {}),
+    }
+
+
+def whole_job(reports: Sequence[RunReport]) -> JobTime | None:
+    """Return where the time of a script's job went, of all its training processes."""
+    if not reports or len({report.run for report in reports}) > 1:
+        return None
+    return job_of_ranks([each.exposure.job for each in reports], reports[0].job_size)
 
 
 def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from iobench.analysis.job_time import JobTime
 from iobench.json_keys import ITSELF, figure
 from iobench.registry import installed_subjects
 from iobench.report.json_report import OF_THE_RUN, RunDocument
@@ -97,7 +98,11 @@ def explained_keys() -> Iterator[ExplainedKey]:
     for subject in subjects:
         if not subject.of_job:
             yield from _of_subject(f"runs[].{subject.name}", *answers[subject.name])
-    yield ExplainedKey("job", "All training processes of a job, compared step by step.")
+    yield ExplainedKey(
+        "job",
+        "The whole job: where its time went, and its training processes compared step by step.",
+    )
+    yield from _keys(JobTime, "job")
     for subject in subjects:
         if subject.of_job:
             yield from _keys(_answer(subject.together), "job")

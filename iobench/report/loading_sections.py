@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
+from iobench.analysis.job_time import LOADS
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Trait
 from iobench.report import lines, script_lines, units
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         StageExposure,
         StepStatistics,
     )
+    from iobench.analysis.job_time import JobTime
     from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport
@@ -160,6 +162,9 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     else:
         rest = f"of the {when}; {units.fraction(share.value)} {rest}"
         share = Share(window.wait_fraction)
+    if exposure.job is not None:
+        rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
+        share = Share(exposure.job.share(*LOADS))
     kept = kept_words(whole.n_batches, exposure.n_folded)
     if kept:
         part = units.fraction(whole.wait_fraction)
@@ -194,6 +199,16 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
             )
         )
     return (KeyFigures(tuple(figures)),)
+
+
+def _of_job(job: JobTime) -> str:
+    """Return what of a job's time goes into getting data."""
+    spent_ns = sum(each.ns for each in job.parts if each.part in LOADS)
+    text = f"of the job ({units.duration(spent_ns)} of {units.duration(job.wall_ns)}"
+    before_ns = job.part("initial_load").ns + job.part("stage_in").ns
+    if before_ns:
+        text += f", {units.duration(before_ns)} of it before the first loop"
+    return f"{text})"
 
 
 def told_of(statistics: StepStatistics | None, name: str) -> float | None:

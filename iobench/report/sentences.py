@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import LoaderExposure, LongWaits, PartExposure, Window
+    from iobench.analysis.job_time import JobTime
     from iobench.report.run_report import RunReport
 
 __all__ = [
     "OVER",
     "PARTS",
     "extent_text",
+    "job_sentence",
     "kept_words",
     "long_waits_sentence",
     "starts_sentence",
@@ -44,6 +46,18 @@ OVER: Final[Mapping[Window, str]] = {
     "whole": "in a run too short to have a steady state",
 }
 """How sentences say which part of a run they are of."""
+BOUND_BY: Final = {
+    "imports": "The job is bound by its imports",
+    "initial_load": "The job is bound by its initial load",
+    "stage_in": "The job is bound by staging its files in",
+    "train_compute": "The job is bound by the computing of its training",
+    "train_wait": "The job is bound by waiting for training data",
+    "validation_compute": "The job is bound by the computing of its validation",
+    "validation_wait": "The job is bound by waiting for validation data",
+    "checkpoint": "The job is bound by its checkpoints",
+    "between": "The job is bound by what it does outside of its loops",
+    "shutdown": "The job is bound by its end",
+}
 RELEASE: Final = "freeing the memory of the batch before (handover:release)"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
@@ -66,7 +80,34 @@ def kept_words(n_batches: int, n_folded: int) -> str:
 
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
-    """Return what is concluded: one sentence, and one more where start-up weighs on the run."""
+    """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
+    job = diagnosis.job
+    return f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
+
+
+def job_sentence(job: JobTime) -> str:
+    """Return which part of a job holds most of its time."""
+    most = job.part(job.bound_by)
+    text = f"{BOUND_BY[most.part]}: {units.fraction(job.share(most.part))} of "
+    text += units.duration(job.wall_ns)
+    if most.part == "initial_load":
+        by = f" by {job.read_by}" if job.read_by else ""
+        files = f" from {_files(most.n_files)}" if most.n_files else ""
+        text += (
+            f", {units.nbytes(most.nbytes)} read{by}{files} in the training process before the "
+            f"first batch ({units.duration(job.calls_ns)} of it inside of reads)"
+        )
+    elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
+        text += f", {units.nbytes(most.nbytes)}"
+    return f"{text}."
+
+
+def _files(n_files: int) -> str:
+    return "1 file" if n_files == 1 else f"{units.count(n_files)} files"
+
+
+def _of_loop(diagnosis: Diagnosis) -> str:
+    """Return what the training loop waits for: one sentence, and one where start-up weighs."""
     if diagnosis.verdict is Verdict.NOT_RECORDED:
         return f"No verdict: nothing was recorded, as recording stopped ({diagnosis.stopped})."
     if diagnosis.verdict is Verdict.NO_CONSUMER:
@@ -79,7 +120,9 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
         when = f"in {kept}, {when}"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
     waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}"
-    waits += f"{extent_text(diagnosis.loop_fraction, in_script=diagnosis.in_script)}."
+    if diagnosis.job is None:
+        waits += extent_text(diagnosis.loop_fraction, in_script=diagnosis.in_script)
+    waits += "."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         return f"No compute stage, so there is nothing to hide loading behind: {waits}"
     text = f"{_judgement(diagnosis)}: {waits}"
@@ -196,10 +239,7 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
         return "; what share of the script's time that is, was not recorded"
     if share >= MOST:
         return ""
-    return (
-        f"; that loop is {units.fraction(share)} of the time that the script ran, and what was "
-        "waited for in the rest is in no figure"
-    )
+    return f"; that loop is {units.fraction(share)} of the time that the script ran"
 
 
 def today_sentence(reports: Sequence[RunReport]) -> str:

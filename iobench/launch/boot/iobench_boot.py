@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time  # built in: nothing is read for it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,11 +49,28 @@ _due: list[str] = []
 _file = ""
 _pid = 0
 
+imports: list[tuple[int, int]] = []
+"""From when until when the main thread imported, ns of the monotonic clock; the first one is the
+start of the interpreter, which began with the process."""
+NEXT_NS = 1_000_000
+"""Imports that follow each other so closely are one."""
+MOST_IMPORTS = 4096
+
+
+def _imported(start_ns: int, end_ns: int) -> None:
+    """Note that the main thread imported from then until then."""
+    if imports and start_ns - imports[-1][1] < NEXT_NS:
+        imports[-1] = (imports[-1][0], max(end_ns, imports[-1][1]))
+    elif len(imports) < MOST_IMPORTS:
+        imports.append((start_ns, end_ns))
+
 
 def start() -> None:
     """Make this process a part of the run that the environment names."""
     global _file, _pid
     _pid = os.getpid()
+    now_ns = time.perf_counter_ns()
+    imports.append((now_ns, now_ns))
     host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in os.uname().nodename)
     _file = os.path.join(os.environ["IOBENCH_RUN"], "launch", f"{host}-{_pid}.txt")  # noqa: PTH118
     command = sys.orig_argv
@@ -183,23 +201,37 @@ def _text(word: object) -> str:
 
 
 class Watcher:
-    """First of the finders: lets the others find a module, and adds to what its loading does."""
+    """First of the finders: lets the others find a module, and adds to what its loading does.
+
+    Of all modules the outermost that the main thread imports are timed: what these import in turn
+    is a part of them.
+    """
 
     def __init__(self) -> None:
+        import _thread
+
         self._asking: set[tuple[str, int]] = set()
+        self._main = _thread.get_ident()
+        self._inside = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the other finders' spec of a module that is waited for, else None."""
-        if name not in AFTER:
+        awaited = name in AFTER
+        if self._inside and not awaited:
             return None
         import _thread
 
-        asking = (name, _thread.get_ident())
+        thread = _thread.get_ident()
+        outermost = not self._inside and thread == self._main
+        if not (awaited or outermost):
+            return None
+        asking = (name, thread)
         if asking in self._asking:
             return None  # another finder of this kind asks all finders, as this one does
         self._asking.add(asking)
+        began_ns = time.perf_counter_ns()
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
@@ -207,32 +239,55 @@ class Watcher:
                     None if finder is self or find is None else find(name, path, target)
                 )
                 if spec is not None:
-                    _watch(name, spec)
+                    self._watch(name, spec)
                     return spec
         finally:
             self._asking.discard(asking)
+            if outermost:  # a name may be looked for in many folders, far away
+                _imported(began_ns, time.perf_counter_ns())
         return None
 
+    def _watch(self, name: str, spec: ModuleSpec) -> None:
+        """Act when the module has been loaded, once; its loader then is as it was."""
+        loader: Any = spec.loader
+        load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
+        awaited = name in AFTER
+        if load is None or (not awaited and isinstance(loader, type)):
+            return
 
-def _watch(name: str, spec: ModuleSpec) -> None:
-    """Act when the module has been loaded, once; its loader then is as it was."""
-    loader: Any = spec.loader
-    load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
-    if load is None:
-        return
+        def exec_module(module: ModuleType) -> None:
+            # First: a loader that is somebody's proxy would else come back here.
+            del loader.exec_module
+            began_ns = self._begin()
+            try:
+                load(module)
+                if awaited:
+                    # It is whole, and adapters that are told of it ask; the import system says so
+                    # next.
+                    spec._initializing = False  # type: ignore[attr-defined]
+                    _act(name)
+            finally:
+                self._end(began_ns)
 
-    def exec_module(module: ModuleType) -> None:
-        # First: a loader that is somebody's proxy would else come back here.
-        del loader.exec_module
-        load(module)
-        # It is whole, and adapters that are told of it ask; the import system says so next.
-        spec._initializing = False  # type: ignore[attr-defined]
-        _act(name)
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            if awaited:
+                note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
 
-    try:
-        loader.exec_module = exec_module
-    except AttributeError:
-        note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
+    def _begin(self) -> int:
+        """Begin to time a module, where it is an outermost one; return since when, else -1."""
+        import _thread
+
+        if self._inside or _thread.get_ident() != self._main:
+            return -1
+        self._inside = True
+        return time.perf_counter_ns()
+
+    def _end(self, began_ns: int) -> None:
+        if began_ns >= 0:
+            self._inside = False
+            _imported(began_ns, time.perf_counter_ns())
 
 
 def _act(name: str) -> None:
@@ -248,13 +303,13 @@ def _act(name: str) -> None:
     if _is_loading("iobench.launch.hooks"):
         return  # these are being imported further up, and go on with it
     # What is made meanwhile stays: looking for garbage among all of the user's objects is in vain.
-    began_s, collects = os.times().elapsed, gc.isenabled()  # another clock is not free
+    began_ns, collects = time.perf_counter_ns(), gc.isenabled()
     gc.disable()
     try:
         hooks = __import__("iobench.launch.hooks", fromlist=["hooks"])
         while _due:
             getattr(hooks, _due.pop())()
-        hooks.count_once(int((os.times().elapsed - began_s) * 1e9))
+        hooks.count_once(time.perf_counter_ns() - began_ns)
     except Exception as error:  # noqa: BLE001 - the import the user asked for has worked
         note("unseen", f"{name}: {type(error).__name__}: {error}")
     finally:

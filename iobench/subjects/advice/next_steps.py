@@ -115,10 +115,7 @@ def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterato
         text = f"nothing to gain from faster loading{which} at this step time"
         share = diagnosis.loop_fraction
         if share is not None and share < MOST:
-            text += (
-                f" in the training loop, which is {units.fraction(share)} of the script's time: "
-                "look at what the script does before and beside it"
-            )
+            text += f" in the training loop, which is {units.fraction(share)} of the script's time"
         if facts.is_script and diagnosis.start_fraction > START_FRACTION:
             text += _about_starts(best, diagnosis)
         yield NextStep(text)

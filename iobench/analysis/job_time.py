@@ -1,0 +1,410 @@
+"""Where all the time of a job went, from the start of its process to its end: one part each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.time_intervals import union
+from iobench.json_keys import HIDDEN, figure, key
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
+from iobench.recording.span_file import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.analysis.run import RankRun
+    from iobench.recording.facts import ProcessFacts
+
+__all__ = ["LOADS", "PARTS", "JobPart", "JobTime", "job_of_ranks", "job_time_of"]
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+PARTS: Final = (
+    "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
+    "validation_wait", "checkpoint", "between", "shutdown",
+)  # fmt: skip
+LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
+"""Time that goes into getting data."""
+HARDLY_ANY: Final = 1000
+"""Reads at either end of an initial load that bring less than this part of it are none of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """One part of a job's time.
+
+    Parameters
+    ----------
+    part : str
+        ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
+        first loader is asked, and what is done between these reads), ``stage_in`` (files copied
+        nearer), ``train_compute``, ``train_wait``, ``validation_compute``, ``validation_wait`` (of
+        tests and predictions too), ``checkpoint``, ``between`` (outside of loops: set-up and what
+        is done between and after them), ``shutdown`` (of the interpreter).
+    ns : int
+        Its time; the parts add up to the job's, exactly.
+    nbytes : int or None
+        Bytes that were read for it, written in it, or delivered to the loop; None where unknown.
+    n_files : int or None
+        Files that these were of; None where unknown.
+    """
+
+    part: str
+    ns: int
+    nbytes: int | None = None
+    n_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    """Where the time of a training process went, from its start to its end.
+
+    Parameters
+    ----------
+    wall_ns : int
+        From the start of the process to its end, as far as that is known.
+    parts : tuple of JobPart
+        Every part once; those that were not met have no time.
+    read_by : str
+        The function that read most of the initial load, ``""`` where nobody knows.
+    calls_ns : int
+        Of the initial load, the time inside of calls that read.
+    unknown : tuple of str
+        What could not be told, and where its time stands.
+    rank : int
+        Which training process; of a job, the one that ran longest.
+    """
+
+    wall_ns: int = field(metadata=key("wall_ns"))
+    parts: tuple[JobPart, ...]
+    read_by: str = field(default="", metadata=HIDDEN)
+    calls_ns: int = field(default=0, metadata=HIDDEN)
+    unknown: tuple[str, ...] = ()
+    rank: int = field(default=0, metadata=HIDDEN)
+
+    @figure
+    def bound_by(self) -> str:
+        """The part that holds most of the time."""
+        return max(self.parts, key=lambda each: each.ns).part
+
+    def part(self, name: str) -> JobPart:
+        """Return one part by its name."""
+        return next(each for each in self.parts if each.part == name)
+
+    def share(self, *names: str) -> float | None:
+        """Return the share of the time that these parts are; None without time."""
+        spent_ns = sum(each.ns for each in self.parts if each.part in names)
+        return spent_ns / self.wall_ns if self.wall_ns else None
+
+
+class _Clock:
+    """The time of a process, given away once: each instant to the first part that asks for it."""
+
+    def __init__(self, start_ns: int, end_ns: int) -> None:
+        self.start_ns, self.end_ns = start_ns, end_ns
+        self._start = self._end = np.zeros(0, dtype=np.int64)
+        self._given_ns = 0
+
+    def give(self, start: Integers, end: Integers) -> int:
+        """Return how much of some intervals nobody had yet."""
+        start = np.clip(start.astype(np.int64), self.start_ns, self.end_ns)
+        end = np.clip(end.astype(np.int64), self.start_ns, self.end_ns)
+        some = end > start
+        self._start, self._end = union(
+            np.concatenate((self._start, start[some])), np.concatenate((self._end, end[some]))
+        )
+        before, self._given_ns = self._given_ns, int((self._end - self._start).sum())
+        return self._given_ns - before
+
+    def rest(self) -> int:
+        """Return what is left."""
+        return self.end_ns - self.start_ns - self._given_ns
+
+
+def job_time_of(run: RankRun) -> JobTime | None:
+    """Return where the time of a script's training process went.
+
+    None of ``iobench profile``; where the start of the process is not known; and where a part of
+    its steps alone was recorded, or so much that sums of several processes are all that is left.
+    """
+    profile, loop = run.profile, run.loop
+    if not profile.is_script or profile.about.steps is not None:
+        return None
+    if profile.folded is not None and len(run.whole.ranks) > 1:
+        return None
+    process = loop.process if loop.process >= 0 else _consumer(run)
+    told = profile.facts_of(process) if process >= 0 else None
+    if told is None or told.started_ns is None:
+        return None
+    closed_ns, end_ns, unknown = _ends(run, process, told)
+    clock = _Clock(told.started_ns, max(end_ns, told.started_ns))
+    found = {name: JobPart(name, 0) for name in PARTS}
+
+    def give(part: str, start: Integers, end: Integers) -> None:
+        found[part] = replace(found[part], ns=found[part].ns + clock.give(start, end))
+
+    deliveries = run.deliveries
+    evaluates = _evaluates(run)
+    ends = _computing_ends(run)
+    loops = (("train_wait", ~evaluates), ("validation_wait", evaluates))
+    for part, rows in loops:
+        give(part, deliveries.asked_ns[rows], deliveries.delivered_ns[rows])
+    spans = _spans_of_loop(run, process)
+    for part, kind in (
+        ("checkpoint", Kind.CHECKPOINT), ("stage_in", Kind.STAGE_IN),
+        ("validation_compute", Kind.EVALUATE),
+    ):  # fmt: skip
+        chosen = spans[spans["kind"] == kind]
+        give(part, chosen["start_ns"], chosen["end_ns"])
+        if part != "validation_compute":
+            found[part] = replace(found[part], nbytes=_written(chosen), n_files=len(chosen) or None)
+    for part, rows in (("train_compute", ~evaluates), ("validation_compute", evaluates)):
+        give(part, deliveries.from_ns[rows], ends[rows])
+    if profile.folded is not None:
+        _give_folded(run, give, told.started_ns)
+    imports = _imports(told)
+    if len(imports):
+        give("imports", imports[:, 0], imports[:, 1])
+    else:
+        unknown.append("imports are not told from what else was done outside of loops")
+    first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
+    load = _initial_load(run, process, first_ns, imports)
+    if load is not None:
+        give("initial_load", load.start_ns, load.end_ns)
+        found["initial_load"] = replace(
+            found["initial_load"], nbytes=load.nbytes, n_files=load.n_files
+        )
+    if closed_ns is not None:
+        give("shutdown", np.array([closed_ns]), np.array([end_ns]))
+    found["between"] = replace(found["between"], ns=clock.rest())
+    for part, rows in loops:
+        found[part] = replace(found[part], nbytes=_delivered(run, rows))
+    return JobTime(
+        clock.end_ns - clock.start_ns,
+        tuple(found[name] for name in PARTS),
+        read_by=_read_by(told, 0 if load is None else load.nbytes or 0),
+        calls_ns=0 if load is None else load.calls_ns,
+        unknown=tuple(unknown),
+        rank=run.rank,
+    )
+
+
+def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | None:
+    """Return where the time of a job went: that of its training process that ran longest.
+
+    So no two clocks are compared. Bytes and files are those of all of them.
+    """
+    known = [each for each in ranks if each is not None]
+    if not known:
+        return None
+    longest = max(known, key=lambda each: (each.wall_ns, -each.rank))
+    parts = tuple(
+        replace(
+            part,
+            nbytes=_sum([each.part(part.part).nbytes for each in known]),
+            n_files=_sum([each.part(part.part).n_files for each in known]),
+        )
+        for part in longest.parts
+    )
+    unknown = [*dict.fromkeys(text for each in known for text in each.unknown)]
+    if len(known) < n_ranks:
+        unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes told no times")
+    return replace(longest, parts=parts, unknown=tuple(unknown))
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _consumer(run: RankRun) -> int:
+    """Return the training process of a run in which nobody asked a loader; -1 without one."""
+    for index, each in enumerate(run.profile.processes):
+        if each.role == "consumer" and each.rank == run.rank:
+            return index
+    return -1
+
+
+def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, int, list[str]]:
+    """Return when a process ended its recording, when it ended, and what of that is not known."""
+    who = run.profile.processes[process]
+    spans = run.profile.spans
+    last_ns = int(spans["end_ns"][spans["process"] == process].max(initial=told.started_ns or 0))
+    closed_ns = who.anchors[-1].monotonic_ns if who.closed else None
+    last_ns = max(last_ns, closed_ns or 0, who.anchors[-1].monotonic_ns)
+    unknown = []
+    launched = next(
+        (
+            each.ended_ns
+            for each in run.whole.facts
+            if each.role == "launcher" and each.ended_ns is not None
+            and (each.pid, each.host) == (told.ppid, told.host)
+        ),
+        None,
+    )  # fmt: skip
+    if launched is None or launched < last_ns:
+        end_ns = last_ns
+        what = "its recording ended" if who.closed else "its last span"
+        unknown.append(f"when the process ended is not known: its time is until {what}")
+    else:
+        end_ns = launched
+    if closed_ns is None:
+        how = told.ended or next(
+            (each.ended for each in run.whole.facts if each.role == "launcher"), None
+        )
+        by = f" ({how})" if how not in (None, "closed", "exit 0") else ""
+        unknown.append(
+            f"the process ended without ending its recording{by}: what it did after its last span "
+            "stands outside of loops"
+        )
+    return closed_ns, end_ns, unknown
+
+
+def _evaluates(run: RankRun) -> Marks:
+    """Tell which deliveries are of a validation, a test or a prediction."""
+    deliveries = run.deliveries
+    numbers = [each for each, role in run.roles.items() if role == "evaluation"]
+    found: Marks = np.isin(deliveries.loader, numbers)
+    return found
+
+
+def _computing_ends(run: RankRun) -> Integers:
+    """Return until when the loop computes after each delivery.
+
+    After the last batch of a pass that was left before its end, at most as long as after any other
+    batch of that pass: the iterator may be kept, and live on, while nobody trains.
+    """
+    deliveries = run.deliveries
+    ends = deliveries.until_ns.copy()
+    with_batch = deliveries.batch >= 0
+    for number in np.unique(deliveries.round[with_batch]).tolist():
+        rows = np.flatnonzero((deliveries.round == number) & with_batch)
+        last = int(rows[-1])
+        whole = (deliveries.round == number) & deliveries.ends_round
+        if whole.any() or len(rows) < 3:
+            continue
+        longest = (ends[rows[:-1]] - deliveries.delivered_ns[rows[:-1]]).max()
+        ends[last] = min(int(ends[last]), int(deliveries.delivered_ns[last] + longest))
+    return ends
+
+
+def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
+    """Return the spans of the thread that trains; of a process without one, all of its."""
+    spans = run.profile.spans
+    spans = spans[(spans["process"] == process) & ((spans["flags"] & Flag.DEVICE) == 0)]
+    if run.loop.thread < 0:
+        return spans
+    found: NDArray[Any] = spans[spans["thread"] == run.loop.thread]
+    return found
+
+
+def _written(spans: NDArray[Any]) -> int | None:
+    known = spans["nbytes"][spans["nbytes"] >= 0]
+    return int(known.sum()) if len(known) else None
+
+
+def _delivered(run: RankRun, rows: Marks) -> int | None:
+    deliveries = run.deliveries
+    nbytes = deliveries.nbytes[rows & (deliveries.batch >= 0)]
+    return int(nbytes.sum()) if len(nbytes) and (nbytes >= 0).all() else None
+
+
+def _give_folded(
+    run: RankRun, give: Callable[[str, Integers, Integers], None], started_ns: int
+) -> None:
+    """Add batches of which there are sums alone: in one piece before all others, not in order."""
+    folded = run.profile.folded
+    assert folded is not None
+    end = folded.until_ns
+    start = max(end - folded.wall_ns, started_ns)
+    split = min(start + folded.wait_ns, end)
+    give("train_wait", np.array([start]), np.array([split]))
+    give("train_compute", np.array([split]), np.array([end]))
+
+
+def _imports(told: ProcessFacts) -> Integers:
+    """Return from when until when a process imported, shape (n, 2); the first is its start."""
+    table = np.array(told.imports_ns, dtype=np.int64).reshape(-1, 2)
+    if len(table) and told.started_ns is not None:
+        table[0, 0] = min(table[0, 0], told.started_ns)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _InitialLoad:
+    start_ns: Integers
+    end_ns: Integers
+    calls_ns: int
+    nbytes: int | None
+    n_files: int | None
+
+
+def _initial_load(
+    run: RankRun, process: int, first_ns: int, imports: Integers
+) -> _InitialLoad | None:
+    """Return what was read before the first loader was asked; None if nothing was.
+
+    From the first read to the last one, with what is done between them, as they follow each other:
+    one gap longer than all the rest of it is none of it. What follows the last of several reads
+    belongs to it as long as it usually does.
+    """
+    spans = run.profile.spans
+    helps = [
+        index
+        for index, each in enumerate(run.profile.processes)
+        if index == process or (each.role == "child" and each.rank == run.rank)
+    ]
+    reads = spans[
+        np.isin(spans["process"], helps)
+        & is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
+        & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
+        & (spans["start_ns"] < first_ns)
+    ]
+    if len(imports):  # what is read to import is no data
+        place = np.searchsorted(imports[:, 0], reads["start_ns"], side="right") - 1
+        inside = (place >= 0) & (reads["start_ns"] < imports[np.maximum(place, 0), 1])
+        reads = reads[~inside]
+    reads = _without_small_ends(reads[np.argsort(reads["start_ns"], kind="stable")])
+    if not len(reads):
+        return None
+    start, end = union(reads["start_ns"].astype(np.int64), reads["end_ns"].astype(np.int64))
+    end = np.minimum(end, first_ns)
+    calls_ns = int((end - start).sum())
+    gaps = start[1:] - end[:-1]
+    joined = gaps <= gaps.sum() - gaps + calls_ns
+    after = np.where(joined, start[1:], end[:-1])
+    last = int(end[-1])
+    if joined.sum() > 1:
+        last = min(first_ns, last + int(np.median(gaps[joined])))
+    names = {run.profile.strings[number] for number in np.unique(reads["detail"]).tolist()}
+    known = reads["nbytes"][reads["nbytes"] >= 0]
+    return _InitialLoad(
+        start,
+        np.append(after, last),
+        calls_ns,
+        int(known.sum()) if len(known) else None,
+        len(names - {""}) or None,
+    )
+
+
+def _without_small_ends(reads: NDArray[Any]) -> NDArray[Any]:
+    """Leave out what was read before and after nearly all bytes: settings, and the like."""
+    nbytes = np.maximum(reads["nbytes"], 0).astype(np.int64)
+    total = int(nbytes.sum())
+    if not total:
+        return reads
+    so_far = np.cumsum(nbytes)
+    matters = (so_far * HARDLY_ANY >= total) & ((total - so_far + nbytes) * HARDLY_ANY >= total)
+    found: NDArray[Any] = reads[matters]
+    return found
+
+
+def _read_by(told: ProcessFacts, nbytes: int) -> str:
+    """Return the function that read most of so many bytes, where one did."""
+    best = max(told.initial_reads.items(), key=lambda each: each[1][1], default=("", (0, 0)))
+    return best[0] if nbytes and 2 * best[1][1] >= nbytes else ""

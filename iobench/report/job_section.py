@@ -1,0 +1,133 @@
+"""The section that comes first for a script: where all of its job's time went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.job_time import LOADS
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Bar,
+    BarPart,
+    Bars,
+    Bytes,
+    Column,
+    Count,
+    Duration,
+    Section,
+    Sentence,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.sentences import job_sentence
+
+if TYPE_CHECKING:
+    from iobench.analysis.exposure_figures import Exposure
+    from iobench.analysis.job_time import JobPart, JobTime
+
+__all__ = ["job_help", "job_time_section", "job_time_sections"]
+
+PART_NAMES: Final = {
+    "imports": "start of Python, imports",
+    "initial_load": "initial load",
+    "stage_in": "stage-in",
+    "train_compute": "training: computing",
+    "train_wait": "training: waiting for data",
+    "validation_compute": "validation: computing",
+    "validation_wait": "validation: waiting for data",
+    "checkpoint": "checkpoints",
+    "between": "outside of loops",
+    "shutdown": "end of Python",
+}
+HELP: Final = {
+    "imports": "import less, or from an environment on node-local storage.",
+    "initial_load": (
+        "what helps: read in the workers of a loader (in the dataset's __getitem__) instead of "
+        "before it, open files lazily, convert them once (iobench convert), or stage them onto "
+        "node-local storage."
+    ),
+    "stage_in": "what helps: stage while the job waits in its queue, or only what is read.",
+    "train_compute": "faster loading gains no more than the waits.",
+    "train_wait": "what helps stands under 'What to try next'.",
+    "validation_compute": (
+        "what helps: validate less often or on fewer batches, with larger batches and without "
+        "gradients."
+    ),
+    "validation_wait": (
+        "what helps: workers for the validation's loader, kept from one validation to the next "
+        "(num_workers, persistent_workers=True), a larger batch, or data read while the training "
+        "still computes."
+    ),
+    "checkpoint": (
+        "what helps: checkpoints less often, to node-local storage, or written beside the training."
+    ),
+    "between": (
+        "what that is was not recorded: name it with iobench.stage(...), or look at it with a "
+        "profiler of Python."
+    ),
+    "shutdown": "what ends the process was not recorded.",
+}
+
+
+def job_help(job: JobTime) -> str:
+    """Return what would make the part smaller that holds most of a job's time."""
+    return HELP[job.bound_by]
+
+
+def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
+    """Return where a script's time went; nothing of ``iobench profile``."""
+    if not exposure.is_script:
+        return ()
+    if exposure.job is not None:
+        return (job_time_section(exposure.job),)
+    text = (
+        "Where the job's time went is not known: the start of its process was not recorded, or "
+        "only a part of its steps."
+    )
+    return (Section("job_time", "Where the job's time went", (Sentence(text),)),)
+
+
+def job_time_section(job: JobTime, *, with_verdict: bool = False) -> Section:
+    """Return the parts of a job's time, and what would make the largest of them smaller."""
+    return Section(
+        "job_time",
+        "Where the job's time went",
+        (
+            *((Sentence(job_sentence(job), "strong"),) if with_verdict else ()),
+            Bars(
+                f"From start to end, {units.duration(job.wall_ns)}",
+                (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
+            ),
+            _table(job),
+            Sentence(f"{PART_NAMES[job.bound_by].capitalize()}: {job_help(job)}"),
+            *sentences(f"Not known: {text}." for text in job.unknown),
+        ),
+    )
+
+
+def _piece(part: JobPart) -> BarPart:
+    return BarPart("exposed" if part.part in LOADS else "compute", part.ns, PART_NAMES[part.part])
+
+
+def _table(job: JobTime) -> Table:
+    return Table(
+        "",
+        (
+            *(Column("part"), Column("time", "time"), Column("of the job")),
+            *(Column("bytes"), Column("files")),
+        ),
+        tuple(
+            (
+                PART_NAMES[each.part],
+                Duration(each.ns),
+                Share(each.ns / job.wall_ns if job.wall_ns else None),
+                NOT_APPLICABLE if each.nbytes is None else Bytes(each.nbytes),
+                NOT_APPLICABLE if each.n_files is None else Count(each.n_files),
+            )
+            for each in job.parts
+            if each.ns
+        ),
+        total=("all", Duration(job.wall_ns), Share(1.0 if job.wall_ns else None), "", ""),
+    )

@@ -1,0 +1,251 @@
+"""Where all the time of a job goes: parts of hand-made scripts, exact to the nanosecond."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripts import LOOP, Script
+
+from iobench.analysis.job_time import PARTS, job_of_ranks
+from iobench.analysis.run import Run
+from iobench.recording.facts import ProcessFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
+from iobench.report.job_section import job_time_section
+from iobench.report.json_report import to_json
+from iobench.report.sentences import job_sentence
+
+LAUNCHER = ProcessFacts(pid=1, ppid=0, host="here", role="launcher", ended="exit 0")
+
+
+def job_of(script, *, closed_ns=None, exit_ns=None, **told):
+    """Return the time of a script that began at 0, and the profile it was told from."""
+    script.close()
+    found = script.sketch.profile()
+    closed_ns = script.now if closed_ns is None else closed_ns
+    anchors = (Anchor(0, 0), Anchor(closed_ns, closed_ns))
+    processes = tuple(replace(each, anchors=anchors) for each in found.processes)
+    facts = [replace(found.facts[0], started_ns=0, **told)]
+    if exit_ns is not None:
+        facts.append(replace(LAUNCHER, ended_ns=exit_ns))
+    found = replace(found, processes=processes, facts=tuple(facts))
+    return Run(found).of_rank().exposure.job, found
+
+
+def times(job):
+    assert sum(each.ns for each in job.parts) == job.wall_ns
+    assert tuple(each.part for each in job.parts) == PARTS
+    return {each.part: each.ns for each in job.parts if each.ns}
+
+
+def read(script, lasts_ns, *, nbytes=1_000, file="a.npy", kind=Kind.READ):
+    script.sketch.add(
+        LOOP, kind, script.now, script.now + lasts_ns, nbytes=nbytes, detail=file
+    )  # fmt: skip
+    script.now += lasts_ns
+
+
+def train(script, loader, *, n_batches=4, computes_ns=10):
+    loader.iter()
+    for _ in range(n_batches):
+        loader.next()
+        script.compute(computes_ns)
+    loader.end()
+
+
+def whole_job():
+    """A script that does everything: 5 batches of training, 3 of validation, a checkpoint."""
+    script = Script()
+    script.now = 1_000  # 700 of which imports
+    for k in range(3):
+        read(script, 100, file=f"{k}.npy")
+        script.now += 300
+    script.sketch.add(LOOP, Kind.STAGE_IN, script.now, script.now + 50, nbytes=7)
+    script.now += 50
+    loader, check = script.loader(stages=(1, 1, 1)), script.loader(stages=(30, 20, 10))
+    script.sketch.loaders[0].gradients, script.sketch.loaders[1].gradients = True, False
+    train(script, loader, n_batches=5)
+    train(script, check, n_batches=3, computes_ns=2)
+    script.sketch.add(LOOP, Kind.CHECKPOINT, script.now, script.now + 40, nbytes=80)
+    script.now += 40 + 9
+    return script
+
+
+def test_each_part_has_its_time_and_they_add_up():
+    job, _ = job_of(
+        whole_job(), exit_ns=2_900, imports_ns=[(20, 30), (300, 970)],
+        initial_reads={"numpy.load": (3, 3_000)},
+    )  # fmt: skip
+    assert times(job) == {
+        "imports": 30 + 670,
+        "initial_load": 3 * 100 + 3 * 300,  # after the last read as long as between them
+        "stage_in": 50,
+        "train_compute": 5 * 10,
+        "train_wait": 5 * 3 + 3,
+        "validation_compute": 3 * 2,
+        "validation_wait": 3 * 60 + 3,
+        "checkpoint": 40,
+        "between": 270 + 30 + 9,
+        "shutdown": 2_900 - 2_556,
+    }
+    assert job.wall_ns == 2_900
+    assert job.bound_by == "initial_load"
+    assert (job.part("initial_load").nbytes, job.part("initial_load").n_files) == (3_000, 3)
+    assert (job.part("checkpoint").nbytes, job.part("stage_in").nbytes) == (80, 7)
+    assert job.unknown == ()
+    assert "3.00 kB read by numpy.load from 3 files" in job_sentence(job)
+
+
+def test_the_job_stands_in_json_of_the_run_and_of_the_whole():
+    _, profile = job_of(whole_job(), exit_ns=2_900)
+    document = to_json([Run(profile)])
+    (run,) = document["runs"]
+    assert document["job"] == run["job"]
+    told = document["job"]
+    assert (told["wall_ns"], told["bound_by"]) == (2_900, "initial_load")
+    assert sum(each["ns"] for each in told["parts"]) == told["wall_ns"]
+    assert {frozenset(each) for each in told["parts"]} == {
+        frozenset(("part", "ns", "nbytes", "n_files"))
+    }
+    assert run["verdict"].startswith("The job is bound by its initial load: ")
+
+
+def test_without_imports_told_it_is_said():
+    job, _ = job_of(whole_job(), exit_ns=2_900)
+    assert "imports" not in times(job)
+    (text,) = job.unknown
+    assert text.startswith("imports are not told")
+    assert any(text in getattr(each, "text", "") for each in job_time_section(job).blocks)
+
+
+def test_settings_read_early_are_no_initial_load_and_one_long_gap_is_none():
+    script = Script()
+    read(script, 5, nbytes=3, file="settings.yaml")
+    script.now += 100_000
+    for _ in range(3):
+        read(script, 10, nbytes=100_000)
+        script.now += 20
+    script.now += 5_000
+    read(script, 10, nbytes=100_000)
+    train(script, script.loader())
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] == 4 * 10 + 2 * 20
+    assert job.bound_by == "between"
+
+
+def test_what_imports_read_is_none():
+    script = Script()
+    read(script, 50)
+    script.now += 10
+    train(script, script.loader())
+    job, _ = job_of(script, imports_ns=[(0, 60)])
+    assert "initial_load" not in times(job)
+    assert times(job)["imports"] == 60
+
+
+@pytest.mark.parametrize("ended", ["SIGKILL", None])
+def test_a_script_that_is_killed_in_its_initial_load(ended):
+    script = Script(closed=False, ended=None)
+    for _ in range(4):
+        read(script, 100)
+        script.now += 900
+    job, profile = job_of(script, closed_ns=0, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] == job.wall_ns - times(job).get("between", 0)
+    assert any("is not known" in text for text in job.unknown)
+    facts = (profile.facts[0], replace(LAUNCHER, ended_ns=9_000, ended=ended))
+    job = Run(replace(profile, facts=facts)).of_rank().exposure.job
+    assert (job.wall_ns, job.bound_by) == (9_000, "between")
+    assert "shutdown" not in times(job)
+    (text,) = job.unknown
+    assert text.startswith("the process ended without ending its recording")
+    assert ("SIGKILL" in text) == (ended is not None)
+
+
+def test_a_script_that_is_killed_in_its_validation():
+    script = Script(closed=False, ended=None)
+    loader, check = script.loader(stages=(1, 1, 1)), script.loader(start_ns=5)
+    script.sketch.loaders[0].gradients, script.sketch.loaders[1].gradients = True, False
+    train(script, loader)
+    check.iter()
+    script.sketch.spans[-1]["detail"] = "loader-1"
+    for _ in range(9):
+        check.next()
+    check.round_ns = -1  # no end was written
+    job, _ = job_of(script, closed_ns=0, exit_ns=script.now + 50)
+    assert times(job)["validation_wait"] == 5 + 9 * 60
+    assert job.bound_by == "validation_wait"
+
+
+def test_a_script_without_a_loop():
+    script = Script()
+    script.sketch.add(LOOP, Kind.CHECKPOINT, 10, 60)
+    script.now = 100
+    job, profile = job_of(script, exit_ns=110)
+    assert times(job) == {"checkpoint": 50, "between": 50, "shutdown": 10}
+    assert to_json([Run(profile)])["job"]["bound_by"] in {"checkpoint", "between"}
+
+
+def test_an_iterator_that_is_kept_trains_no_longer_than_it_did():
+    script = Script()
+    loader = script.loader()
+    loader.iter()
+    for _ in range(5):
+        loader.next()
+        script.compute(10)
+    script.now += 5_000  # what else the script does, with the iterator still there
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["train_compute"] == 5 * 10
+    assert times(job)["between"] == 5_000
+
+
+def test_evaluations_without_a_loader_are_validation():
+    script = Script()
+    train(script, script.loader())
+    script.sketch.add(LOOP, Kind.EVALUATE, script.now, script.now + 70)
+    script.now += 70
+    job, _ = job_of(script)
+    assert times(job)["validation_compute"] == 70
+
+
+def test_there_is_none_of_a_profile_nor_of_a_part_of_the_steps():
+    _, found = job_of(whole_job())
+    for config in ({"kind": "profile"}, {"kind": "script", "steps": [1, 3]}):
+        assert Run(replace(found, config=config)).of_rank().exposure.job is None
+    assert to_json([Run(replace(found, config={"kind": "profile"}))])["job"] is None
+
+
+def test_the_job_of_several_ranks_is_that_of_the_longest():
+    one, _ = job_of(whole_job(), exit_ns=2_900)
+    two = replace(one, wall_ns=one.wall_ns + 5, rank=1)
+    two = replace(two, parts=tuple(
+        replace(each, ns=each.ns + 5 * (each.part == "shutdown")) for each in two.parts
+    ))  # fmt: skip
+    job = job_of_ranks([one, two, None], 3)
+    assert (job.rank, job.wall_ns) == (1, 2_905)
+    assert sum(each.ns for each in job.parts) == job.wall_ns
+    assert job.part("initial_load").nbytes == 6_000
+    assert "1 of 3 training processes told no times" in job.unknown
+    assert job_of_ranks([None], 1) is None
+
+
+spans = st.lists(
+    st.tuples(
+        st.sampled_from([Kind.READ, Kind.CHECKPOINT, Kind.STAGE_IN, Kind.EVALUATE, Kind.FUSED]),
+        st.integers(0, 3_000), st.integers(0, 900),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(spans, st.lists(st.integers(0, 3_000), max_size=8), st.integers(-500, 4_000))
+def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
+    script = whole_job()
+    for kind, start, lasts in drawn:
+        script.sketch.add(LOOP, kind, start, start + lasts, nbytes=lasts)
+    edges = np.sort(np.array(imports[: len(imports) // 2 * 2], dtype=np.int64))
+    pairs = [tuple(each) for each in edges.reshape(-1, 2).tolist()]
+    job, _ = job_of(script, exit_ns=exits, imports_ns=pairs)
+    assert min(times(job).values(), default=0) > 0
