@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from iobench.analysis.epoch_numbers import with_epochs
 from iobench.analysis.loop import ONLY
 from iobench.analysis.rounds import find_rounds
+from iobench.analysis.time_intervals import union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ IN_THREADS: Final = "threads"
 """And where other threads of its process did."""
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
+VALIDATION: Final = "validation"
+EVALUATIONS: Final = (EVALUATION, VALIDATION, "test", "prediction")
+"""Roles of passes that do not train; the first one where nobody tells which of the others."""
+STEPPED: Final = "trains"
+"""What a pass says in which an optimiser took a step."""
 TRAINS: Final = kinds_that(Trait.TRAINS)
 
 
@@ -70,6 +76,8 @@ class Deliveries:
         Number of the loader, and its loading processes.
     numbered : ndarray of bool
         Whether it is of a script, whose waits tell who made their batches.
+    role : ndarray of str
+        What its pass is for: `TRAINING` or one of `EVALUATIONS`, ``""`` where nobody knows.
     repeated : ndarray of bool
         Whether it is of an epoch of a script as a long training has them: whole, after the first.
     of_epoch : ndarray of int64
@@ -109,6 +117,7 @@ class Deliveries:
     loader: Integers
     workers: Integers
     numbered: Marks
+    role: NDArray[np.str_]
     repeated: Marks
     of_epoch: Integers
     of_main: Marks
@@ -141,10 +150,19 @@ class Deliveries:
         return np.where(inside, place, -1).astype(np.int64)
 
     def in_part(self, window: Window) -> Marks:
-        """Tell which are of a part of the run: `repeated`, in steady state, or all."""
-        if window == "recurring":
-            return self.repeated
-        return self.phase == STEADY if window == "steady" else np.ones(len(self), dtype=bool)
+        """Tell which are of a part of the run: all; or `repeated`, or in steady state.
+
+        Of the latter two those that train; where all passes evaluate, theirs.
+        """
+        if window == "whole":
+            return np.ones(len(self), dtype=bool)
+        chosen = self.repeated if window == "recurring" else self.phase == STEADY
+        return chosen if self.evaluates.all() else chosen & ~self.evaluates
+
+    @property
+    def evaluates(self) -> Marks:
+        """Tell which are of a validation, a test or a prediction."""
+        return np.isin(self.role, EVALUATIONS)
 
     def of_batch(self, batches: Integers) -> Integers:
         """Return the delivery that brought each batch, -1 where none did."""
@@ -202,6 +220,7 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         loader=loader[rounds.of_wait],
         workers=workers[rounds.of_wait],
         numbered=numbered,
+        role=rounds.role[rounds.of_wait],
         repeated=np.zeros(len(batch), dtype=bool),
         of_epoch=np.zeros(len(batch), dtype=np.int64),
         of_main=np.zeros(len(batch), dtype=bool),
@@ -212,32 +231,56 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         thread=loop.thread,
         n_unfinished_rounds=int((~rounds.recorded).sum()),
     )
-    numbers = by_importance(found, roles_of_loaders(profile, loop, found))
+    found = replace(found, role=_roles(profile, loop, found))
+    numbers = by_importance(found, roles_of_loaders(found))
     main = numbers[0] if numbers else found.main
     found = replace(found, main=main, n_samples=_n_samples(loop, found))
     found = with_epochs(profile, loop, found)
     return found if profile.is_script else replace(found, phase=_without_first_epoch(found))
 
 
-def roles_of_loaders(
-    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
-) -> dict[int, str]:
-    """Return `TRAINING` or `EVALUATION` by number of loader, for those of which it is known.
+def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDArray[np.str_]:
+    """Return what the pass of each delivery is for, as far as that is known.
 
-    A batch that a backward pass or a step follows trains. A loader evaluates if only evaluations
-    follow its batches, or if it was asked with gradients switched off alone.
+    A pass trains if an optimiser took a step in it, or a backward pass or a step follows one of its
+    batches. Else it is what it told itself; and evaluates if it lies within an evaluation or only
+    evaluations follow its batches, or its loader was asked with gradients switched off alone.
     """
     spans = profile.spans
     spans = spans[
         (spans["process"] == loop.process) & is_one_of(spans["kind"], TRAINS | {Kind.EVALUATE})
     ]
-    place = deliveries.at(spans["start_ns"].astype(np.int64))
-    spans, loader = spans[place >= 0], deliveries.loader[place[place >= 0]]
+    found = deliveries.role.astype("U16")
+    stepped = found == STEPPED
+    without = [number for number, each in loop.loaders.items() if each.gradients is False]
+    found[(found == "") & np.isin(deliveries.loader, without)] = EVALUATION
     trains = is_one_of(spans["kind"], TRAINS)
-    roles = {number: EVALUATION for number, each in loop.loaders.items() if each.gradients is False}
-    roles |= dict.fromkeys(np.unique(loader[~trains]).tolist(), EVALUATION)
-    # Of a loader that does both, what trains counts.
-    return roles | dict.fromkeys(np.unique(loader[trains]).tolist(), TRAINING)
+    place = deliveries.at(spans["start_ns"].astype(np.int64))
+    evaluated = deliveries.round[place[~trains & (place >= 0)]]
+    around = spans[~trains]
+    starts, ends = union(around["start_ns"].astype(np.int64), around["end_ns"].astype(np.int64))
+    at = np.searchsorted(starts, deliveries.asked_ns, side="right") - 1
+    inside = (at >= 0) & (deliveries.asked_ns < np.append(ends, 0)[at])
+    within = np.unique(deliveries.round[inside])
+    found[(found == "") & np.isin(deliveries.round, evaluated)] = EVALUATION
+    found[~np.isin(found, EVALUATIONS) & np.isin(deliveries.round, within)] = EVALUATION
+    trained = np.unique(deliveries.round[place[trains & (place >= 0)]])
+    found[stepped | np.isin(deliveries.round, trained)] = TRAINING
+    return found
+
+
+def roles_of_loaders(deliveries: Deliveries) -> dict[int, str]:
+    """Return what loaders are for, by number, those of which it is known.
+
+    Of a loader that does both, what trains counts; of one for several evaluations, all of them.
+    """
+    found: dict[int, str] = {}
+    for number in np.unique(deliveries.loader).tolist():
+        roles = {*deliveries.role[deliveries.loader == number].tolist()} - {""}
+        if roles:
+            single = roles.pop() if len(roles) == 1 else EVALUATION
+            found[number] = TRAINING if TRAINING in roles else single
+    return found
 
 
 def by_importance(deliveries: Deliveries, roles: Mapping[int, str]) -> list[int]:
@@ -247,7 +290,7 @@ def by_importance(deliveries: Deliveries, roles: Mapping[int, str]) -> list[int]
     of each sort the one with most batches is first.
     """
     numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
-    rank = {TRAINING: 0, EVALUATION: 2}
+    rank = {TRAINING: 0} | dict.fromkeys(EVALUATIONS, 2)
     return sorted(
         numbers.tolist(),
         key=lambda number: (

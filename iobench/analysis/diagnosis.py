@@ -11,7 +11,7 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
-    from iobench.analysis.job_time import JobTime
+    from iobench.analysis.job_figures import JobTime
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 
@@ -77,6 +77,8 @@ class Diagnosis:
         Share of its process's time that the loop is; None where it is not known.
     job : JobTime or None
         Where all of its process's time went; None where it is not known.
+    validation : PartExposure or None
+        Of passes that validate, test or predict, beside those that train.
     waited_for : LoaderExposure or None
         Of loaders that differ the one that most of the run's wait is for.
     waited_fraction : float or None
@@ -108,6 +110,7 @@ class Diagnosis:
     in_script: bool = field(default=False, metadata=HIDDEN)
     loop_fraction: float | None = field(default=None, metadata=HIDDEN)
     job: JobTime | None = field(default=None, metadata=HIDDEN)
+    validation: PartExposure | None = field(default=None, metadata=HIDDEN)
     waited_for: LoaderExposure | None = field(default=None, metadata=HIDDEN)
     waited_fraction: float | None = field(default=None, metadata=HIDDEN)
     restarting: LoaderExposure | None = field(default=None, metadata=HIDDEN)
@@ -154,6 +157,7 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
         job=exposure.job,
+        validation=exposure.validation,
         waited_for=waited_for,
         restarting=None
         if exposure.window == "recurring"

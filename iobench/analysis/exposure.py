@@ -62,11 +62,13 @@ def exposure_of(run: RankRun) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
     profile, loop, deliveries = run.profile, run.loop, run.deliveries
     steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
+    evaluates = deliveries.evaluates
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
     return Exposure(
         whole=part_of(run, deliveries.in_part("whole")),
         steady=part_of(run, steady) if steady.any() else None,
         recurring=part_of(run, repeated) if repeated.any() else None,
+        validation=part_of(run, evaluates) if evaluates.any() and not evaluates.all() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
         long_waits=find_long_waits(profile, deliveries, run.attribution, main),

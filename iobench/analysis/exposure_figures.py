@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
-    from iobench.analysis.job_time import JobTime
+    from iobench.analysis.job_figures import JobTime
     from iobench.profiles.contents import Folded
     from iobench.recording.kinds import Kind
 
@@ -368,7 +368,8 @@ class LoaderExposure:
     wait_ns : int
         What the training loop waited for it.
     role : str
-        ``"training"`` or ``"evaluation"``, ``""`` where nobody tells.
+        ``"training"``, ``"validation"``, ``"test"``, ``"prediction"``, ``"evaluation"`` where it is
+        one of these three and nobody tells which; ``""`` where nobody tells.
     restarts : bool
         Whether its workers were started anew for further rounds.
     """
@@ -434,11 +435,14 @@ class Exposure:
     whole : PartExposure
         The whole measured run: all rounds, start-up and fill included.
     steady : PartExposure or None
-        Deliveries of each round after its start-up and fill, without the last call that finds no
-        batch; None where the run was too short to have any.
+        Deliveries of each round that trains after its start-up and fill, without the last call that
+        finds no batch; None where the run was too short to have any.
     recurring : PartExposure or None
         Epochs of a script as a long training has them: the whole ones after the first, with what
         each of them starts and ends with. None where there is none, and of ``iobench profile``.
+    validation : PartExposure or None
+        Passes that validate, test or predict, in none of the two above; None where there are none,
+        or nothing else.
     recurring_start_ns : int
         Waits of these epochs outside of their steady state.
     phases : tuple of Phase
@@ -556,6 +560,7 @@ class Exposure:
         return min(self.whole.wall_ns / self.job_ns, 1.0)
 
     recurring: PartExposure | None = None
+    validation: PartExposure | None = None
     recurring_start_ns: int = field(default=0, metadata=HIDDEN)
 
     @property
@@ -585,4 +590,5 @@ class Exposure:
             whole=slim(self.whole),
             steady=self.steady and slim(self.steady),
             recurring=self.recurring and slim(self.recurring),
+            validation=self.validation and slim(self.validation),
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
-from iobench.recording.delivery_log import LOADER, STARTUP
+from iobench.recording.delivery_log import LOADER, STARTUP, TRAINS
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Rounds:
         Whether its waits name it; others belong to it by their time.
     recorded : ndarray of bool, shape (n_rounds,)
         Whether its end was recorded.
+    role : ndarray of str, shape (n_rounds,)
+        What it was for, as it told itself; ``"trains"`` where an optimiser took a step in it, and
+        ``""`` where nothing is known.
     """
 
     of_wait: Integers
@@ -49,6 +52,7 @@ class Rounds:
     n_before: Integers
     numbered: NDArray[np.bool_]
     recorded: NDArray[np.bool_]
+    role: NDArray[np.str_]
 
     @property
     def stretch(self) -> Integers:
@@ -89,6 +93,7 @@ def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:
         n_before=np.concatenate([part.n_before for part in parts])[order],
         numbered=np.concatenate([part.numbered for part in parts])[order],
         recorded=np.concatenate([part.recorded for part in parts])[order],
+        role=np.concatenate([part.role for part in parts])[order],
     )
 
 
@@ -136,7 +141,11 @@ def _by_number(
         if not over and len(seen):
             ends[index] = max(int(ends[index]), int(seen.max()))
     numbered = np.ones(len(numbers), dtype=bool)
-    return Rounds(of_wait, starts, ends, loader, n_before, numbered, recorded)
+    role = np.array([told.get(k, "").partition(" ")[2] for k in range(len(numbers))], dtype="U16")
+    # An optimiser's step says more than what was looked for as the pass began.
+    steps = (lane["kind"] == Kind.OTHER) & (lane["label"] == profile.string_number(TRAINS))
+    role[np.isin(numbers, lane["sample"][steps])] = TRAINS
+    return Rounds(of_wait, starts, ends, loader, n_before, numbered, recorded, role)
 
 
 def _could_be_same(loader: Integers, number: int) -> NDArray[np.bool_]:
@@ -192,4 +201,5 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
         n_before=np.zeros(len(keys), dtype=np.int64),
         numbered=np.zeros(len(keys), dtype=bool),
         recorded=recorded,
+        role=np.full(len(keys), "", dtype="U16"),
     )

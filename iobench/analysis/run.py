@@ -147,7 +147,7 @@ class RankRun:
     @cached_property
     def roles(self) -> dict[int, str]:
         """What its loaders are for, by their numbers, as far as that is known."""
-        return roles_of_loaders(self.profile, self.loop, self.deliveries)
+        return roles_of_loaders(self.deliveries)
 
     @property
     def ledger(self) -> Ledger:

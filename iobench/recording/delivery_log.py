@@ -84,7 +84,7 @@ class DeliveryLog:
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
         self.makers: dict[str, int] = {}
-        self.role = recording.phase
+        self.role = recording.pass_role
         self._trains = False
         self._round_ns = -1
         self._n_before = 0

@@ -100,7 +100,7 @@ class Recording:
         Whether loaders keep a digest of every sample.
     step : int
         Batches delivered to the training loop so far, of all loaders.
-    phase : str
+    pass_role : str
         What passes over loaders are for that begin now, where a framework says so.
     latest : DeliveryLog or None
         The pass that brought the last batch.
@@ -117,6 +117,9 @@ class Recording:
     facts: ProcessFacts
     keep_nbytes: int = 0
     ended_workers: EndedWorkers | None = None
+    pass_role: str = ""
+    latest: DeliveryLog | None = None
+    model_evaluates: bool = False
 
     def __init__(
         self,
@@ -148,9 +151,6 @@ class Recording:
         self._environment: dict[str, str | None] = {}
         self._begun_ns = 0
         self._has_told_pace = False
-        self.phase = ""
-        self.latest: DeliveryLog | None = None
-        self.model_evaluates = False
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 

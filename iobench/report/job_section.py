@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.job_time import LOADS
+from iobench.analysis.job_figures import LOADS
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -25,7 +25,7 @@ from iobench.report.sentences import job_sentence
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
-    from iobench.analysis.job_time import JobPart, JobTime
+    from iobench.analysis.job_figures import JobPart, JobTime
 
 __all__ = ["job_help", "job_time_section", "job_time_sections"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
-from iobench.analysis.job_time import JobTime, job_of_ranks
+from iobench.analysis.job_figures import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports

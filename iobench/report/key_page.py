@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from iobench.analysis.job_time import JobTime
+from iobench.analysis.job_figures import JobTime
 from iobench.json_keys import ITSELF, figure
 from iobench.registry import installed_subjects
 from iobench.report.json_report import OF_THE_RUN, RunDocument

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.analysis.job_time import LOADS
+from iobench.analysis.job_figures import LOADS
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Trait
 from iobench.report import lines, script_lines, units
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         StageExposure,
         StepStatistics,
     )
-    from iobench.analysis.job_time import JobTime
+    from iobench.analysis.job_figures import JobTime
     from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport

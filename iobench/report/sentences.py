@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import LoaderExposure, LongWaits, PartExposure, Window
-    from iobench.analysis.job_time import JobTime
+    from iobench.analysis.job_figures import JobTime
     from iobench.report.run_report import RunReport
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "long_waits_sentence",
     "starts_sentence",
     "today_sentence",
+    "validation_words",
     "verdict_sentence",
 ]
 
@@ -58,6 +59,13 @@ BOUND_BY: Final = {
     "between": "The job is bound by what it does outside of its loops",
     "shutdown": "The job is bound by its end",
 }
+ROLES: Final = {
+    "training": ", which trains",
+    "evaluation": ", which evaluates",
+    "validation": ", which validates",
+    "test": ", which tests",
+    "prediction": ", which predicts",
+}
 RELEASE: Final = "freeing the memory of the batch before (handover:release)"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
@@ -82,7 +90,24 @@ def kept_words(n_batches: int, n_folded: int) -> str:
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
     job = diagnosis.job
-    return f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
+    told = f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
+    found = validation_words(diagnosis.validation, job)
+    return f"{told} {found}" if found else told
+
+
+def validation_words(validation: PartExposure | None, job: JobTime | None) -> str:
+    """Return what a validation waits, beside the training; nothing where that is little."""
+    if validation is None or (validation.wait_fraction or 0.0) < WORTH_SAYING:
+        return ""
+    text = (
+        f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
+        f"({units.duration(validation.wait_ns)}"
+    )
+    if job is not None and job.wall_ns:
+        text += f", {units.fraction(validation.wait_ns / job.wall_ns)} of the job"
+    top = validation.stages[0] if validation.stages else None
+    blame = f", most of all for {_spoken(top.stage)}" if top and top.exposed_ns else ""
+    return f"{text}){blame}."
 
 
 def job_sentence(job: JobTime) -> str:
@@ -224,9 +249,7 @@ def _which(diagnosis: Diagnosis) -> str:
     each = diagnosis.waited_for
     if each is None or diagnosis.waited_fraction is None:
         return ""
-    role = {"training": ", which trains", "evaluation": ", which evaluates"}.get(
-        each.role, ", of which nobody tells whether it trains"
-    )
+    role = ROLES.get(each.role, ", of which nobody tells whether it trains")
     share = units.fraction(diagnosis.waited_fraction)
     return f"; of the whole run's wait {share} is for {_loader(each)}{role}"
 

@@ -28,6 +28,9 @@ def install() -> None:
 
     Needs ``torch.utils.data`` imported; a StatefulDataLoader may be imported later.
     """
+    from iobench.torch import roles  # torch is whole by now
+
+    roles.install()
     loader: Any = sys.modules["torch.utils.data"].DataLoader
     with _lock:
         _replace(loader)
@@ -40,6 +43,9 @@ def install() -> None:
 
 def uninstall() -> None:
     """Put torch's own methods back; passes that go on are recorded to their end."""
+    from iobench.torch import roles
+
+    roles.uninstall()
     with _lock:
         for kind, original in _replaced.items():
             type.__setattr__(kind, "__iter__", original)

@@ -30,6 +30,7 @@ from iobench.torch.observation import (
 )
 from iobench.torch.observed_queues import ObservedContext
 from iobench.torch.observed_samplers import observed_sampler
+from iobench.torch.roles import role_of_pass
 from iobench.torch.short_batches import Pace
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
@@ -88,6 +89,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
         known.facts.gradients = True
         recording.write_facts()
     log = known.new_log()
+    log.role = role_of_pass(recording, loader)
     log.ask()
     try:
         iterator = _start(loader, stock_iter, known, log)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
-from iobench.analysis.job_time import PARTS, job_of_ranks
+from iobench.analysis.job_figures import PARTS, job_of_ranks
 from iobench.analysis.run import Run
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind

@@ -57,7 +57,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     """
     profile, loop, seen = run.profile, run.loop, run.deliveries
     deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
-    numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))
+    numbers = by_importance(deliveries, roles_of_loaders(deliveries))
     if not numbers:
         return ()
     frames = {number: _frame(deliveries, number, max_batches) for number in numbers}

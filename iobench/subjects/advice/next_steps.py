@@ -11,7 +11,7 @@ from iobench.analysis.replay.runs import reported_loaders
 from iobench.json_keys import HIDDEN, ITSELF, figure
 from iobench.report import units
 from iobench.report.document import Command, Section
-from iobench.report.sentences import MOST
+from iobench.report.sentences import MOST, validation_words
 from iobench.subjects.advice.advising import advice_of
 from iobench.subjects.advice.commands import ProfileCommand
 from iobench.subjects.advice.figures import Evidence
@@ -103,6 +103,7 @@ def side_by_side(ways: Sequence[NextSteps]) -> NextSteps:
 
 def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterator[NextStep]:
     diagnosis, facts = diagnose(best.exposure), best.facts
+    yield from _about_validation(diagnosis)
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         reason = "a step time shows what compute can hide"
         yield from _varied(best, reason, {"--compute": "25ms"})
@@ -119,6 +120,20 @@ def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterato
         if facts.is_script and diagnosis.start_fraction > START_FRACTION:
             text += _about_starts(best, diagnosis)
         yield NextStep(text)
+
+
+def _about_validation(diagnosis: Diagnosis) -> Iterator[NextStep]:
+    """Yield what helps a validation that waits, and the most that it may save."""
+    part, job = diagnosis.validation, diagnosis.job
+    if not validation_words(part, job) or part is None:
+        return
+    whole_ns = part.wall_ns if job is None else job.wall_ns
+    of_what = "the validation" if job is None else "the job"
+    yield NextStep(
+        "the validation: workers for its loader (DataLoader(..., num_workers=N, "
+        "persistent_workers=True)), a larger batch, or its reading while the training computes: "
+        f"saves {units.fraction(part.wait_ns / whole_ns)} of {of_what} at most, to be measured"
+    )
 
 
 def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextStep]:

@@ -1,0 +1,116 @@
+"""Where all the time of a job went, as figures: frozen values, without formatting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from iobench.json_keys import HIDDEN, figure, key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LOADS", "PARTS", "JobPart", "JobTime", "job_of_ranks"]
+
+PARTS: Final = (
+    "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
+    "validation_wait", "checkpoint", "between", "shutdown",
+)  # fmt: skip
+LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
+"""Time that goes into getting data."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """One part of a job's time.
+
+    Parameters
+    ----------
+    part : str
+        ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
+        first loader is asked, and what is done between these reads), ``stage_in`` (files copied
+        nearer), ``train_compute``, ``train_wait``, ``validation_compute``, ``validation_wait`` (of
+        tests and predictions too), ``checkpoint``, ``between`` (outside of loops: set-up and what
+        is done between and after them), ``shutdown`` (of the interpreter).
+    ns : int
+        Its time; the parts add up to the job's, exactly.
+    nbytes : int or None
+        Bytes that were read for it, written in it, or delivered to the loop; None where unknown.
+    n_files : int or None
+        Files that these were of; None where unknown.
+    """
+
+    part: str
+    ns: int
+    nbytes: int | None = None
+    n_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    """Where the time of a training process went, from its start to its end.
+
+    Parameters
+    ----------
+    wall_ns : int
+        From the start of the process to its end, as far as that is known.
+    parts : tuple of JobPart
+        Every part once; those that were not met have no time.
+    read_by : str
+        The function that read most of the initial load, ``""`` where nobody knows.
+    calls_ns : int
+        Of the initial load, the time inside of calls that read.
+    unknown : tuple of str
+        What could not be told, and where its time stands.
+    rank : int
+        Which training process; of a job, the one that ran longest.
+    """
+
+    wall_ns: int = field(metadata=key("wall_ns"))
+    parts: tuple[JobPart, ...]
+    read_by: str = field(default="", metadata=HIDDEN)
+    calls_ns: int = field(default=0, metadata=HIDDEN)
+    unknown: tuple[str, ...] = ()
+    rank: int = field(default=0, metadata=HIDDEN)
+
+    @figure
+    def bound_by(self) -> str:
+        """The part that holds most of the time."""
+        return max(self.parts, key=lambda each: each.ns).part
+
+    def part(self, name: str) -> JobPart:
+        """Return one part by its name."""
+        return next(each for each in self.parts if each.part == name)
+
+    def share(self, *names: str) -> float | None:
+        """Return the share of the time that these parts are; None without time."""
+        spent_ns = sum(each.ns for each in self.parts if each.part in names)
+        return spent_ns / self.wall_ns if self.wall_ns else None
+
+
+def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | None:
+    """Return where the time of a job went: that of its training process that ran longest.
+
+    So no two clocks are compared. Bytes and files are those of all of them.
+    """
+    known = [each for each in ranks if each is not None]
+    if not known:
+        return None
+    longest = max(known, key=lambda each: (each.wall_ns, -each.rank))
+    parts = tuple(
+        replace(
+            part,
+            nbytes=_sum([each.part(part.part).nbytes for each in known]),
+            n_files=_sum([each.part(part.part).n_files for each in known]),
+        )
+        for part in longest.parts
+    )
+    unknown = [*dict.fromkeys(text for each in known for text in each.unknown)]
+    if len(known) < n_ranks:
+        unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes told no times")
+    return replace(longest, parts=parts, unknown=tuple(unknown))
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,141 @@
+"""What a pass over a loader of torch's is for: training, validation, test or prediction.
+
+Looked for as the pass begins: in the loops of Lightning and Hugging Face above it, in gradients
+that are switched off, in what the script calls the loader, in a model that was set to evaluate. An
+optimiser's step in the pass says more than all of these (`iobench.recording.delivery_log`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from iobench.recording.session import current_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from iobench.recording.session import Recording
+
+__all__ = ["install", "role_of_pass", "uninstall"]
+
+DEEPEST: Final = 40
+"""Frames above a pass that are looked at."""
+LIGHTNINGS: Final = ("lightning.pytorch.", "pytorch_lightning.")
+TRAINER: Final = "transformers.trainer"
+OF_TRAINER: Final = {
+    "evaluate": "validation",
+    "predict": "prediction",
+    "_inner_training_loop": "training",
+}
+WORDS: Final = {
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("pred", "predict", "prediction", "infer", "inference"), "prediction"),
+    **dict.fromkeys(("train", "training"), "training"),
+}
+BETWEEN_WORDS: Final = re.compile(r"[^a-zA-Z]+|(?<=[a-z])(?=[A-Z])")
+
+_lock: Final = threading.Lock()
+_installed: list[Callable[[], None]] = []
+
+
+def role_of_pass(recording: Recording, loader: Any) -> str:
+    """Return what a pass is for that begins now; ``""`` where nothing tells.
+
+    Parameters
+    ----------
+    recording : Recording
+    loader : torch.utils.data.DataLoader
+        As the script has it, by whose names it may be known.
+    """
+    frames = [*_above(sys._getframe(1))]
+    for frame in frames:
+        role = _of_framework(frame)
+        if role:
+            return role
+    named = next((role for frame in frames if (role := _of_names(frame, loader))), "")
+    if not torch.is_grad_enabled() or recording.model_evaluates:
+        return named if named not in ("", "training") else "evaluation"
+    return named
+
+
+def _above(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(DEEPEST):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _of_framework(frame: FrameType) -> str:
+    """Return what a loop of a framework says of itself; ``""`` of any other frame."""
+    module = str(frame.f_globals.get("__name__", ""))
+    if module == TRAINER:
+        return OF_TRAINER.get(frame.f_code.co_name, "")
+    if not module.startswith(LIGHTNINGS):
+        return ""
+    trainer = getattr(frame.f_locals.get("self"), "trainer", None)
+    for name, role in (
+        ("sanity_checking", "validation"), ("validating", "validation"), ("testing", "test"),
+        ("predicting", "prediction"), ("training", "training"),
+    ):  # fmt: skip
+        if getattr(trainer, name, False) is True:
+            # A validation within a training is one; its loop runs without gradients.
+            return "validation" if role == "training" and not torch.is_grad_enabled() else role
+    return ""
+
+
+def _of_names(frame: FrameType, loader: Any) -> str:
+    """Return what a name says under which a frame has the loader."""
+    for name, value in [*frame.f_locals.items()]:
+        if value is loader and name != "self":
+            for word in BETWEEN_WORDS.split(name):
+                if word.lower() in WORDS:
+                    return WORDS[word.lower()]
+    return ""
+
+
+def install() -> None:
+    """See optimisers step, and models set to train or to evaluate. Idempotent."""
+    with _lock:
+        if _installed:
+            return
+        _installed.append(register_optimizer_step_post_hook(_stepped).remove)
+        module: Any = torch.nn.Module
+        original = module.train
+
+        @functools.wraps(original)
+        def train(self: Any, mode: bool = True) -> Any:
+            found = original(self, mode)
+            recording = current_recording()
+            if recording is not None:
+                recording.model_evaluates = not mode
+            return found
+
+        def restore() -> None:
+            if module.train is train:
+                module.train = original
+
+        module.train = train
+        _installed.append(restore)
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Idempotent."""
+    with _lock:
+        while _installed:
+            _installed.pop()()
+
+
+def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    recording = current_recording()
+    if recording is not None:
+        recording.optimizer_stepped()
