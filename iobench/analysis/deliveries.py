@@ -157,7 +157,12 @@ class Deliveries:
         if window == "whole":
             return np.ones(len(self), dtype=bool)
         chosen = self.repeated if window == "recurring" else self.phase == STEADY
-        return chosen if self.evaluates.all() else chosen & ~self.evaluates
+        return chosen & self.trains
+
+    @property
+    def trains(self) -> Marks:
+        """Tell which are not: all, where nothing else was done."""
+        return np.ones(len(self), dtype=bool) if self.evaluates.all() else ~self.evaluates
 
     @property
     def evaluates(self) -> Marks:

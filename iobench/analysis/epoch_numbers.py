@@ -41,7 +41,7 @@ def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
     )
     return replace(
         found,
-        complete_epochs=_complete(found, profile.about),
+        complete_epochs=_complete(found, profile.about, is_script=profile.is_script),
         # The rounds of iobench profile are turns, not epochs: its workers live on.
         repeated=_repeated(found) if profile.is_script else deliveries.repeated,
     )
@@ -74,7 +74,7 @@ def _repeated(deliveries: Deliveries) -> Marks:
     found, counts = np.unique(number[main], return_counts=True)
     if len(found) < 2:
         return np.zeros(len(deliveries), dtype=bool)
-    begun = np.isin(found, number[main & (deliveries.position == 0)])
+    begun = np.isin(found, _begun(deliveries))
     ended = np.isin(found, number[of_main & deliveries.ends_round])
     ended[:-1] = True
     ended |= counts == counts.max()
@@ -84,19 +84,34 @@ def _repeated(deliveries: Deliveries) -> Marks:
     return repeated
 
 
-def _complete(deliveries: Deliveries, about: RunFacts) -> frozenset[int]:
+def _begun(deliveries: Deliveries) -> Integers:
+    """Return the epochs whose first batch was recorded.
+
+    It is the first one of a round, or follows the last one of the epoch before it in that round.
+    """
+    rows = np.flatnonzero(deliveries.of_main & (deliveries.batch >= 0))
+    number, rounds = deliveries.of_epoch[rows], deliveries.round[rows]
+    follows = np.append(False, (number[1:] != number[:-1]) & (rounds[1:] == rounds[:-1]))
+    begun: Integers = np.unique(number[(deliveries.position[rows] == 0) | follows[: len(rows)]])
+    return begun
+
+
+def _complete(deliveries: Deliveries, about: RunFacts, *, is_script: bool) -> frozenset[int]:
     """Return the epochs of which all batches were measured.
 
     Those with as many batches as the configuration has (none where a batch is more than all
     samples, and so of several epochs); where it does not tell, those whose round was recorded from
-    its first batch to its end.
+    its first batch to its end. A script that never asks for an end, as Keras does not where it
+    knows how many batches there are, ends its epochs itself: of several, those with most batches.
     """
     number, with_batch = deliveries.of_epoch, deliveries.batch >= 0
     found, counts = np.unique(number[with_batch], return_counts=True)
     if about.n_samples is not None and about.batch_size:
         return frozenset(_full(found, counts, about.n_samples, about.batch_size))
-    begun = number[deliveries.of_main & with_batch & (deliveries.position == 0)]
-    ended = number[deliveries.of_main & deliveries.ends_round]
+    begun, ended = _begun(deliveries), number[deliveries.of_main & deliveries.ends_round]
+    if is_script and not len(ended):
+        found, counts = np.unique(number[deliveries.of_main & with_batch], return_counts=True)
+        ended = found[counts == counts.max()] if len(found) > 1 else ended
     return frozenset(found.tolist()) & {*begun.tolist()} & {*ended.tolist()}
 
 

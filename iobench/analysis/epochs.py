@@ -6,7 +6,7 @@ and its I/O: min, mean, median, max and standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.waits import step_statistics
+from iobench.json_keys import key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EpochFigures",
+    "EpochTime",
     "epoch_figures",
+    "epoch_times",
     "step_times",
 ]
 
@@ -47,8 +50,11 @@ class EpochFigures:
     complete : bool
         Whether all its batches were measured.
     part : PartExposure
-        Its sums, waits that brought no batch included; those of all epochs add up to the whole
-        run's, exactly.
+        Its sums, validations and waits that brought no batch included; those of all epochs add up
+        to the whole run's, exactly.
+    training, validation : PartExposure or None
+        Of these, what trains and what validates, tests or predicts; they add up to it. None where
+        there is none. Statistics below are of what trains.
     end_ns : int
         The end of its last round.
     batches_ns : int
@@ -72,6 +78,8 @@ class EpochFigures:
     rank: int
     complete: bool
     part: PartExposure
+    training: PartExposure | None
+    validation: PartExposure | None
     end_ns: int
     batches_ns: int
     batch: StepStatistics | None
@@ -83,6 +91,53 @@ class EpochFigures:
     computed: Mapping[str, StepStatistics]
 
 
+@dataclass(frozen=True, slots=True)
+class EpochTime:
+    """What one epoch took.
+
+    Parameters
+    ----------
+    epoch : int
+        As the loader that trains numbers it, from 0.
+    complete : bool
+        Whether all its batches were measured.
+    n_batches : int
+        Batches to train on.
+    wall_ns, wait_ns, compute_ns : int
+        Of its training: the time of its passes, what of it was waited, and what was not.
+    validation_ns, validation_wait_ns : int or None
+        The same two of passes after it, or within it, that validate, test or predict; None where
+        there were none.
+    """
+
+    epoch: int
+    complete: bool
+    n_batches: int = field(metadata=key("batches"))
+    wall_ns: int
+    wait_ns: int
+    compute_ns: int
+    validation_ns: int | None
+    validation_wait_ns: int | None
+
+
+def epoch_times(epochs: Sequence[EpochFigures]) -> tuple[EpochTime, ...]:
+    """Return what each epoch took, of those that trained on a batch."""
+    return tuple(
+        EpochTime(
+            each.epoch,
+            each.complete,
+            each.training.n_batches,
+            each.training.wall_ns,
+            each.training.wait_ns,
+            each.training.compute_ns,
+            None if each.validation is None else each.validation.wall_ns,
+            None if each.validation is None else each.validation.wait_ns,
+        )
+        for each in epochs
+        if each.training is not None and each.training.n_batches
+    )
+
+
 def epoch_figures(run: RankRun) -> tuple[EpochFigures, ...]:
     """Return the figures of each epoch of a training process, in the order of their numbers."""
     number = run.deliveries.of_epoch
@@ -92,6 +147,9 @@ def epoch_figures(run: RankRun) -> tuple[EpochFigures, ...]:
 def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
     """Return the figures of chosen deliveries, those of one epoch."""
     deliveries, ledger, part = run.deliveries, run.ledger, part_of(run, chosen)
+    trains, evaluates = chosen & deliveries.trains, chosen & ~deliveries.trains
+    training = part_of(run, trains) if evaluates.any() else part
+    chosen = trains if trains.any() else chosen
     with_batch = chosen & (deliveries.batch >= 0)
     loading = [row.stage for row in part.stages]
     computing = [row.stage for row in part.compute_stages]
@@ -100,7 +158,9 @@ def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
         rank=run.loop.rank,
         complete=number in deliveries.complete_epochs,
         part=part,
-        end_ns=int(deliveries.until_ns[chosen].max()),
+        training=training if trains.any() else None,
+        validation=part_of(run, evaluates) if evaluates.any() else None,
+        end_ns=int(deliveries.until_ns[trains | evaluates].max()),
         batches_ns=int(deliveries.wall_ns[with_batch].sum()),
         batch=step_statistics(deliveries.wall_ns[with_batch & _followed(deliveries)]),
         wait=step_statistics(deliveries.wait_ns[with_batch]),
@@ -155,7 +215,7 @@ def step_times(run: RankRun) -> dict[str, Integers]:
     the batches whose end is known, so that it is a part of ``batch``.
     """
     deliveries = run.deliveries
-    with_batch = deliveries.batch >= 0
+    with_batch = (deliveries.batch >= 0) & deliveries.trains
     timed = with_batch & _followed(deliveries)
     sums = [
         deliveries.wall_ns[with_batch & (deliveries.of_epoch == each)].sum()

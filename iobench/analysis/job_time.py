@@ -186,10 +186,10 @@ def _computing_ends(run: RankRun) -> Integers:
 def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
     """Return the spans of the thread that trains; of a process without one, all of its."""
     spans = run.profile.spans
-    spans = spans[(spans["process"] == process) & ((spans["flags"] & Flag.DEVICE) == 0)]
-    if run.loop.thread < 0:
-        return spans
-    found: NDArray[Any] = spans[spans["thread"] == run.loop.thread]
+    mine = (spans["process"] == process) & ((spans["flags"] & Flag.DEVICE) == 0)
+    if run.loop.thread >= 0:
+        mine &= spans["thread"] == run.loop.thread
+    found: NDArray[Any] = spans[mine]
     return found
 
 
@@ -240,7 +240,7 @@ def _initial_load(
     """Return what was read before the first loader was asked; None if nothing was.
 
     From the first read to the last one, with what is done between them, as they follow each other:
-    one gap longer than all the rest of it is none of it. What follows the last of several reads
+    one gap twice as long as all the rest of it is none of it. What follows the last of several reads
     belongs to it as long as it usually does.
     """
     spans = run.profile.spans
@@ -266,7 +266,7 @@ def _initial_load(
     end = np.minimum(end, first_ns)
     calls_ns = int((end - start).sum())
     gaps = start[1:] - end[:-1]
-    joined = gaps <= gaps.sum() - gaps + calls_ns
+    joined = gaps <= 2 * (gaps.sum() - gaps + calls_ns)
     after = np.where(joined, start[1:], end[:-1])
     last = int(end[-1])
     if joined.sum() > 1:

@@ -102,6 +102,8 @@ class Recording:
         Batches delivered to the training loop so far, of all loaders.
     pass_role : str
         What passes over loaders are for that begin now, where a framework says so.
+    epoch : int
+        The epoch of the training, where a framework counts them itself; else -1.
     latest : DeliveryLog or None
         The pass that brought the last batch.
     model_evaluates : bool
@@ -118,6 +120,7 @@ class Recording:
     keep_nbytes: int = 0
     ended_workers: EndedWorkers | None = None
     pass_role: str = ""
+    epoch: int = -1
     latest: DeliveryLog | None = None
     model_evaluates: bool = False
 

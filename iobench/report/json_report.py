@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
+from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.job_figures import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
@@ -57,6 +58,11 @@ class RunDocument:
     def verdict(self) -> str:
         """What is concluded, as a sentence; ``diagnosis`` is the same as data."""
         return verdict_sentence(self.report.diagnosis)
+
+    @figure
+    def epochs(self) -> tuple[EpochTime, ...] | None:
+        """What each epoch took; null of one process of many."""
+        return epoch_times(self.report.epochs) if self.report.epochs else None
 
     @figure
     def unseen(self) -> tuple[str, ...]:

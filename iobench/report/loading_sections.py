@@ -459,22 +459,25 @@ def _phase_table(exposure: Exposure) -> Table:
 
 def _epoch_table(all_epochs: Sequence[EpochFigures]) -> tuple[Table, ...]:
     """Return one row for each epoch; nothing where there is but one."""
-    epochs = [each for each in all_epochs if each.part.n_batches]
+    epochs = [each for each in all_epochs if each.training and each.training.n_batches]
     if len(epochs) < 2:
         return ()
+    validates = any(each.validation is not None for each in epochs)
     more = len(epochs) - MOST_EPOCHS
     return (
         Table(
             "Epoch by epoch",
             (
-                *(Column("epoch"), Column("batches"), Column("exposed")),
+                *(Column("epoch"), Column("batches"), Column("total", "epoch")),
+                *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
+                *((Column("validation", "epoch"),) if validates else ()),
                 Column("batch, mean", "time", WAIT_UNIT),
                 *(
                     Column(f"wait, {what}", "time", WAIT_UNIT)
                     for what in ("mean", "median", "max", "stdev")
                 ),
             ),
-            tuple(_epoch_row(epoch) for epoch in epochs[:MOST_EPOCHS]),
+            tuple(_epoch_row(epoch, validates) for epoch in epochs[:MOST_EPOCHS]),
             note=f"{units.count(more)} more epochs follow; --mlflow logs them all."
             if more > 0
             else "",
@@ -482,12 +485,15 @@ def _epoch_table(all_epochs: Sequence[EpochFigures]) -> tuple[Table, ...]:
     )
 
 
-def _epoch_row(epoch: EpochFigures) -> tuple[Cell, ...]:
-    batch, wait = epoch.batch, epoch.wait
+def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
+    batch, wait, validation = epoch.batch, epoch.wait, epoch.validation
+    training = epoch.training or epoch.part
     return (
         units.count(epoch.epoch),
-        Count(epoch.part.n_batches, "{}" if epoch.complete else "{} (not all)"),
-        _share(epoch.part.wait_ns, epoch.part.wall_ns),
+        Count(training.n_batches, "{}" if epoch.complete else "{} (not all)"),
+        *map(Duration, (training.wall_ns, training.compute_ns, training.wait_ns)),
+        _share(training.wait_ns, training.wall_ns),
+        *((Duration(0 if validation is None else validation.wall_ns),) if validates else ()),
         Duration(told_of(batch, "mean_ns")),
         Duration(told_of(wait, "mean_ns")),
         Duration(told_of(wait, "median_ns")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -17,7 +18,7 @@ from iobench.tensorflow.graph_waits import GRAPH_WAITS
 from iobench.tensorflow.watching import watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["install", "install_keras", "see_marked", "uninstall"]
 
@@ -207,9 +208,26 @@ def _looped(original: Callable[..., Any]) -> Callable[..., Any]:
         from iobench.tensorflow.keras_callback import with_callback
 
         kwargs["callbacks"] = with_callback(kwargs.get("callbacks"))
-        return original(self, *args, **kwargs)
+        with _pass_role(original.__name__):
+            return original(self, *args, **kwargs)
 
     return loop
+
+
+@contextlib.contextmanager
+def _pass_role(loop: str) -> Iterator[None]:
+    """Say what passes are for that one of Keras' loops begins; within ``fit`` it validates."""
+    recording = current_recording()
+    if recording is None:
+        yield
+        return
+    before = recording.pass_role
+    own = {"fit": "training", "predict": "prediction"}
+    recording.pass_role = own.get(loop, "validation" if before == "training" else "test")
+    try:
+        yield
+    finally:
+        recording.pass_role = before
 
 
 @functools.cache

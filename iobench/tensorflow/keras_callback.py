@@ -43,6 +43,15 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the epoch."""
         self._epoch = epoch
+        recording = current_recording()
+        if recording is not None:
+            recording.epoch = epoch
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Note that there is no epoch any more."""
+        recording = current_recording()
+        if recording is not None:
+            recording.epoch = -1
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin a step."""

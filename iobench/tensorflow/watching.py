@@ -141,12 +141,17 @@ class IteratorWatch:
         return self._iterator is None or self._iterator() is None
 
     def _number_epoch(self) -> None:
-        """Give the pass its number, now that it brings a batch."""
+        """Give the pass its number, now that it brings a batch; or the batch that of its epoch.
+
+        Keras may take the batches of several epochs from one iterator.
+        """
         if self.log.epoch < 0:
             self.log.epoch = self._passes.n
             self._passes.n += 1
             if self.log.epoch:
                 self._tracer = None
+        if self.recording.epoch >= 0 and self.recording.pass_role == "training":
+            self.log.epoch = self.recording.epoch
 
     def _note(self, asked_ns: int, delivered_ns: int, number: int) -> None:
         if self._tracer is not None and self._tracer.running:

@@ -178,7 +178,7 @@ def _per_second(amount: int | None, wall_ns: int) -> float | None:
 
 
 def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
-    part = epoch.part
+    part, validation = epoch.training or epoch.part, epoch.validation
     metrics: dict[str, float | None] = {
         "epoch/wall_s": seconds(part.wall_ns),
         "epoch/batches_s": seconds(epoch.batches_ns),
@@ -189,6 +189,8 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
         "epoch/samples": part.n_samples,
         "epoch/samples_per_s": _per_second(part.n_samples, part.wall_ns),
         "epoch/bytes_per_s": _per_second(part.nbytes, part.wall_ns),
+        "epoch/validation_s": None if validation is None else seconds(validation.wall_ns),
+        "epoch/validation_wait_s": None if validation is None else seconds(validation.wait_ns),
         "epoch/complete": float(epoch.complete),
         **_statistics("batch_s", epoch.batch),
         **_statistics("exposed_io_s", epoch.wait),

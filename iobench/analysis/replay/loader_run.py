@@ -74,6 +74,8 @@ class RecordedRun:
         Whether workers are made anew for each round.
     anew : bool
         Whether the loader is, and workers with it, if it has any.
+    evaluates : bool
+        Whether its batches are of validations, tests or predictions.
     weight : ndarray of float64, shape (n_batches,), optional
         How many batches each stands for, where an epoch is too long to replay all of it; 1 each by
         default.
@@ -123,6 +125,7 @@ class RecordedRun:
     repeated: NDArray[np.bool_] | None = None
     restarts: bool = False
     anew: bool = False
+    evaluates: bool = False
     weight: NDArray[np.float64] | None = None
     beside_ns: Integers | None = None
     maker: Integers | None = None

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
-from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, by_importance, roles_of_loaders
+from iobench.analysis.deliveries import (
+    EVALUATIONS,
+    IN_THREADS,
+    SERIAL,
+    STEADY,
+    by_importance,
+    roles_of_loaders,
+)
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loop import ONLY
 from iobench.analysis.replay.batch_work import (
@@ -57,14 +64,19 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     """
     profile, loop, seen = run.profile, run.loop, run.deliveries
     deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
-    numbers = by_importance(deliveries, roles_of_loaders(deliveries))
+    roles = roles_of_loaders(deliveries)
+    numbers = by_importance(deliveries, roles)
     if not numbers:
         return ()
     frames = {number: _frame(deliveries, number, max_batches) for number in numbers}
     end_ns = max(each.end_ns for each in frames.values())
     parts = _Parts(profile, loop, deliveries, seen.loader, end_ns)
     return tuple(
-        parts.run(number, frame, several=len(frames) > 1) for number, frame in frames.items()
+        replace(
+            parts.run(number, frame, several=len(frames) > 1),
+            evaluates=roles.get(number) in EVALUATIONS,
+        )
+        for number, frame in frames.items()
     )
 
 

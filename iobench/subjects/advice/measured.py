@@ -64,6 +64,8 @@ class MeasuredRank:
 def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
     """Return how a training process loads: of several loaders, by that which is waited for most.
 
+    Those that only evaluate count where none trains.
+
     Parameters
     ----------
     found : RankRun
@@ -72,6 +74,7 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
     """
     exposure, profile = found.exposure, found.whole
     facts = found.about
+    runs = [each for each in runs if not each.evaluates] or runs
     run = max(runs, key=lambda each: each.wait_ns) if exposure.has_consumer and runs else None
     return MeasuredRank(
         path=profile.path,

@@ -1,0 +1,227 @@
+"""Where the time of whole scripts goes, known by their sleeps: varied, cut off and killed.
+
+A sleep is never shorter than asked for, so that each part is at least what the script slept in it;
+how much longer a busy machine makes it is not asked.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iobench.analysis.job_figures import PARTS
+from iobench.analysis.run import Run
+from iobench.report.json_report import to_json
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.timeout(240)
+
+LOAD = """
+    import os, signal, sys, time
+    from pathlib import Path
+    import numpy as np
+
+    folder = Path(sys.argv[1])
+    n_files, seconds, end = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+    for k in range(n_files):
+        np.save(folder / f"{k}.npy", np.zeros(50_000))
+    parts = []
+    for k in range(n_files):
+        parts.append(np.load(folder / f"{k}.npy"))
+        time.sleep(seconds)
+    if end == "_exit":
+        os._exit(3)
+    if end == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end == "raise":
+        raise RuntimeError("at the end of the initial load")
+"""
+
+
+def job_of(found: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
+    """Return the parts of a launched script's time, and the JSON of the job and of the run."""
+    document = to_json([Run.open(found.run)])
+    job, (run, *_) = document["job"], document["runs"]
+    assert tuple(each["part"] for each in job["parts"]) == PARTS
+    assert sum(each["ns"] for each in job["parts"]) == job["wall_ns"]
+    assert job["bound_by"] == max(job["parts"], key=lambda each: each["ns"])["part"]
+    return {each["part"]: each["ns"] for each in job["parts"]}, job, run
+
+
+def text_of(found: Any) -> str:
+    return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
+
+
+@pytest.mark.parametrize(
+    ("n_files", "seconds", "end", "code"),
+    [
+        (12, 0.1, "", 0), (3, 0.4, "_exit", 3), (5, 0.2, "kill", -signal.SIGKILL),
+        (4, 0.2, "raise", 1),
+    ],
+)  # fmt: skip
+def test_a_script_that_ends_in_its_initial_load(
+    script: Callable[..., Any],
+    launch: Callable[..., Any],
+    tmp_path: Any,
+    n_files: int,
+    seconds: float,
+    end: str,
+    code: int,
+) -> None:
+    found = launch(sys.executable, script(LOAD), tmp_path, n_files, seconds, end)
+    assert found.code == code
+    parts, job, run = job_of(found)
+    slept_ns = round(seconds * (n_files - 1) * 1e9)  # after the last one nobody knows what for
+    assert parts["initial_load"] >= slept_ns
+    assert parts["imports"] > 0
+    assert not any(parts[name] for name in PARTS if name.startswith(("train", "validation")))
+    told = next(each for each in job["parts"] if each["part"] == "initial_load")
+    assert (told["n_files"], told["nbytes"]) == (n_files, n_files * 400_000)
+    assert ("ended without ending its recording" in text_of(found)) == (end in ("_exit", "kill"))
+    table, _, _ = text_of(found).partition("Verdict")
+    assert "initial load" in table.partition("Where the job's time went")[2]
+    assert "The job is bound by " in run["verdict"]
+
+
+TRAIN = """
+    import os, sys, time
+    import torch
+
+    n_validation, end = int(sys.argv[1]), sys.argv[2]
+
+    class Samples(torch.utils.data.Dataset):
+        def __init__(self, n, seconds):
+            self.n, self.seconds = n, seconds
+
+        def __len__(self):
+            return self.n
+
+        def __getitem__(self, i):
+            time.sleep(self.seconds)
+            return torch.zeros(10)
+
+    net = torch.nn.Linear(10, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    first = torch.utils.data.DataLoader(Samples(24, 0.0), batch_size=4)
+    second = torch.utils.data.DataLoader(Samples(n_validation, 0.01), batch_size=4)
+    for _epoch in range(2):
+        net.train()
+        for x in first:
+            optimizer.zero_grad()
+            net(x).mean().backward()
+            optimizer.step()
+            time.sleep(0.02)
+        net.eval()
+        with torch.no_grad():
+            for x in second:
+                net(x)
+                if end == "_exit" and _epoch:
+                    os._exit(0)
+        torch.save({"weights": torch.zeros(1000)}, "checkpoint.pt")
+"""
+
+
+@pytest.mark.parametrize(("n_validation", "end"), [(60, ""), (8, ""), (60, "_exit")])
+def test_a_validation_is_told_from_the_training_whichever_is_longer(
+    script: Callable[..., Any],
+    launch: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    n_validation: int,
+    end: str,
+) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
+    monkeypatch.chdir(tmp_path)
+    found = launch(sys.executable, script(TRAIN), n_validation, end)
+    parts, job, run = job_of(found)
+    n_passes = 1 if end else 2
+    assert parts["train_compute"] >= 2 * 6 * 20_000_000
+    assert parts["validation_wait"] >= n_passes * n_validation * 10_000_000
+    assert parts["checkpoint"] > 0
+    told = {each["part"]: each for each in job["parts"]}
+    assert told["checkpoint"]["n_files"] == n_passes
+    assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
+    assert [each["batches"] for each in run["epochs"]] == [6, 6]
+    assert [each["complete"] for each in run["epochs"]] == [True, True]
+    assert all(each["validation_s"] > 0 for each in run["epochs"])
+    assert run["validation"]["batches"] >= n_passes * n_validation // 4
+    assert "The validation waits " in run["verdict"]
+    assert run["recurring"]["batches"] == 6
+
+
+NAMED = """
+    import torch
+
+    data = torch.utils.data.TensorDataset(torch.zeros(12, 3))
+    train_loader = torch.utils.data.DataLoader(data, batch_size=4)
+    val_loader = torch.utils.data.DataLoader(data, batch_size=4)
+    loaders = {"test": torch.utils.data.DataLoader(data, batch_size=4)}
+    testLoader = loaders["test"]
+
+    def run(each):
+        for x in each:
+            pass
+
+    for x in train_loader:
+        pass
+    run(val_loader)
+    with torch.inference_mode():
+        run(testLoader)
+    with torch.no_grad():
+        for x in torch.utils.data.DataLoader(data, batch_size=4):
+            pass
+    for x in torch.utils.data.DataLoader(data, batch_size=2):
+        pass
+"""
+
+
+def test_what_passes_are_for_by_names_and_gradients(
+    script: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    pytest.importorskip("torch", reason="the script loads with PyTorch")
+    _, _, run = job_of(launch(sys.executable, script(NAMED)))
+    assert [each["role"] for each in run["loaders"]] == [
+        "training", "validation", "test", "evaluation", None,
+    ]  # fmt: skip
+
+
+KERAS = """
+    import keras, numpy as np, sys
+    import tensorflow as tf
+
+    x, y = np.zeros((24, 3), "f4"), np.zeros((24, 1), "f4")
+    train = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    check = tf.data.Dataset.from_tensor_slices((x[:8], y[:8])).batch(4)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    if sys.argv[1] == "steps":
+        more = dict(steps_per_epoch=5)
+        train = train.repeat()
+    else:
+        more = {}
+    model.fit(train, epochs=3, validation_data=check, verbose=0, **more)
+    model.evaluate(check, verbose=0)
+    model.predict(check, verbose=0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "n_batches"), [("plain", 6), ("steps", 5)])
+def test_epochs_of_keras(
+    script: Callable[..., Any], launch: Callable[..., Any], how: str, n_batches: int
+) -> None:
+    pytest.importorskip("keras", reason="the script trains with Keras")
+    pytest.importorskip("tensorflow", reason="the script trains with Keras")
+    parts, _, run = job_of(launch(sys.executable, script(KERAS), how))
+    assert [each["epoch"] for each in run["epochs"]] == [0, 1, 2]
+    assert [each["batches"] for each in run["epochs"]] == [n_batches] * 3
+    assert all(each["complete"] for each in run["epochs"])
+    assert run["validation"]["batches"] == 3 * 2 + 2 + 2
+    assert min(parts["train_compute"], parts["validation_compute"]) > 0
