@@ -108,7 +108,9 @@ def _complete(deliveries: Deliveries, about: RunFacts, *, is_script: bool) -> fr
     found, counts = np.unique(number[with_batch], return_counts=True)
     if about.n_samples is not None and about.batch_size:
         return frozenset(_full(found, counts, about.n_samples, about.batch_size))
-    begun, ended = _begun(deliveries), number[deliveries.of_main & deliveries.ends_round]
+    begun = number[deliveries.of_main & with_batch & (deliveries.position == 0)]
+    ended = number[deliveries.of_main & deliveries.ends_round]
+    begun = _begun(deliveries) if is_script else begun
     if is_script and not len(ended):
         found, counts = np.unique(number[deliveries.of_main & with_batch], return_counts=True)
         ended = found[counts == counts.max()] if len(found) > 1 else ended

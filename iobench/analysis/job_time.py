@@ -240,8 +240,8 @@ def _initial_load(
     """Return what was read before the first loader was asked; None if nothing was.
 
     From the first read to the last one, with what is done between them, as they follow each other:
-    one gap twice as long as all the rest of it is none of it. What follows the last of several reads
-    belongs to it as long as it usually does.
+    one gap twice as long as all the rest of it is none of it. What follows the last of several
+    reads belongs to it as long as it usually does.
     """
     spans = run.profile.spans
     helps = [
