@@ -32,9 +32,11 @@ INTRODUCTION: Final = (
     "Keys that end in _ns are whole nanoseconds; those in _s the same in seconds, unrounded; "
     "fractions are from 0 to 1. What is not known is null, and never 0. There is one of runs for "
     "each profile, of a job of several training processes one for each rank; job is of the whole "
-    "job of a script, with what its training processes waited for where there were several. What stands of the whole run stands again under steady, of its steady "
-    "state, and under recurring, of a script's whole epochs after the first; both are null where "
-    "there is no such part. Figures of the wait are null where nothing asked a loader for batches."
+    "job of a script, with what its training processes waited for where there were several. What "
+    "stands of the whole run stands again under steady, of its steady state, and under recurring, "
+    "of a script's whole epochs after the first; both are null where there is no such part, and of "
+    "passes that train alone. Figures of the wait are null where nothing asked a loader for "
+    "batches."
 )
 
 
