@@ -277,14 +277,17 @@ def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDAr
 def roles_of_loaders(deliveries: Deliveries) -> dict[int, str]:
     """Return what loaders are for, by number, those of which it is known.
 
-    Of a loader that does both, what trains counts; of one for several evaluations, all of them.
+    Of a loader that does both, what trains counts; of one for several evaluations, all of them. Of
+    one that evaluates in some passes, and is not known in others, nobody knows.
     """
     found: dict[int, str] = {}
     for number in np.unique(deliveries.loader).tolist():
-        roles = {*deliveries.role[deliveries.loader == number].tolist()} - {""}
-        if roles:
-            single = roles.pop() if len(roles) == 1 else EVALUATION
-            found[number] = TRAINING if TRAINING in roles else single
+        rows = (deliveries.loader == number) & (deliveries.batch >= 0)
+        roles = {*deliveries.role[rows].tolist()}
+        if TRAINING in roles:
+            found[number] = TRAINING
+        elif roles and "" not in roles:
+            found[number] = roles.pop() if len(roles) == 1 else EVALUATION
     return found
 
 
