@@ -101,7 +101,7 @@ def job_time_section(job: JobTime, *, with_verdict: bool = False) -> Section:
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
-            Sentence(f"{PART_NAMES[job.bound_by].capitalize()}: {job_help(job)}"),
+            Sentence(f"Most of it, {PART_NAMES[job.bound_by]}: {job_help(job)}"),
             *sentences(f"Not known: {text}." for text in job.unknown),
         ),
     )
