@@ -94,7 +94,7 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     epochs = epoch_figures(Run(profile).of_rank())
     assert [each.part.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
     assert [(each.role, each.n_rounds) for each in exposure(profile).loaders] == [
-        ("training", 2), ("evaluation", 2),
+        ("training", 2), ("validation", 2),
     ]  # fmt: skip
     measured = exposure(profile).whole
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
