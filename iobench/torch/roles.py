@@ -94,8 +94,12 @@ def _of_framework(frame: FrameType) -> str:
 
 
 def _of_names(frame: FrameType, loader: Any) -> str:
-    """Return what a name says under which a frame has the loader."""
-    for name, value in [*frame.f_locals.items()]:
+    """Return what a name says under which a module has the loader.
+
+    Names of functions' own variables are not looked at: until Python 3.13 that would keep alive
+    what they hold.
+    """
+    for name, value in [*frame.f_globals.items()]:
         if value is loader and name != "self":
             for word in BETWEEN_WORDS.split(name):
                 if word.lower() in WORDS:

@@ -376,7 +376,5 @@ def test_a_loader_asked_without_gradients_alone_is_told_from_one_that_trains(tmp
 
     profile, facts = recorded(tmp_path / "run", use)
     assert [each.gradients for each in facts.loaders] == [True, False, True]
-    assert [each.role for each in iobench.exposure(profile).loaders] == [
-        "training", "evaluation", "",
-    ]  # fmt: skip
+    assert [each.role for each in iobench.exposure(profile).loaders] == ["", "evaluation", ""]
     assert iobench.exposure(profile).job_ns > 0
