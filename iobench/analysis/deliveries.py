@@ -78,6 +78,8 @@ class Deliveries:
         Whether it is of a script, whose waits tell who made their batches.
     role : ndarray of str
         What its pass is for: `TRAINING` or one of `EVALUATIONS`, ``""`` where nobody knows.
+    resumed : ndarray of bool
+        Whether its pass goes on where one of an earlier process was.
     repeated : ndarray of bool
         Whether it is of an epoch of a script as a long training has them: whole, after the first.
     of_epoch : ndarray of int64
@@ -118,6 +120,7 @@ class Deliveries:
     workers: Integers
     numbered: Marks
     role: NDArray[np.str_]
+    resumed: Marks
     repeated: Marks
     of_epoch: Integers
     of_main: Marks
@@ -226,6 +229,7 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         workers=workers[rounds.of_wait],
         numbered=numbered,
         role=rounds.role[rounds.of_wait],
+        resumed=rounds.resumed[rounds.of_wait],
         repeated=np.zeros(len(batch), dtype=bool),
         of_epoch=np.zeros(len(batch), dtype=np.int64),
         of_main=np.zeros(len(batch), dtype=bool),

@@ -87,12 +87,14 @@ def _repeated(deliveries: Deliveries) -> Marks:
 def _begun(deliveries: Deliveries) -> Integers:
     """Return the epochs whose first batch was recorded.
 
-    It is the first one of a round, or follows the last one of the epoch before it in that round.
+    It is the first one of a round that is not resumed, or follows the last one of the epoch before
+    it in that round.
     """
     rows = np.flatnonzero(deliveries.of_main & (deliveries.batch >= 0))
     number, rounds = deliveries.of_epoch[rows], deliveries.round[rows]
     follows = np.append(False, (number[1:] != number[:-1]) & (rounds[1:] == rounds[:-1]))
-    begun: Integers = np.unique(number[(deliveries.position[rows] == 0) | follows[: len(rows)]])
+    first = (deliveries.position[rows] == 0) & ~deliveries.resumed[rows]
+    begun: Integers = np.unique(number[first | follows[: len(rows)]])
     return begun
 
 

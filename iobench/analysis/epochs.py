@@ -98,7 +98,7 @@ class EpochTime:
     Parameters
     ----------
     epoch : int
-        As the loader that trains numbers it, from 0.
+        As a framework numbers it, which may go on from an earlier training; else from 0.
     complete : bool
         Whether all its batches were measured.
     n_batches : int

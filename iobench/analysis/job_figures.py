@@ -37,7 +37,7 @@ class JobPart:
     nbytes : int or None
         Bytes that were read for it, written in it, or delivered to the loop; None where unknown.
     n_files : int or None
-        Files that these were of; None where unknown.
+        Of the initial load, the files that were read; None where unknown, and of other parts.
     """
 
     part: str

@@ -14,7 +14,7 @@ from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
@@ -88,7 +88,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         chosen = spans[spans["kind"] == kind]
         give(part, chosen["start_ns"], chosen["end_ns"])
         if part != "validation_compute":
-            found[part] = replace(found[part], nbytes=_written(chosen), n_files=len(chosen) or None)
+            found[part] = replace(found[part], nbytes=_known_bytes(chosen))
     for part, rows in (("train_compute", ~evaluates), ("validation_compute", evaluates)):
         give(part, deliveries.from_ns[rows], ends[rows])
     if profile.folded is not None:
@@ -193,9 +193,22 @@ def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
     return found
 
 
-def _written(spans: NDArray[Any]) -> int | None:
+def _known_bytes(spans: NDArray[Any]) -> int | None:
     known = spans["nbytes"][spans["nbytes"] >= 0]
     return int(known.sum()) if len(known) else None
+
+
+def _n_files(names: Iterable[str]) -> int | None:
+    """Return how many files what was read is of, as ``"a.nc"`` or ``"a.nc:variable"``.
+
+    None where a name may be that of an array of a store.
+    """
+    files = set()
+    for name in names:
+        file, _, variable = name.rpartition(":")
+        files.add(file if file and not variable.startswith("//") else name)
+    known = bool(files) and all("." in each.rpartition("/")[2] for each in files)
+    return len(files) if known else None
 
 
 def _delivered(run: RankRun, rows: Marks) -> int | None:
@@ -272,13 +285,12 @@ def _initial_load(
     if joined.sum() > 1:
         last = min(first_ns, last + int(np.median(gaps[joined])))
     names = {run.profile.strings[number] for number in np.unique(reads["detail"]).tolist()}
-    known = reads["nbytes"][reads["nbytes"] >= 0]
     return _InitialLoad(
         start,
         np.append(after, last),
         calls_ns,
-        int(known.sum()) if len(known) else None,
-        len(names - {""}) or None,
+        _known_bytes(reads),
+        _n_files(names - {""}),
     )
 
 

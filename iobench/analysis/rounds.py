@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
-from iobench.recording.delivery_log import LOADER, STARTUP, TRAINS
+from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Rounds:
     role : ndarray of str, shape (n_rounds,)
         What it was for, as it told itself; ``"trains"`` where an optimiser took a step in it, and
         ``""`` where nothing is known.
+    resumed : ndarray of bool, shape (n_rounds,)
+        Whether it goes on where one of an earlier process was.
     """
 
     of_wait: Integers
@@ -53,6 +55,7 @@ class Rounds:
     numbered: NDArray[np.bool_]
     recorded: NDArray[np.bool_]
     role: NDArray[np.str_]
+    resumed: NDArray[np.bool_]
 
     @property
     def stretch(self) -> Integers:
@@ -94,6 +97,7 @@ def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:
         numbered=np.concatenate([part.numbered for part in parts])[order],
         recorded=np.concatenate([part.recorded for part in parts])[order],
         role=np.concatenate([part.role for part in parts])[order],
+        resumed=np.concatenate([part.resumed for part in parts])[order],
     )
 
 
@@ -141,11 +145,13 @@ def _by_number(
         if not over and len(seen):
             ends[index] = max(int(ends[index]), int(seen.max()))
     numbered = np.ones(len(numbers), dtype=bool)
-    role = np.array([told.get(k, "").partition(" ")[2] for k in range(len(numbers))], dtype="U16")
+    words = [told.get(index, "").split(" ")[1:] for index in range(len(numbers))]
+    resumed = np.array([RESUMED in each for each in words], dtype=bool)
+    role = np.array([each[0] if each and each[0] != RESUMED else "" for each in words], dtype="U16")
     # An optimiser's step says more than what was looked for as the pass began.
     steps = (lane["kind"] == Kind.OTHER) & (lane["label"] == profile.string_number(TRAINS))
     role[np.isin(numbers, lane["sample"][steps])] = TRAINS
-    return Rounds(of_wait, starts, ends, loader, n_before, numbered, recorded, role)
+    return Rounds(of_wait, starts, ends, loader, n_before, numbered, recorded, role, resumed)
 
 
 def _could_be_same(loader: Integers, number: int) -> NDArray[np.bool_]:
@@ -202,4 +208,5 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
         numbered=np.zeros(len(keys), dtype=bool),
         recorded=recorded,
         role=np.full(len(keys), "", dtype="U16"),
+        resumed=np.zeros(len(keys), dtype=bool),
     )

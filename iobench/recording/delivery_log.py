@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iobench.recording.session import Recording
     from iobench.recording.wait_notes import WaitNotes
 
-__all__ = ["FAILED", "LOADER", "ROUND", "SHUTDOWN", "STARTUP", "TRAINS", "DeliveryLog"]
+__all__ = ["FAILED", "LOADER", "RESUMED", "ROUND", "SHUTDOWN", "STARTUP", "TRAINS", "DeliveryLog"]
 
 STARTUP: Final = "startup"
 """Label of the wait for ``iter(loader)`` itself, which brings no batch."""
@@ -23,8 +23,9 @@ FAILED: Final = "failed"
 TRAINS: Final = "trains"
 """Label of a mark of kind ``other``: an optimiser took a step in this pass."""
 LOADER: Final = "loader-"
-"""Which loader a pass is over, and what for: detail of its first wait, ``"loader-1 validation"``;
-detail of the pass itself, without what for."""
+"""Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
+``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
+RESUMED: Final = "resumed"
 ROUND: Final = "round"
 """Label of the span of kind ``other`` that a pass over a loader is."""
 
@@ -58,12 +59,14 @@ class DeliveryLog:
         What the pass is for, as far as it is known as it begins: ``"training"``,
         ``"validation"``, ``"test"``, ``"prediction"``, ``"evaluation"`` where it is one of these
         three and nobody tells which; ``""``. To be set before ``started``.
+    resumed : bool
+        Whether it goes on where a pass of an earlier process was. To be set before ``started``.
     """
 
     __slots__ = (
         "__weakref__", "_asking", "_labels", "_left", "_n_before", "_noting", "_outer", "_round_ns",
         "_trains", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "notes",
-        "number", "recording", "role", "yields",
+        "number", "recording", "resumed", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +88,7 @@ class DeliveryLog:
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
         self.makers: dict[str, int] = {}
         self.role = recording.pass_role
+        self.resumed = False
         self._trains = False
         self._round_ns = -1
         self._n_before = 0
@@ -145,7 +149,8 @@ class DeliveryLog:
     def started(self) -> None:
         """Note that ``iter(loader)`` has returned."""
         # Which loader it is, and what for, is told at once: a process that is killed says no more.
-        told = "" if self.loader is None else f"{LOADER}{self.loader.number} {self.role}".rstrip()
+        told = "" if self.loader is None else f"{LOADER}{self.loader.number}"
+        told = " ".join(filter(None, (told, self.role, RESUMED if self.resumed else "")))
         self._answer(-1, -1, self._labels[STARTUP], self.recording.recorder.string(told))
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:

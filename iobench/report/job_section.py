@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.job_figures import JobPart, JobTime
 
-__all__ = ["job_help", "job_time_section", "job_time_sections"]
+__all__ = ["job_time_section", "job_time_sections"]
 
 PART_NAMES: Final = {
     "imports": "start of Python, imports",
@@ -42,14 +42,14 @@ PART_NAMES: Final = {
     "shutdown": "end of Python",
 }
 HELP: Final = {
-    "imports": "import less, or from an environment on node-local storage.",
+    "imports": "what helps: import less, or from an environment on node-local storage.",
     "initial_load": (
         "what helps: read in the workers of a loader (in the dataset's __getitem__) instead of "
         "before it, open files lazily, convert them once (iobench convert), or stage them onto "
-        "node-local storage."
+        "node-local storage. What is read later may be waited for in every epoch: compare both."
     ),
     "stage_in": "what helps: stage while the job waits in its queue, or only what is read.",
-    "train_compute": "faster loading gains no more than the waits.",
+    "train_compute": "faster loading saves no more than the time that is waited for data.",
     "train_wait": "what helps stands under 'What to try next'.",
     "validation_compute": (
         "what helps: validate less often or on fewer batches, with larger batches and without "
@@ -64,16 +64,10 @@ HELP: Final = {
         "what helps: checkpoints less often, to node-local storage, or written beside the training."
     ),
     "between": (
-        "what that is was not recorded: name it with iobench.stage(...), or look at it with a "
-        "profiler of Python."
+        "what that is was not recorded; a profiler of Python tells."
     ),
     "shutdown": "what ends the process was not recorded.",
 }
-
-
-def job_help(job: JobTime) -> str:
-    """Return what would make the part smaller that holds most of a job's time."""
-    return HELP[job.bound_by]
 
 
 def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
@@ -101,7 +95,7 @@ def job_time_section(job: JobTime, *, with_verdict: bool = False) -> Section:
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
-            Sentence(f"Most of it, {PART_NAMES[job.bound_by]}: {job_help(job)}"),
+            Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"),
             *sentences(f"Not known: {text}." for text in job.unknown),
         ),
     )

@@ -48,17 +48,19 @@ OVER: Final[Mapping[Window, str]] = {
 }
 """How sentences say which part of a run they are of."""
 BOUND_BY: Final = {
-    "imports": "The job is bound by its imports",
-    "initial_load": "The job is bound by its initial load",
-    "stage_in": "The job is bound by staging its files in",
-    "train_compute": "The job is bound by the computing of its training",
-    "train_wait": "The job is bound by waiting for training data",
-    "validation_compute": "The job is bound by the computing of its validation",
-    "validation_wait": "The job is bound by waiting for validation data",
-    "checkpoint": "The job is bound by its checkpoints",
-    "between": "The job is bound by what it does outside of its loops",
-    "shutdown": "The job is bound by its end",
+    "imports": "its imports",
+    "initial_load": "its initial load",
+    "stage_in": "staging its files in",
+    "train_compute": "the computing of its training",
+    "train_wait": "waiting for training data",
+    "validation_compute": "the computing of its validation",
+    "validation_wait": "waiting for validation data",
+    "checkpoint": "its checkpoints",
+    "between": "what it does outside of its loops",
+    "shutdown": "its end",
 }
+ONCE: Final = ("imports", "initial_load", "stage_in", "shutdown")
+"""Parts of a job that take as long where it trains longer."""
 ROLES: Final = {
     "training": ", which trains",
     "evaluation": ", which evaluates",
@@ -111,19 +113,22 @@ def validation_words(validation: PartExposure | None, job: JobTime | None) -> st
 
 
 def job_sentence(job: JobTime) -> str:
-    """Return which part of a job holds most of its time."""
-    most = job.part(job.bound_by)
-    text = f"{BOUND_BY[most.part]}: {units.fraction(job.share(most.part))} of "
-    text += units.duration(job.wall_ns)
+    """Return which part of a job holds most of its time, and whether it would grow with the job."""
+    most, share = job.part(job.bound_by), job.share(job.bound_by)
+    bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
+    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of {units.duration(job.wall_ns)}"
     if most.part == "initial_load":
         by = f" by {job.read_by}" if job.read_by else ""
         files = f" from {_files(most.n_files)}" if most.n_files else ""
+        read = "reading" if most.nbytes is None else f"{units.nbytes(most.nbytes)} read"
         text += (
-            f", {units.nbytes(most.nbytes)} read{by}{files} in the training process before the "
-            f"first batch ({units.duration(job.calls_ns)} of it inside of reads)"
+            f", {read}{by}{files} before the first batch "
+            f"({units.duration(job.calls_ns)} of it inside of reads)"
         )
     elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
         text += f", {units.nbytes(most.nbytes)}"
+    if most.part in ONCE:
+        text += ". That is spent once, however many steps follow"
     return f"{text}."
 
 

@@ -50,7 +50,7 @@ def _nbytes(path: Any) -> int:
     if not isinstance(path, str | os.PathLike):
         return -1
     try:
-        return Path(path).stat().st_size
+        return Path(path).stat().st_size if Path(path).is_file() else -1  # or a folder of shards
     except OSError:
         return -1
 

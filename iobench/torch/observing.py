@@ -96,6 +96,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     except BaseException:
         log.fail()
         raise
+    log.resumed = getattr(iterator, "_num_yielded", 0) > 0  # of a StatefulDataLoader
     log.started()
     return iterator
 

@@ -100,7 +100,7 @@ def _of_names(frame: FrameType, loader: Any) -> str:
     what they hold.
     """
     for name, value in [*frame.f_globals.items()]:
-        if value is loader and name != "self":
+        if value is loader:
             for word in BETWEEN_WORDS.split(name):
                 if word.lower() in WORDS:
                     return WORDS[word.lower()]

@@ -109,7 +109,8 @@ def test_the_job_stands_in_json_of_the_run_and_of_the_whole():
     assert {frozenset(each) for each in told["parts"]} == {
         frozenset(("part", "ns", "nbytes", "n_files"))
     }
-    assert run["verdict"].startswith("The job is bound by its initial load: ")
+    assert run["verdict"].startswith("The largest part of the job is its initial load: 41 % of ")
+    assert ". That is spent once, however many steps follow. " in run["verdict"]
 
 
 def test_without_imports_told_it_is_said():
@@ -133,6 +134,23 @@ def test_settings_read_early_are_no_initial_load_and_one_long_gap_is_none():
     job, _ = job_of(script, imports_ns=[(0, 0)])
     assert times(job)["initial_load"] == 4 * 10 + 2 * 20
     assert job.bound_by == "between"
+
+
+@pytest.mark.parametrize(
+    ("names", "n_files"),
+    [
+        (("a.npy", "b.npy", "a.npy"), 2),
+        (("/data/a.nc:t2m", "/data/a.nc:/group/u", "s3://bucket/b.nc:t2m", "s3://bucket/b.nc"), 2),
+        (("t2m", "a.npy"), None),  # an array of a store has any number of files
+    ],
+)
+def test_variables_of_a_file_are_no_files(names, n_files):
+    script = Script()
+    for name in names:
+        read(script, 100, file=name)
+    job, _ = job_of(script)
+    assert job.part("initial_load").n_files == n_files
+    assert job_sentence(job).startswith("The job is bound by its initial load: 100 % of ")
 
 
 def test_what_imports_read_is_none():

@@ -87,7 +87,7 @@ def test_a_script_that_ends_in_its_initial_load(
     assert ("ended without ending its recording" in text_of(found)) == (end in ("_exit", "kill"))
     table, _, _ = text_of(found).partition("Verdict")
     assert "initial load" in table.partition("Where the job's time went")[2]
-    assert "The job is bound by " in run["verdict"]
+    assert "of the job is" in run["verdict"] or "The job is bound by " in run["verdict"]
 
 
 TRAIN = """
@@ -146,7 +146,7 @@ def test_a_validation_is_told_from_the_training_whichever_is_longer(
     assert parts["validation_wait"] >= n_passes * n_validation * 10_000_000
     assert parts["checkpoint"] > 0
     told = {each["part"]: each for each in job["parts"]}
-    assert told["checkpoint"]["n_files"] == n_passes
+    assert told["checkpoint"]["nbytes"] > n_passes * 4_000
     assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
     assert [each["batches"] for each in run["epochs"]] == [6, 6]
     assert [each["complete"] for each in run["epochs"]] == [True, True]
@@ -201,11 +201,12 @@ KERAS = """
     check = tf.data.Dataset.from_tensor_slices((x[:8], y[:8])).batch(4)
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
+    more = {}
     if sys.argv[1] == "steps":
         more = dict(steps_per_epoch=5)
         train = train.repeat()
-    else:
-        more = {}
+    elif sys.argv[1] == "resumed":
+        more = dict(initial_epoch=1)
     model.fit(train, epochs=3, validation_data=check, verbose=0, **more)
     model.evaluate(check, verbose=0)
     model.predict(check, verbose=0)
@@ -213,15 +214,16 @@ KERAS = """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("how", "n_batches"), [("plain", 6), ("steps", 5)])
+@pytest.mark.parametrize(("how", "n_batches"), [("plain", 6), ("steps", 5), ("resumed", 6)])
 def test_epochs_of_keras(
     script: Callable[..., Any], launch: Callable[..., Any], how: str, n_batches: int
 ) -> None:
     pytest.importorskip("keras", reason="the script trains with Keras")
     pytest.importorskip("tensorflow", reason="the script trains with Keras")
     parts, _, run = job_of(launch(sys.executable, script(KERAS), how))
-    assert [each["epoch"] for each in run["epochs"]] == [0, 1, 2]
-    assert [each["batches"] for each in run["epochs"]] == [n_batches] * 3
+    first = int(how == "resumed")
+    assert [each["epoch"] for each in run["epochs"]] == [*range(first, 3)]
+    assert [each["batches"] for each in run["epochs"]] == [n_batches] * (3 - first)
     assert all(each["complete"] for each in run["epochs"])
-    assert run["validation"]["batches"] == 3 * 2 + 2 + 2
+    assert run["validation"]["batches"] == (3 - first) * 2 + 2 + 2
     assert min(parts["train_compute"], parts["validation_compute"]) > 0

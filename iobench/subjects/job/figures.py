@@ -85,8 +85,8 @@ class JobExposure:
     missing : tuple of MissingRank
     n_steps, n_single_steps : int
         Steps that several ranks took; steps that one rank alone took, in no other figure.
-    wall_ns : int
-        From the first rank's first wait to the last one's end.
+    steps_wall_ns : int
+        From the first rank's first wait to the end of the last one's last step.
     wait_ns : int
         The wait of the last rank, over all steps: what the job waited. The end of the round
         before, and the start of its own, are part of the first step of a round.
@@ -118,7 +118,7 @@ class JobExposure:
     missing: tuple[MissingRank, ...] = field(metadata=key("missing_ranks"))
     n_steps: int = field(metadata=key("steps"))
     n_single_steps: int = field(metadata=key("single_rank_steps"))
-    wall_ns: int
+    steps_wall_ns: int
     wait_ns: int
     exposed_ns: int
     imbalance: float | None
@@ -134,10 +134,10 @@ class JobExposure:
 
     @figure
     def wait_fraction(self) -> float | None:
-        """Share of the job's time that its last ranks waited; None without time."""
-        return self.wait_ns / self.wall_ns if self.wall_ns else None
+        """Share of the time of its steps that the last ranks waited; None without time."""
+        return self.wait_ns / self.steps_wall_ns if self.steps_wall_ns else None
 
     @figure
     def exposed_fraction(self) -> float | None:
-        """Share of the job's time that one rank waited alone; None without time."""
-        return self.exposed_ns / self.wall_ns if self.wall_ns else None
+        """Share of the time of its steps that one rank waited alone; None without time."""
+        return self.exposed_ns / self.steps_wall_ns if self.steps_wall_ns else None

@@ -122,7 +122,7 @@ def compare_ranks(
         missing=tuple(missing),
         n_steps=len(last),
         n_single_steps=int((n_alike == 1).sum()) if len(steps) > 1 else 0,
-        wall_ns=end - begin,
+        steps_wall_ns=end - begin,
         wait_ns=int(wait.sum()),
         exposed_ns=int(alone.sum()),
         imbalance=max(waits) / mean if mean else None,

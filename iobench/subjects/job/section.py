@@ -49,11 +49,12 @@ def _lines(job: JobExposure) -> list[str]:
     n_batches, n_folded = sum(each.n_batches for each in job.ranks), job.n_folded
     lines = []
     if job.n_steps:
-        share = units.fraction(job.wait_ns / job.wall_ns) if job.wall_ns else units.UNKNOWN
-        kept = f"In {kept_words(n_batches, n_folded)}, the" if n_folded else "The"
+        share = units.fraction(job.wait_fraction)
+        kept = f"In {kept_words(n_batches, n_folded)}, from" if n_folded else "From"
         lines.append(
-            f"{kept} job waits {share} of its time for the last rank of each step "
-            f"({units.duration(job.wait_ns)} of {units.duration(job.wall_ns)}, "
+            f"{kept} the first wait to the end of the last step, the job waits {share} of the time "
+            f"for the last rank ({units.duration(job.wait_ns)} of "
+            f"{units.duration(job.steps_wall_ns)}, "
             f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
             "other ranks had their batch."
         )
@@ -119,14 +120,14 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
 
 def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:
     """Return rank by time: how much of each bin was waited."""
-    if not job.wall_ns or not job.bin_ns or not job.ranks:
+    if not job.steps_wall_ns or not job.bin_ns or not job.ranks:
         return ()
     place = {each.rank: index for index, each in enumerate(job.ranks)}
     shown = sorted(each.rank for each in _slowest(job, MOST_HEAT_RANKS))
     return (
         HeatMap(
             "Waiting by rank and time, from blank (not at all) to full (all of it); a column is "
-            f"{units.duration(job.bin_ns)} of {units.duration(job.wall_ns)}",
+            f"{units.duration(job.bin_ns)} of {units.duration(job.steps_wall_ns)}",
             tuple(map(str, shown)),
             tuple(
                 tuple(value / job.bin_ns for value in job.matrix_ns[place[rank]]) for rank in shown
