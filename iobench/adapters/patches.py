@@ -87,8 +87,9 @@ def timed(
 def _called(original: Callable[..., Any]) -> str:
     """Return what a script calls a function: its name, below that of its library."""
     library = str(getattr(original, "__module__", None) or "").partition(".")[0]
+    library = "os" if library == "posix" else library.removeprefix("_")
     name = str(getattr(original, "__qualname__", ""))
-    return ".".join(part for part in (library.removeprefix("_"), name) if part)
+    return ".".join(part for part in (library, name) if part)
 
 
 def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import FIRST_EPOCH, PHASES
+from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, VALIDATION
 from iobench.analysis.exposure_figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -211,7 +211,14 @@ def _compute_stages(ledger: Ledger, chosen: Marks) -> tuple[ComputeStage, ...]:
 
 def _phases(run: RankRun) -> tuple[Phase, ...]:
     deliveries = run.deliveries
-    members = [deliveries.phase == number for number in range(len(PHASES))]
+    trains = deliveries.trains
+    members = {
+        name: trains & (deliveries.phase == number)
+        for number, name in enumerate(PHASES)
+        if name != PHASES[FIRST_EPOCH] or (deliveries.phase == FIRST_EPOCH).any()
+    }
+    if not trains.all():
+        members[VALIDATION] = ~trains
     return tuple(
         Phase(
             phase=name,
@@ -219,8 +226,7 @@ def _phases(run: RankRun) -> tuple[Phase, ...]:
             wait_ns=int(deliveries.wait_ns[member].sum()),
             n_deliveries=int(member.sum()),
         )
-        for name, member in zip(PHASES, members, strict=True)
-        if member.any() or name != PHASES[FIRST_EPOCH]
+        for name, member in members.items()
     )
 
 

@@ -266,6 +266,9 @@ def _per_s(amount: int | None, ns: int) -> float | None:
 class Phase:
     """One stretch of every round: ``startup``, ``fill``, ``first epoch``, ``steady``, ``drain``.
 
+    Of rounds that train; ``validation`` is all of those that validate, test or predict, where
+    others train.
+
     ``startup`` is each round's ``iter()`` and first delivery, ``fill`` the others of the first
     ``workers x prefetch`` of its loader (``prefetch + 1`` without workers), ``drain`` the last
     ``next()``, which found no batch or failed. Of what else `iobench profile` recorded, ``first

@@ -62,6 +62,9 @@ class JobTime:
         Of the initial load, the time inside of calls that read.
     unknown : tuple of str
         What could not be told, and where its time stands.
+    unseen_nbytes : int
+        Bytes read before the first loader was asked that nothing but the system's counter told of,
+        beyond what imports may read.
     rank : int
         Which training process; of a job, the one that ran longest.
     """
@@ -71,6 +74,7 @@ class JobTime:
     read_by: str = field(default="", metadata=HIDDEN)
     calls_ns: int = field(default=0, metadata=HIDDEN)
     unknown: tuple[str, ...] = ()
+    unseen_nbytes: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
 
     @figure

@@ -24,6 +24,8 @@ __all__ = ["job_time_of"]
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
+IMPORTED_NBYTES: Final = 200_000_000
+"""What imports read is less, of the largest frameworks, too."""
 HARDLY_ANY: Final = 1000
 """Reads at either end of an initial load that bring less than this part of it are none of it."""
 
@@ -100,11 +102,14 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("imports are not told from what else was done outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     load = _initial_load(run, process, first_ns, imports)
+    load_nbytes = None if load is None else load.nbytes
     if load is not None:
         give("initial_load", load.start_ns, load.end_ns)
         found["initial_load"] = replace(
-            found["initial_load"], nbytes=load.nbytes, n_files=load.n_files
+            found["initial_load"], nbytes=load_nbytes, n_files=load.n_files
         )
+    if (deliveries.role[deliveries.batch >= 0] == "").any():
+        unknown.append("what some passes over loaders are for: they count as training")
     if closed_ns is not None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))
     found["between"] = replace(found["between"], ns=clock.rest())
@@ -113,9 +118,10 @@ def job_time_of(run: RankRun) -> JobTime | None:
     return JobTime(
         clock.end_ns - clock.start_ns,
         tuple(found[name] for name in PARTS),
-        read_by=_read_by(told, 0 if load is None else load.nbytes or 0),
+        read_by=_read_by(told, load_nbytes or 0),
         calls_ns=0 if load is None else load.calls_ns,
         unknown=tuple(unknown),
+        unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - (load_nbytes or 0)),
         rank=run.rank,
     )
 

@@ -106,6 +106,8 @@ class ProcessFacts:
     initial_reads : dict of str to tuple of int
         By function of a library that reads, as ``"numpy.load"``: calls before the first loader was
         asked, and the bytes they told of.
+    initial_nbytes : int or None
+        Bytes that all read calls of the process had returned by then, as the system counts them.
     """
 
     pid: int
@@ -126,6 +128,7 @@ class ProcessFacts:
     ended: str | None = None
     imports_ns: list[tuple[int, int]] = field(default_factory=list)
     initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    initial_nbytes: int | None = None
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""

@@ -31,6 +31,7 @@ from iobench.recording.script_run import (
     command_line,
     script_document,
 )
+from iobench.recording.this_process import read_process_io
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -123,6 +124,7 @@ class Recording:
     epoch: int = -1
     latest: DeliveryLog | None = None
     model_evaluates: bool = False
+    _loaded = False
 
     def __init__(
         self,
@@ -350,10 +352,13 @@ class Recording:
 
     def end_initial_load(self) -> None:
         """Note what was read before the first loader is asked, if that was not yet."""
-        found = take_initial_reads()
-        if found:
-            self.facts.initial_reads = found
-            self.write_facts()
+        if self._loaded:
+            return
+        self._loaded = True
+        counted = read_process_io()
+        self.facts.initial_reads = take_initial_reads()
+        self.facts.initial_nbytes = None if counted is None else counted[0]
+        self.write_facts()
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
         """Note a loader of this process; ``more`` as in `LoaderFacts`.

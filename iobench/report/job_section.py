@@ -63,9 +63,7 @@ HELP: Final = {
     "checkpoint": (
         "what helps: checkpoints less often, to node-local storage, or written beside the training."
     ),
-    "between": (
-        "what that is was not recorded; a profiler of Python tells."
-    ),
+    "between": ("what that is was not recorded; a profiler of Python tells."),
     "shutdown": "what ends the process was not recorded.",
 }
 
@@ -96,8 +94,18 @@ def job_time_section(job: JobTime, *, with_verdict: bool = False) -> Section:
             ),
             _table(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"),
-            *sentences(f"Not known: {text}." for text in job.unknown),
+            *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
         ),
+    )
+
+
+def _unseen(job: JobTime) -> tuple[str, ...]:
+    if not job.unseen_nbytes:
+        return ()
+    nbytes = units.nbytes(job.unseen_nbytes)
+    return (
+        f"how long reading at least {nbytes} took that iobench did not see before the first batch; it "
+        "stands outside of loops",
     )
 
 

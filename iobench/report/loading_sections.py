@@ -156,7 +156,8 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     when = PARTS[exposure.window]
     wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
     share = Share(wait_ns / wall_ns if wall_ns else None)
-    rest = f"of the whole run ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
+    of_what = "the whole run" if exposure.job is None else "all passes over loaders"
+    rest = f"of {of_what} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
     if exposure.window == "whole":
         rest += ", too short to have a steady state"
     else:

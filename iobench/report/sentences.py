@@ -116,7 +116,8 @@ def job_sentence(job: JobTime) -> str:
     """Return which part of a job holds most of its time, and whether it would grow with the job."""
     most, share = job.part(job.bound_by), job.share(job.bound_by)
     bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
-    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of {units.duration(job.wall_ns)}"
+    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of "
+    text += units.duration(job.wall_ns)
     if most.part == "initial_load":
         by = f" by {job.read_by}" if job.read_by else ""
         files = f" from {_files(most.n_files)}" if most.n_files else ""

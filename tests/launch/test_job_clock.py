@@ -90,6 +90,32 @@ def test_a_script_that_ends_in_its_initial_load(
     assert "of the job is" in run["verdict"] or "The job is bound by " in run["verdict"]
 
 
+BESIDE = """
+    import os, sys
+    with open("big", "wb") as file:
+        file.truncate(500_000_000)
+    import numpy
+    file = os.open("big", os.O_RDONLY)
+    room = bytearray(2**24)
+    while os.readv(file, [room]):
+        pass
+"""
+
+
+def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
+    script: Callable[..., Any],
+    launch: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = launch(sys.executable, script(BESIDE))
+    parts, job, _ = job_of(found)
+    assert parts["initial_load"] < parts["between"]  # that the file was opened is seen
+    assert 300_000_000 <= job["unseen_nbytes"] < 500_000_000
+    assert "MB took that iobench did not see before the first batch" in text_of(found)
+
+
 TRAIN = """
     import os, sys, time
     import torch

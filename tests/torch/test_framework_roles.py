@@ -106,7 +106,8 @@ def test_a_trainer_of_hugging_face(tmp_path):
     )  # fmt: skip
     trainer = transformers.Trainer(
         Model(), options, data_collator=collate,
-        train_dataset=TensorDataset(torch.ones(10, 3)), eval_dataset=TensorDataset(torch.ones(8, 3)),
+        train_dataset=TensorDataset(torch.ones(10, 3)),
+        eval_dataset=TensorDataset(torch.ones(8, 3)),
     )  # fmt: skip
     with iobench.record(tmp_path / "run"):
         trainer.train()
