@@ -99,7 +99,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
     if len(imports):
         give("imports", imports[:, 0], imports[:, 1])
     else:
-        unknown.append("imports are not told from what else was done outside of loops")
+        unknown.append("imports, which are not told from what else was done outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     load = _initial_load(run, process, first_ns, imports)
     load_nbytes = None if load is None else load.nbytes
@@ -109,7 +109,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
             found["initial_load"], nbytes=load_nbytes, n_files=load.n_files
         )
     if (deliveries.role[deliveries.batch >= 0] == "").any():
-        unknown.append("what some passes over loaders are for: they count as training")
+        unknown.append("what some passes over loaders are for; they count as training")
     if closed_ns is not None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))
     found["between"] = replace(found["between"], ns=clock.rest())
@@ -154,7 +154,7 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
     if launched is None or launched < last_ns:
         end_ns = last_ns
         what = "its recording ended" if who.closed else "its last span"
-        unknown.append(f"when the process ended is not known: its time is until {what}")
+        unknown.append(f"when the process ended; its time is until {what}")
     else:
         end_ns = launched
     if closed_ns is None:
@@ -163,8 +163,8 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
         )
         by = f" ({how})" if how not in (None, "closed", "exit 0") else ""
         unknown.append(
-            f"the process ended without ending its recording{by}: what it did after its last span "
-            "stands outside of loops"
+            "what the process did after its last span, as it ended without ending its recording"
+            f"{by}; that stands outside of loops"
         )
     return closed_ns, end_ns, unknown
 

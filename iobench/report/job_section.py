@@ -81,13 +81,17 @@ def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
     return (Section("job_time", "Where the job's time went", (Sentence(text),)),)
 
 
-def job_time_section(job: JobTime, *, with_verdict: bool = False) -> Section:
-    """Return the parts of a job's time, and what would make the largest of them smaller."""
+def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
+    """Return the parts of a job's time, and what would make the largest of them smaller.
+
+    ``of_ranks`` where it is of several training processes.
+    """
+    longest = f"Times are those of rank {job.rank}, which ran longest; bytes and files, of all."
     return Section(
         "job_time",
         "Where the job's time went",
         (
-            *((Sentence(job_sentence(job), "strong"),) if with_verdict else ()),
+            *((Sentence(job_sentence(job), "strong"), Sentence(longest)) if of_ranks else ()),
             Bars(
                 f"From start to end, {units.duration(job.wall_ns)}",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
@@ -104,8 +108,8 @@ def _unseen(job: JobTime) -> tuple[str, ...]:
         return ()
     nbytes = units.nbytes(job.unseen_nbytes)
     return (
-        f"how long reading at least {nbytes} took that iobench did not see before the first batch; it "
-        "stands outside of loops",
+        f"how long reading at least {nbytes} took that iobench did not see before the first batch; "
+        "it stands outside of loops",
     )
 
 

@@ -109,7 +109,7 @@ def _rank_name(report: RunReport, place: int) -> str:
 def _job_lead(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> tuple[Section, ...]:
     """Return where the time of a job of several training processes went."""
     found = None if job is None else whole_job(reports)
-    return () if found is None else (job_time_section(found, with_verdict=True),)
+    return () if found is None else (job_time_section(found, of_ranks=True),)
 
 
 def _lead(

@@ -94,7 +94,7 @@ def test_each_part_has_its_time_and_they_add_up():
     assert job.bound_by == "initial_load"
     assert (job.part("initial_load").nbytes, job.part("initial_load").n_files) == (3_000, 3)
     assert (job.part("checkpoint").nbytes, job.part("stage_in").nbytes) == (80, 7)
-    assert job.unknown == ("what some passes over loaders are for: they count as training",)
+    assert job.unknown == ("what some passes over loaders are for; they count as training",)
     assert "3.00 kB read by numpy.load from 3 files" in job_sentence(job)
 
 
@@ -117,7 +117,7 @@ def test_without_imports_told_it_is_said():
     job, _ = job_of(whole_job(), exit_ns=2_900)
     assert "imports" not in times(job)
     text = job.unknown[0]
-    assert text.startswith("imports are not told")
+    assert text.startswith("imports, which are not told")
     assert any(text in getattr(each, "text", "") for each in job_time_section(job).blocks)
 
 
@@ -171,13 +171,13 @@ def test_a_script_that_is_killed_in_its_initial_load(ended):
         script.now += 900
     job, profile = job_of(script, closed_ns=0, imports_ns=[(0, 0)])
     assert times(job)["initial_load"] == job.wall_ns - times(job).get("between", 0)
-    assert any("is not known" in text for text in job.unknown)
+    assert any("when the process ended" in text for text in job.unknown)
     facts = (profile.facts[0], replace(LAUNCHER, ended_ns=9_000, ended=ended))
     job = Run(replace(profile, facts=facts)).of_rank().exposure.job
     assert (job.wall_ns, job.bound_by) == (9_000, "between")
     assert "shutdown" not in times(job)
     (text,) = job.unknown
-    assert text.startswith("the process ended without ending its recording")
+    assert "as it ended without ending its recording" in text
     assert ("SIGKILL" in text) == (ended is not None)
 
 
