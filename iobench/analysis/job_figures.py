@@ -17,7 +17,7 @@ PARTS: Final = (
     "validation_wait", "checkpoint", "between", "shutdown",
 )  # fmt: skip
 LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
-"""Time that goes into getting data."""
+"""Parts that go into getting data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,13 @@ class JobTime:
         """Return one part by its name."""
         return next(each for each in self.parts if each.part == name)
 
-    def share(self, *names: str) -> float | None:
-        """Return the share of the time that these parts are; None without time."""
-        spent_ns = sum(each.ns for each in self.parts if each.part in names)
+    @property
+    def load_ns(self) -> int:
+        """Time that goes into getting data: that of `LOADS`."""
+        return sum(each.ns for each in self.parts if each.part in LOADS)
+
+    def share(self, spent_ns: int) -> float | None:
+        """Return the share of its time that this is; None without time."""
         return spent_ns / self.wall_ns if self.wall_ns else None
 
 

@@ -56,14 +56,15 @@ HELP: Final = {
         "gradients."
     ),
     "validation_wait": (
-        "what helps: workers for the validation's loader, kept from one validation to the next "
-        "(num_workers, persistent_workers=True), a larger batch, or data read while the training "
-        "still computes."
+        "what helps: workers for the validation's loader, or more of them, kept from one "
+        "validation to the next (num_workers and persistent_workers of a DataLoader; "
+        "num_parallel_calls and prefetch of tf.data), a larger batch, or data read while the "
+        "training still computes."
     ),
     "checkpoint": (
         "what helps: checkpoints less often, to node-local storage, or written beside the training."
     ),
-    "between": ("what that is was not recorded; a profiler of Python tells."),
+    "between": "what that is was not recorded; a profiler of Python tells.",
     "shutdown": "what ends the process was not recorded.",
 }
 
@@ -93,7 +94,8 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
         (
             *((Sentence(job_sentence(job), "strong"), Sentence(longest)) if of_ranks else ()),
             Bars(
-                f"From start to end, {units.duration(job.wall_ns)}",
+                f"From start to end, {units.duration(job.wall_ns)}, of it "
+                f"{units.duration(job.load_ns)} to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
@@ -128,7 +130,7 @@ def _table(job: JobTime) -> Table:
             (
                 PART_NAMES[each.part],
                 Duration(each.ns),
-                Share(each.ns / job.wall_ns if job.wall_ns else None),
+                Share(job.share(each.ns)),
                 NOT_APPLICABLE if each.nbytes is None else Bytes(each.nbytes),
                 NOT_APPLICABLE if each.n_files is None else Count(each.n_files),
             )

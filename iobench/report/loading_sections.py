@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.analysis.job_figures import LOADS
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Trait
 from iobench.report import lines, script_lines, units
@@ -165,7 +164,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         share = Share(window.wait_fraction)
     if exposure.job is not None:
         rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
-        share = Share(exposure.job.share(*LOADS))
+        share = Share(exposure.job.share(exposure.job.load_ns))
     kept = kept_words(whole.n_batches, exposure.n_folded)
     if kept:
         part = units.fraction(whole.wait_fraction)
@@ -204,8 +203,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
 
 def _of_job(job: JobTime) -> str:
     """Return what of a job's time goes into getting data."""
-    spent_ns = sum(each.ns for each in job.parts if each.part in LOADS)
-    text = f"of the job ({units.duration(spent_ns)} of {units.duration(job.wall_ns)}"
+    text = f"of the job ({units.duration(job.load_ns)} of {units.duration(job.wall_ns)}"
     before_ns = job.part("initial_load").ns + job.part("stage_in").ns
     if before_ns:
         text += f", {units.duration(before_ns)} of it before the first loop"

@@ -31,6 +31,8 @@ __all__ = [
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
+LITTLE: Final = 0.01
+"""Of the job, what a verdict does not mention."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
@@ -101,6 +103,8 @@ def validation_words(validation: PartExposure | None, job: JobTime | None) -> st
     """Return what a validation waits, beside the training; nothing where that is little."""
     if validation is None or (validation.wait_fraction or 0.0) < WORTH_SAYING:
         return ""
+    if job is not None and validation.wait_ns < LITTLE * job.wall_ns:
+        return ""
     text = (
         f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
         f"({units.duration(validation.wait_ns)}"
@@ -114,7 +118,8 @@ def validation_words(validation: PartExposure | None, job: JobTime | None) -> st
 
 def job_sentence(job: JobTime) -> str:
     """Return which part of a job holds most of its time, and whether it would grow with the job."""
-    most, share = job.part(job.bound_by), job.share(job.bound_by)
+    most = job.part(job.bound_by)
+    share = job.share(most.ns)
     bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
     text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of "
     text += units.duration(job.wall_ns)
@@ -255,6 +260,8 @@ def _which(diagnosis: Diagnosis) -> str:
     each = diagnosis.waited_for
     if each is None or diagnosis.waited_fraction is None:
         return ""
+    if each.role not in ("", "training") and validation_words(diagnosis.validation, diagnosis.job):
+        return ""  # which says so
     role = ROLES.get(each.role, ", of which nobody tells whether it trains")
     share = units.fraction(diagnosis.waited_fraction)
     return f"; of the whole run's wait {share} is for {_loader(each)}{role}"

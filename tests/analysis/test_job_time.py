@@ -136,6 +136,18 @@ def test_settings_read_early_are_no_initial_load_and_one_long_gap_is_none():
     assert job.bound_by == "between"
 
 
+def test_opening_many_files_is_initial_load_though_it_brings_no_bytes():
+    script = Script()
+    for _ in range(50):
+        read(script, 100, nbytes=-1, kind=Kind.OPEN)
+        script.now += 10
+    read(script, 200, nbytes=10**6)
+    train(script, script.loader())
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] >= 50 * 110 + 200
+    assert job.part("initial_load").nbytes == 10**6
+
+
 @pytest.mark.parametrize(
     ("names", "n_files"),
     [

@@ -62,7 +62,7 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
     ]  # fmt: skip
     assert [each.part.n_batches for each in epoch_figures(measured)] == [13, 13]
     assert "Samples0" in recorded_runs(Run(profile).of_rank())[0].name
-    assert "is for loader 1 (Samples1), which evaluates" in said(profile)
+    assert "The validation waits 98 % of its time for data" in said(profile)
 
 
 def test_where_nobody_tells_it_is_said():

@@ -127,12 +127,13 @@ def _about_validation(diagnosis: Diagnosis) -> Iterator[NextStep]:
     part, job = diagnosis.validation, diagnosis.job
     if not validation_words(part, job) or part is None:
         return
-    whole_ns = part.wall_ns if job is None else job.wall_ns
-    of_what = "the validation" if job is None else "the job"
+    of_what, whole_ns = ("its time", part.wall_ns) if job is None else ("the job", job.wall_ns)
+    most = units.fraction(part.wait_ns / whole_ns)
     yield NextStep(
-        "the validation: workers for its loader (DataLoader(..., num_workers=N, "
-        "persistent_workers=True)), a larger batch, or its reading while the training computes: "
-        f"saves {units.fraction(part.wait_ns / whole_ns)} of {of_what} at most, to be measured"
+        "the validation: workers for its loader, or more of them (num_workers=N and "
+        "persistent_workers=True of a DataLoader, num_parallel_calls and prefetch of tf.data), a "
+        f"larger batch, or its reading while the training computes: saves {most} of {of_what} at "
+        "most, to be measured"
     )
 
 
