@@ -59,11 +59,12 @@ class _Clock:
 def job_time_of(run: RankRun) -> JobTime | None:
     """Return where the time of a script's training process went.
 
-    None of ``iobench profile``; where the start of the process is not known; and where a part of
-    its steps alone was recorded, or so much that sums of several processes are all that is left.
+    None of ``iobench profile``; where the start of the process is not known; where recording
+    stopped, or was of a part of the steps alone; and where it was of so many that sums of several
+    processes are all that is left.
     """
     profile, loop = run.profile, run.loop
-    if not profile.is_script or profile.about.steps is not None:
+    if not profile.is_script or profile.about.steps is not None or profile.stopped:
         return None
     if profile.folded is not None and len(run.whole.ranks) > 1:
         return None
@@ -110,6 +111,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
         found["initial_load"] = replace(
             found["initial_load"], nbytes=load_nbytes, n_files=load.n_files
         )
+    if profile.lost_spans:
+        unknown.append("what was in spans that were lost; its time stands elsewhere")
     if (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
     if closed_ns is not None:

@@ -76,8 +76,8 @@ def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
     if exposure.job is not None:
         return (job_time_section(exposure.job),)
     text = (
-        "Where the job's time went is not known: the start of its process was not recorded, or "
-        "only a part of its steps."
+        "Where the job's time went is not known: the start of its process was not recorded, only "
+        "a part of its steps, or recording stopped."
     )
     return (Section("job_time", "Where the job's time went", (Sentence(text),)),)
 

@@ -147,6 +147,8 @@ def _of_loop(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is Verdict.NOT_RECORDED:
         return f"No verdict: nothing was recorded, as recording stopped ({diagnosis.stopped})."
     if diagnosis.verdict is Verdict.NO_CONSUMER:
+        if diagnosis.job is not None:
+            return "No loader was asked for batches."
         return "No verdict: nothing waits for data here."
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
