@@ -16,6 +16,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
 
@@ -81,7 +82,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
 
     deliveries = run.deliveries
     evaluates = deliveries.evaluates
-    ends = _computing_ends(run)
+    ends = _computing_ends(deliveries)
     loops = (("train_wait", ~evaluates), ("validation_wait", evaluates))
     for part, rows in loops:
         give(part, deliveries.asked_ns[rows], deliveries.delivered_ns[rows])
@@ -96,6 +97,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
             found[part] = replace(found[part], nbytes=_known_bytes(chosen))
     for part, rows in (("train_compute", ~evaluates), ("validation_compute", evaluates)):
         give(part, deliveries.from_ns[rows], ends[rows])
+    # Between a validation that ended and the next batch of the training that it is a part of.
+    give("train_compute", *_inside_passes(deliveries, ~evaluates))
     if profile.folded is not None:
         _give_folded(run, give, told.started_ns)
     imports = _imports(told)
@@ -174,24 +177,37 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
     return closed_ns, end_ns, unknown
 
 
-def _computing_ends(run: RankRun) -> Integers:
+def _computing_ends(deliveries: Deliveries) -> Integers:
     """Return until when the loop computes after each delivery.
 
-    After the last batch of a pass that was left before its end, at most as long as after any other
-    batch of that pass: the iterator may be kept, and live on, while nobody trains.
+    After the end of a pass, not at all. After the last batch of one that was left before, at most
+    as long as after any other batch of that pass, or of any where it has too few: the iterator may
+    be kept, and live on, while nobody trains.
     """
-    deliveries = run.deliveries
+    _, of_round = np.unique(deliveries.round, return_inverse=True)
+    rows = np.arange(len(of_round))
+    last = np.zeros(of_round.max(initial=-1) + 1, dtype=np.int64)
+    np.maximum.at(last, of_round, rows)
+    inner = (deliveries.batch >= 0) & (rows != last[of_round])
+    computed = deliveries.until_ns - deliveries.delivered_ns
+    longest = np.zeros(len(last), dtype=np.int64)
+    np.maximum.at(longest, of_round[inner], computed[inner])
+    few = np.bincount(of_round[inner], minlength=len(last)) < 2
+    longest[few] = computed[inner].max() if inner.any() else computed.max(initial=0)
+    longest[deliveries.batch[last] < 0] = 0
     ends = deliveries.until_ns.copy()
-    with_batch = deliveries.batch >= 0
-    for number in np.unique(deliveries.round[with_batch]).tolist():
-        rows = np.flatnonzero((deliveries.round == number) & with_batch)
-        last = int(rows[-1])
-        whole = (deliveries.round == number) & deliveries.ends_round
-        if whole.any() or len(rows) < 3:
-            continue
-        longest = (ends[rows[:-1]] - deliveries.delivered_ns[rows[:-1]]).max()
-        ends[last] = min(int(ends[last]), int(deliveries.delivered_ns[last] + longest))
+    ends[last] = np.minimum(ends[last], deliveries.delivered_ns[last] + longest)
     return ends
+
+
+def _inside_passes(deliveries: Deliveries, rows: Marks) -> tuple[Integers, Integers]:
+    """Return from when until when some passes went on, to their last delivery."""
+    numbers, of_round = np.unique(deliveries.round[rows], return_inverse=True)
+    start = np.full(len(numbers), np.iinfo(np.int64).max)
+    end = np.zeros(len(numbers), dtype=np.int64)
+    np.minimum.at(start, of_round, deliveries.asked_ns[rows])
+    np.maximum.at(end, of_round, deliveries.delivered_ns[rows])
+    return start, end
 
 
 def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:

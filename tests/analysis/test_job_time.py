@@ -230,6 +230,39 @@ def test_an_iterator_that_is_kept_trains_no_longer_than_it_did():
     assert times(job)["between"] == 5_000
 
 
+def test_a_batch_looked_at_first_from_an_iterator_that_is_kept_is_no_training():
+    script = Script()
+    script.now = 100
+    first, loader = script.loader(), script.loader()
+    first.iter()
+    first.next()
+    script.now += 1_000  # sets up, with the iterator still there
+    train(script, loader)
+    script.now += 5_000
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["train_compute"] == 5 * 10
+    assert times(job)["between"] == 100 + 990 + 5_000
+
+
+def test_a_validation_inside_of_a_training_pass():
+    script = Script()
+    loader, check = script.loader(), script.loader()
+    script.sketch.loaders[1].gradients = False
+    script.sketch.loaders[0].gradients = True
+    loader.iter()
+    for k in range(6):
+        loader.next()
+        script.compute(10)
+        if k == 2:
+            train(script, check, n_batches=3, computes_ns=7)
+            script.now += 40  # the rest of that step
+    loader.end()
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["train_compute"] == 6 * 10 + 40
+    assert times(job)["validation_compute"] == 3 * 7
+    assert "between" not in times(job)
+
+
 def test_evaluations_without_a_loader_are_validation():
     script = Script()
     train(script, script.loader())
