@@ -257,7 +257,7 @@ def check(document: dict, ranks: int, n_batches: int) -> None:
     assert job["steps"] == n_batches
     assert job["missing_ranks"] == []
     print(
-        f"the job waits {job['wait_fraction']:.0%} of its time; "
+        f"the job waits {job['wait_fraction']:.0%} of the time of its steps; "
         f"the largest wait of a rank is {job['imbalance']:.2f} times the mean"
     )
 
