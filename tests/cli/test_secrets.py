@@ -255,6 +255,7 @@ def test_what_is_read_through_a_right_url_is_done_and_tells_no_secret(
 
 
 def test_a_conversion_that_is_cut_off_keeps_no_secret_in_its_journal(place, server, capsys):
+    pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")
     url = RIGHT["signed"].replace("SERVER", f"127.0.0.1:{server.server_port}")
     line = "convert URL OUT --to tfrecord --sample-dim time --shard-size 1 --workers 1"
     told(place, capsys, url, line.replace("OUT", "WHOLE"), is_right=True)
