@@ -10,7 +10,7 @@ from iobench.json_keys import HIDDEN, figure, key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LOADS", "PARTS", "JobPart", "JobTime", "job_of_ranks"]
+__all__ = ["LOADS", "PARTS", "ImportTime", "JobPart", "JobTime", "StartUp", "job_of_ranks"]
 
 PARTS: Final = (
     "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
@@ -47,6 +47,64 @@ class JobPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportTime:
+    """What importing one top-level package took.
+
+    Parameters
+    ----------
+    package : str
+        ``"python"`` is Python's own library, where the script imported that itself.
+    own_ns : int
+        Without other packages that it imported, and within the job's ``imports``: what was imported
+        in a wait or while the loop computed stands there. With modules of Python's own library that
+        it was the first to import.
+    total_ns : int
+        With all that it was the first to import, whenever that was.
+    n_modules : int
+        Its modules that were loaded at the end.
+    place, file_system : str or None
+        Where it lies (``"site-packages"``, ``"the script's folder"``, ``"another folder"``,
+        ``"an archive"``), and on what; null where it was not looked up.
+    """
+
+    package: str
+    own_ns: int = field(metadata=key("own_ns"))
+    total_ns: int = field(metadata=key("total_ns"))
+    n_modules: int
+    place: str | None
+    file_system: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """What a process did before its first batch, as far as it is known.
+
+    Parameters
+    ----------
+    interpreter_ns : int
+        From the start of the process until the first line of Python that ``iobench run`` adds.
+    packages : tuple of ImportTime
+        Those that took longest themselves first.
+    rest_ns : int
+        What is left of the job's ``imports``: between two that follow each other closely, and of
+        packages that were not told apart.
+    first_batch_ns : int or None
+        From when the first batch was asked for, the start of its loader included, until it came;
+        a part of a wait. None without a batch.
+    """
+
+    interpreter_ns: int = field(metadata=key("interpreter_ns"))
+    packages: tuple[ImportTime, ...]
+    rest_ns: int = field(metadata=key("rest_ns"))
+    first_batch_ns: int | None = field(metadata=key("first_batch_ns"))
+
+    @figure
+    def n_modules(self) -> int:
+        """Modules of all packages that were loaded at the end."""
+        return sum(each.n_modules for each in self.packages)
+
+
+@dataclass(frozen=True, slots=True)
 class JobTime:
     """Where the time of a training process went, from its start to its end.
 
@@ -67,6 +125,9 @@ class JobTime:
         beyond what imports may read.
     rank : int
         Which training process; of a job, the one that ran longest.
+    start_up : StartUp or None
+        Its start, and its imports package by package: what the job's ``imports`` is the sum of,
+        but for the first batch. None where imports were not told.
     """
 
     wall_ns: int = field(metadata=key("wall_ns"))
@@ -76,6 +137,7 @@ class JobTime:
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
+    start_up: StartUp | None = None
 
     @figure
     def bound_by(self) -> str:

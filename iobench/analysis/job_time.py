@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.job_figures import PARTS, JobPart, JobTime
+from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
 from iobench.analysis.time_intervals import union
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
@@ -102,8 +102,12 @@ def job_time_of(run: RankRun) -> JobTime | None:
     if profile.folded is not None:
         _give_folded(run, give, told.started_ns)
     imports = _imports(told)
+    start_up = None
     if len(imports):
-        give("imports", imports[:, 0], imports[:, 1])
+        start_up = _give_imports(told, imports, clock, _first_batch_ns(deliveries))
+        own_ns = sum(each.own_ns for each in start_up.packages)
+        imports_ns = start_up.interpreter_ns + own_ns + start_up.rest_ns
+        found["imports"] = JobPart("imports", imports_ns)
     else:
         unknown.append("imports, which are not told from what else was done outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
@@ -131,6 +135,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown=tuple(unknown),
         unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - (load_nbytes or 0)),
         rank=run.rank,
+        start_up=start_up,
     )
 
 
@@ -263,6 +268,40 @@ def _imports(told: ProcessFacts) -> Integers:
     if len(table) and told.started_ns is not None:
         table[0, 0] = min(table[0, 0], told.started_ns)
     return table
+
+
+def _give_imports(
+    told: ProcessFacts, imports: Integers, clock: _Clock, first_batch_ns: int | None
+) -> StartUp:
+    """Give a process's start and imports their time: what is left of it, package by package."""
+    began = imports[:1, 0]
+    interpreter_ns = clock.give(began, np.array([told.imports_ns[0][0]]))
+    packages = []
+    for each in told.imported:
+        own = np.array(each.own_ns, dtype=np.int64).reshape(-1, 2)
+        packages.append(
+            ImportTime(
+                each.package,
+                clock.give(own[:, 0], own[:, 1]),
+                each.total_ns,
+                each.n_modules,
+                each.place,
+                each.file_system,
+            )
+        )
+    packages.sort(key=lambda each: (-each.own_ns, -each.total_ns, each.package))
+    rest_ns = clock.give(imports[:, 0], imports[:, 1])
+    return StartUp(interpreter_ns, tuple(packages), rest_ns, first_batch_ns)
+
+
+def _first_batch_ns(deliveries: Deliveries) -> int | None:
+    """Return from when the first batch was asked for until it came; None without one."""
+    came = np.flatnonzero(deliveries.batch >= 0)
+    if not len(came):
+        return None
+    first = came[np.argmin(deliveries.delivered_ns[came])]
+    asked_ns = deliveries.asked_ns[deliveries.round == deliveries.round[first]].min()
+    return int(deliveries.delivered_ns[first] - asked_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from iobench.recording.job import JobRank
 
-__all__ = ["LoaderFacts", "ProcessFacts", "facts_of_this_process", "read_process_facts"]
+__all__ = [
+    "ImportedPackage", "LoaderFacts", "ProcessFacts", "facts_of_this_process", "read_process_facts",
+]  # fmt: skip
 
 logger = logging.getLogger(__name__)
 FACTS_VERSION: Final = 1
@@ -76,6 +78,32 @@ class LoaderFacts:
 
 
 @dataclass(slots=True)
+class ImportedPackage:
+    """A top-level package that the main thread of a process imported.
+
+    Parameters
+    ----------
+    package : str
+        ``"python"`` is Python's own library, where the script imported that itself.
+    own_ns : list of tuple of int
+        From when until when it was imported, and not what it imported of other packages.
+    total_ns : int
+        How long it took with what it was the first to import.
+    n_modules : int
+        Its modules that are loaded.
+    place, file_system : str or None
+        Where it lies, as ``"site-packages"``, and on what; None where nobody looked.
+    """
+
+    package: str
+    own_ns: list[tuple[int, int]]
+    total_ns: int
+    n_modules: int = 0
+    place: str | None = None
+    file_system: str | None = None
+
+
+@dataclass(slots=True)
 class ProcessFacts:
     """One process of a run, as it describes itself.
 
@@ -102,7 +130,14 @@ class ProcessFacts:
         ``"closed"``, or the exception that ended it; None while it runs, or if it was killed.
     imports_ns : list of tuple of int
         From when until when its main thread imported, under ``iobench run``; the first one is the
-        start of the interpreter, from ``started_ns`` on.
+        start of the interpreter, from ``started_ns`` on, and began when our code first ran.
+    imported : list of ImportedPackage
+        By package, as far as was known when this was written last.
+    versions : dict of str to str
+        Of the packages it has imported that read, decode, compute or train.
+    thread_settings : dict of str to str
+        The variables that say how many threads libraries use, as they were when recording began,
+        and ``affinity``: the CPUs it may run on.
     initial_reads : dict of str to tuple of int
         By function of a library that reads, as ``"numpy.load"``: calls before the first loader was
         asked, and the bytes they told of.
@@ -127,6 +162,9 @@ class ProcessFacts:
     ended_ns: int | None = None
     ended: str | None = None
     imports_ns: list[tuple[int, int]] = field(default_factory=list)
+    imported: list[ImportedPackage] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    thread_settings: dict[str, str] = field(default_factory=dict)
     initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
     initial_nbytes: int | None = None
 

@@ -31,9 +31,14 @@ from iobench.recording.script_run import (
     command_line,
     script_document,
 )
-from iobench.recording.this_process import read_process_io
+from iobench.recording.this_process import (
+    package_versions,
+    read_process_io,
+    thread_settings,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from iobench.recording.delivery_log import DeliveryLog
@@ -113,6 +118,8 @@ class Recording:
         How many bytes of spans this training process and its workers keep one by one; 0 is all.
     ended_workers : EndedWorkers or None
         Their files, where there is such a bound.
+    tell_imports : callable or None
+        Adds to the facts what was imported by now, under ``iobench run``.
     """
 
     run: RunDirectory
@@ -120,6 +127,7 @@ class Recording:
     facts: ProcessFacts
     keep_nbytes: int = 0
     ended_workers: EndedWorkers | None = None
+    tell_imports: Callable[[], None] | None = None
     pass_role: str = ""
     epoch: int = -1
     latest: DeliveryLog | None = None
@@ -228,6 +236,7 @@ class Recording:
             command=command_line(),
             unit_costs=costs,
             started_ns=self._process_start_ns(),
+            thread_settings=thread_settings(),
         )
         self._facts_path = facts_path(
             self.run.processes_path,
@@ -287,6 +296,8 @@ class Recording:
         self._closed = True
         atexit.unregister(self.close)
         self.close_window()
+        if self._loaded:
+            self._describe()
         self.end_initial_load()
         if self.ended_workers is not None:
             self.ended_workers.close()
@@ -358,7 +369,17 @@ class Recording:
         counted = read_process_io()
         self.facts.initial_reads = take_initial_reads()
         self.facts.initial_nbytes = None if counted is None else counted[0]
+        self._describe()
         self.write_facts()
+
+    def _describe(self) -> None:
+        """Look at what was imported by now: versions, and under ``iobench run`` times."""
+        began_ns = self.clock.now_ns()
+        with self.recorder.quiet():
+            self.facts.versions = package_versions()
+            if self.tell_imports is not None:
+                self.tell_imports()
+        self.recorder.once_ns += self.clock.now_ns() - began_ns
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
         """Note a loader of this process; ``more`` as in `LoaderFacts`.

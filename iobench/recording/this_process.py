@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ProcessIoReader",
@@ -18,9 +22,33 @@ __all__ = [
     "host_name",
     "machine",
     "name_in_files",
+    "package_versions",
     "peak_memory_nbytes",
     "read_process_io",
+    "thread_settings",
 ]
+
+# Names they are imported by, and what they are installed as where that is another one.
+VERSIONED: Final = {
+    "torch": "", "torchdata": "", "torchvision": "", "lightning": "",
+    "pytorch_lightning": "pytorch-lightning", "transformers": "", "accelerate": "",
+    "deepspeed": "", "horovod": "", "tensorflow": "", "keras": "", "jax": "", "jaxlib": "",
+    "flax": "", "grain": "", "nvidia.dali": "nvidia-dali-cuda120", "numpy": "", "scipy": "",
+    "pandas": "", "xarray": "", "dask": "", "distributed": "", "zarr": "", "numcodecs": "",
+    "tensorstore": "", "h5py": "", "h5netcdf": "", "netCDF4": "", "pyarrow": "", "eccodes": "",
+    "gribapi": "eccodes", "cfgrib": "", "earthkit.data": "earthkit-data", "climetlab": "",
+    "anemoi.datasets": "anemoi-datasets", "anemoi.training": "anemoi-training",
+    "anemoi.models": "anemoi-models", "fsspec": "", "s3fs": "", "gcsfs": "", "obstore": "",
+    "kerchunk": "", "virtualizarr": "", "icechunk": "", "webdataset": "",
+    "streaming": "mosaicml-streaming", "litdata": "", "xbatcher": "", "mpi4py": "", "PIL": "pillow",
+}  # fmt: skip
+"""What reads, decodes, computes or trains."""
+_OF_THREADS: Final = re.compile(
+    r"OMP_(NUM_THREADS|THREAD_LIMIT|PROC_BIND|PLACES|DYNAMIC|WAIT_POLICY)|KMP_AFFINITY"
+    r"|GOMP_CPU_AFFINITY|TF_NUM_(INTRAOP|INTEROP)_THREADS|DASK_(NUM_WORKERS|SCHEDULER|\w*THREADS\w*)"
+    r"|SLURM_(CPUS_PER_TASK|CPUS_ON_NODE|CPU_BIND|NTASKS|NTASKS_PER_NODE|THREADS_PER_CORE)"
+    r"|[A-Z0-9]+_(NUM|MAX)_THREADS|[A-Z0-9]+_NTHREADS"
+)
 
 STATUS: Final = Path("/proc/self/status")
 # Taken before anybody puts a timer in their place: this read is no part of the loading.
@@ -64,6 +92,55 @@ def machine() -> dict[str, Any]:
         "cpus": available_cpus(),
         "cpu_model": cpu_model(),
     }
+
+
+def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that say how many threads libraries use, and ``affinity``.
+
+    That is the CPUs that this process may run on, as ``"0-3,8"``, where the system tells.
+    """
+    found = {name: environ[name] for name in sorted(environ) if _OF_THREADS.fullmatch(name)}
+    if sys.platform == "linux":
+        found["affinity"] = _ranges(os.sched_getaffinity(0))
+    return found
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as ``"0-3,8"``."""
+    pairs: list[list[int]] = []
+    for number in sorted(numbers):
+        if pairs and number == pairs[-1][1] + 1:
+            pairs[-1][1] = number
+        else:
+            pairs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of what this process has imported and that matters to a training.
+
+    What a module says itself, else what its installation says; nothing is imported for it.
+    """
+    found = {}
+    for name, installed_as in VERSIONED.items():
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        version = getattr(module, "__dict__", {}).get("__version__")
+        if not isinstance(version, str):
+            version = _installed_version(installed_as or name)
+        if version:
+            found[name] = version
+    return found
+
+
+def _installed_version(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
+        return ""
 
 
 def boot_id() -> str:

@@ -26,6 +26,7 @@ from iobench.report.sentences import job_sentence
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.job_figures import JobPart, JobTime
+    from iobench.report.document import Block
 
 __all__ = ["job_time_section", "job_time_sections"]
 
@@ -68,6 +69,14 @@ HELP: Final = {
     "shutdown": "what ends the process was not recorded.",
 }
 
+MOST_PACKAGES: Final = 10
+SLOW: Final = 100
+"""A package has a row of its own where it takes this part of the time, or more."""
+CALLED: Final = {
+    "python": "Python's own library",
+    "iobench": "iobench, to record",
+}
+
 
 def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
     """Return where a script's time went; nothing of ``iobench profile``."""
@@ -99,10 +108,57 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
+            *_start_up(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"),
             *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
         ),
     )
+
+
+def _start_up(job: JobTime) -> tuple[Block, ...]:
+    """Return the start of Python and its imports package by package; nothing where none is told."""
+    told = job.start_up
+    if told is None or not told.packages:
+        return ()
+    whole_ns = job.part("imports").ns
+    named = [each for each in told.packages if each.own_ns * SLOW >= whole_ns][:MOST_PACKAGES]
+    others = told.packages[len(named) :]
+    rest = (
+        (f"{units.count(len(others))} other packages", sum(each.own_ns for each in others)),
+        ("other, between these", told.rest_ns),
+    )
+    table = Table(
+        "Start-up",
+        (
+            *(Column(""), Column("itself", "time"), Column("with what it imports first", "time")),
+            *(Column("modules"), Column("from")),
+        ),
+        (
+            ("interpreter", Duration(told.interpreter_ns), NOT_APPLICABLE, NOT_APPLICABLE, ""),
+            *(
+                (
+                    CALLED.get(each.package, each.package),
+                    Duration(each.own_ns),
+                    Duration(each.total_ns),
+                    Count(each.n_modules),
+                    " on ".join(filter(None, (each.place, each.file_system))),
+                )
+                for each in named
+            ),
+            *((what, Duration(ns), NOT_APPLICABLE, NOT_APPLICABLE, "") for what, ns in rest if ns),
+        ),
+        total=(PART_NAMES["imports"], Duration(whole_ns), "", Count(told.n_modules), ""),
+    )
+    text = (
+        "A package's own time has modules of Python's own library in it that it was the first to "
+        "import, and not other packages."
+    )
+    if told.first_batch_ns is not None:
+        text += (
+            f" The first batch came {units.duration(told.first_batch_ns)} after it was asked for, "
+            "which is a part of waiting for data."
+        )
+    return table, Sentence(text)
 
 
 def _unseen(job: JobTime) -> tuple[str, ...]:

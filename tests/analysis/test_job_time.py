@@ -10,7 +10,7 @@ from scripts import LOOP, Script
 
 from iobench.analysis.job_figures import PARTS, job_of_ranks
 from iobench.analysis.run import Run
-from iobench.recording.facts import ProcessFacts
+from iobench.recording.facts import ImportedPackage, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from iobench.report.job_section import job_time_section
@@ -310,5 +310,37 @@ def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
         script.sketch.add(LOOP, kind, start, start + lasts, nbytes=lasts)
     edges = np.sort(np.array(imports[: len(imports) // 2 * 2], dtype=np.int64))
     pairs = [tuple(each) for each in edges.reshape(-1, 2).tolist()]
-    job, _ = job_of(script, exit_ns=exits, imports_ns=pairs)
+    imported = [
+        ImportedPackage(f"package_{k % 2}", [(start, end - (end - start) // 3)], end - start)
+        for k, (start, end) in enumerate(pairs)
+    ]
+    job, _ = job_of(script, exit_ns=exits, imports_ns=pairs, imported=imported)
     assert min(times(job).values(), default=0) > 0
+    assert (job.start_up is None) == (not pairs)
+    if pairs:
+        own_ns = sum(each.own_ns for each in job.start_up.packages)
+        told_ns = job.start_up.interpreter_ns + own_ns + job.start_up.rest_ns
+        assert told_ns == job.part("imports").ns
+
+
+def test_the_start_is_told_package_by_package():
+    imported = [
+        ImportedPackage("fast", [(40, 45)], 5, 3, "site-packages", "lustre"),
+        ImportedPackage("slow", [(300, 700), (900, 960)], 800, 20),
+        ImportedPackage("python", [], 70, 5),
+    ]
+    job, _ = job_of(
+        whole_job(), exit_ns=2_900, imports_ns=[(20, 50), (300, 970)], imported=imported
+    )
+    told = job.start_up
+    assert [(each.package, each.own_ns) for each in told.packages] == [
+        ("slow", 400 + 60), ("fast", 5), ("python", 0)
+    ]  # fmt: skip
+    assert (told.interpreter_ns, told.n_modules, told.first_batch_ns) == (20, 28, 3)
+    assert told.rest_ns == 50 + 670 - 20 - 5 - 460
+    table = next(
+        each for each in job_time_section(job).blocks if getattr(each, "title", "") == "Start-up"
+    )
+    names = [row[0] for row in table.rows]
+    assert names == ["interpreter", "slow", "2 other packages", "other, between these"]
+    assert "lustre" not in str(table.rows)  # 5 ns of 950 have no row

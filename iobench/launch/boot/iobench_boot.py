@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import time  # built in: nothing is read for it
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["is_own_process", "note", "program", "role", "start"]
+__all__ = ["is_own_process", "note", "package_of", "program", "role", "start"]
 
 PARENT = "IOBENCH_RUN_PARENT"
 """Environment: the process number of the nearest Python that was seen above this one."""
@@ -52,9 +53,72 @@ _pid = 0
 imports: list[tuple[int, int]] = []
 """From when until when the main thread imported, ns of the monotonic clock; the first one is the
 start of the interpreter, which began with the process."""
+packages: dict[str, TimedPackage] = {}
+"""What the main thread imported, by top-level package; ``""`` is Python's own library."""
 NEXT_NS = 1_000_000
 """Imports that follow each other so closely are one."""
+SHORT_NS = 50_000
+"""What lies between two of them, and is shorter, is a part of the next."""
 MOST_IMPORTS = 4096
+OURS_TOO = "iobench"
+
+
+class TimedPackage:
+    """A top-level package, as far as the main thread imported it.
+
+    ``own`` is from when until when it was imported itself, and no other package for it;
+    ``total_ns`` has these as well. ``origin`` is where its first module is from.
+    """
+
+    __slots__ = ("origin", "own", "total_ns")
+
+    def __init__(self) -> None:
+        self.own: list[tuple[int, int]] = []
+        self.total_ns = 0
+        self.origin: str | None = None
+
+
+_importing: list[str] = []
+"""Packages that the main thread is importing, the innermost last."""
+_since_ns = 0
+_n_stretches = 0
+
+
+def _enter(name: str) -> int:
+    """Begin to import for a package; return since when."""
+    global _since_ns
+    now_ns = time.perf_counter_ns()
+    if name not in packages:
+        packages[name] = TimedPackage()
+    if now_ns - _since_ns >= SHORT_NS:  # else it began when the last one ended
+        if _importing:
+            _keep(now_ns)
+        _since_ns = now_ns
+    _importing.append(name)
+    return now_ns
+
+
+def _leave(began_ns: int) -> None:
+    """End what began then."""
+    now_ns = time.perf_counter_ns()
+    _keep(now_ns)
+    name = _importing.pop()
+    if name not in _importing:
+        packages[name].total_ns += now_ns - began_ns
+    if not _importing:
+        _imported(began_ns, now_ns)
+
+
+def _keep(now_ns: int) -> None:
+    """Note that the innermost package was imported until now."""
+    global _since_ns, _n_stretches
+    own = packages[_importing[-1]].own
+    if own and own[-1][1] == _since_ns:
+        own[-1] = (own[-1][0], now_ns)
+    elif _n_stretches < MOST_IMPORTS:
+        _n_stretches += 1
+        own.append((_since_ns, now_ns))
+    _since_ns = now_ns
 
 
 def _imported(start_ns: int, end_ns: int) -> None:
@@ -63,6 +127,12 @@ def _imported(start_ns: int, end_ns: int) -> None:
         imports[-1] = (imports[-1][0], max(end_ns, imports[-1][1]))
     elif len(imports) < MOST_IMPORTS:
         imports.append((start_ns, end_ns))
+
+
+def package_of(module: str) -> str:
+    """Return the top-level package of a module; ``""`` of Python's own library."""
+    name = module.partition(".")[0]
+    return "" if name in sys.stdlib_module_names else name
 
 
 def start() -> None:
@@ -203,35 +273,31 @@ def _text(word: object) -> str:
 class Watcher:
     """First of the finders: lets the others find a module, and adds to what its loading does.
 
-    Of all modules the outermost that the main thread imports are timed: what these import in turn
-    is a part of them.
+    Of what the main thread imports, times are taken where another package begins: modules that a
+    package imports of itself, or of Python's own library, are a part of it.
     """
 
     def __init__(self) -> None:
-        import _thread
-
         self._asking: set[tuple[str, int]] = set()
-        self._main = _thread.get_ident()
-        self._inside = False
+        self._main = get_ident()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the other finders' spec of a module that is waited for, else None."""
         awaited = name in AFTER
-        if self._inside and not awaited:
-            return None
-        import _thread
-
-        thread = _thread.get_ident()
-        outermost = not self._inside and thread == self._main
-        if not (awaited or outermost):
+        thread = get_ident()
+        package = package_of(name)
+        is_next = thread == self._main and (
+            not _importing or (package != "" and package != _importing[-1])
+        )
+        if not (awaited or is_next):
             return None
         asking = (name, thread)
         if asking in self._asking:
             return None  # another finder of this kind asks all finders, as this one does
         self._asking.add(asking)
-        began_ns = time.perf_counter_ns()
+        began_ns = _enter(package) if is_next else -1
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
@@ -239,55 +305,89 @@ class Watcher:
                     None if finder is self or find is None else find(name, path, target)
                 )
                 if spec is not None:
-                    self._watch(name, spec)
+                    self._watch(name, package, spec)
                     return spec
         finally:
             self._asking.discard(asking)
-            if outermost:  # a name may be looked for in many folders, far away
-                _imported(began_ns, time.perf_counter_ns())
+            if is_next:  # a name may be looked for in many folders, far away
+                _leave(began_ns)
         return None
 
-    def _watch(self, name: str, spec: ModuleSpec) -> None:
-        """Act when the module has been loaded, once; its loader then is as it was."""
+    def _watch(self, name: str, package: str, spec: ModuleSpec) -> None:
+        """Time a module's loading, and act when it has been loaded; its loader is as it was."""
         loader: Any = spec.loader
         load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
         awaited = name in AFTER
+        known = packages.get(package)
+        if known is not None and known.origin is None:  # a module of it may be from elsewhere
+            known.origin = spec.origin if spec.has_location else _first(spec)
         if load is None or (not awaited and isinstance(loader, type)):
             return
 
         def exec_module(module: ModuleType) -> None:
             # First: a loader that is somebody's proxy would else come back here.
-            del loader.exec_module
-            began_ns = self._begin()
+            _restore(loader, "exec_module")
+            began_ns = self._begin(package)
             try:
                 load(module)
                 if awaited:
                     # It is whole, and adapters that are told of it ask; the import system says so
                     # next.
                     spec._initializing = False  # type: ignore[attr-defined]
-                    _act(name)
+                    self._act(name)
             finally:
-                self._end(began_ns)
+                if began_ns >= 0:
+                    _leave(began_ns)
 
         try:
             loader.exec_module = exec_module
         except AttributeError:
             if awaited:
                 note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
+            return
+        if type(loader).__name__ != "ExtensionFileLoader":
+            return
+        create: Callable[[ModuleSpec], ModuleType] = loader.create_module
 
-    def _begin(self) -> int:
-        """Begin to time a module, where it is an outermost one; return since when, else -1."""
-        import _thread
+        def create_module(spec: ModuleSpec) -> ModuleType:
+            """Load the library, of which this is nearly all."""
+            _restore(loader, "create_module")
+            began_ns = self._begin(package)
+            try:
+                return create(spec)
+            finally:
+                if began_ns >= 0:
+                    _leave(began_ns)
 
-        if self._inside or _thread.get_ident() != self._main:
+        loader.create_module = create_module
+
+    def _begin(self, package: str) -> int:
+        """Begin to time a module, where it is the main thread's; return since when, else -1."""
+        if get_ident() != self._main or (_importing and _importing[-1] == package):
             return -1
-        self._inside = True
-        return time.perf_counter_ns()
+        return _enter(package)
 
-    def _end(self, began_ns: int) -> None:
-        if began_ns >= 0:
-            self._inside = False
-            _imported(began_ns, time.perf_counter_ns())
+    def _act(self, name: str) -> None:
+        """Do what follows an import, and count it as ours."""
+        began_ns = self._begin(OURS_TOO)
+        try:
+            _act(name)
+        finally:
+            if began_ns >= 0:
+                _leave(began_ns)
+
+
+def _restore(loader: Any, name: str) -> None:
+    """Let a loader load as its class says; one of several modules may be restored already."""
+    try:  # noqa: SIM105 - nothing is imported for it
+        delattr(loader, name)
+    except AttributeError:
+        pass
+
+
+def _first(spec: ModuleSpec) -> str | None:
+    """Return the first folder of a package that has no file of its own."""
+    return next(iter(spec.submodule_search_locations or ()), None)
 
 
 def _act(name: str) -> None:
