@@ -153,6 +153,7 @@ def torch() -> None:
     if "torch.utils.data" in sys.modules:
         _install("iobench.torch.hooks", "loaders of torch")
         _install("iobench.torch.checkpoint_times", "checkpoints of torch")
+        _install("iobench.torch.communication", "collective operations of torch")
 
 
 def tensorflow() -> None:

@@ -46,6 +46,9 @@ class Flag(IntFlag):
     """With ``IO``, another counter: of kind decode, ``nbytes`` of whole chunks that were decoded,
     ``cpu_ns`` the bytes of chunks that samples took; of kind read, ``nbytes`` the number of chunks
     that were needed, ``cpu_ns`` of those that had to be decoded."""
+    BEGUN = 64
+    """What it is of goes on beside the thread: its own time is that of another span, with
+    ``DETAIL``, or not known."""
 
 
 def io_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:

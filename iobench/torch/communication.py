@@ -1,0 +1,398 @@
+"""Collective operations of ``torch.distributed``, timed: for ``iobench run``.
+
+Methods of torch's ``ProcessGroup``, which all of its functions and FSDP end in, and ``Work.wait``
+are replaced. DistributedDataParallel reduces gradients in C++, and keeps the times of that itself:
+a logger of our own reads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from iobench.recording import activation
+from iobench.recording import span_file as layout
+from iobench.recording.kinds import Kind
+from iobench.recording.outside import thread_lane
+from iobench.recording.session import current_recording
+from iobench.recording.span_file import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["install", "uninstall"]
+
+NAMES: Final = {
+    "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce",
+    "broadcast": "broadcast", "reduce": "reduce",
+    "allgather": "all_gather", "_allgather_base": "all_gather", "all_gather_single": "all_gather",
+    "allgather_coalesced": "all_gather", "allgather_into_tensor_coalesced": "all_gather",
+    "all_gather_single_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter", "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "reduce_scatter_single_coalesced": "reduce_scatter",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+    "gather": "gather", "scatter": "scatter", "send": "send", "recv": "recv",
+    "recv_anysource": "recv", "barrier": "barrier", "monitored_barrier": "barrier",
+}  # fmt: skip
+"""Methods of a process group, as versions of torch have them, and the operation each begins."""
+WAIT: Final = "wait"
+HOOK: Final = "hook"
+GRADIENTS: Final = "gradients"
+BUFFERS: Final = "buffers"
+MOST_BEGUN: Final = 4096
+LANE: Final = "communication"
+
+_lock: Final = threading.RLock()
+_installed: Final[list[Callable[[], None]]] = []
+_begun: Final[dict[int, _Begun]] = {}
+_groups: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+_reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDictionary()
+
+
+def install() -> None:
+    """See operations that begin from now on. Idempotent.
+
+    Raises
+    ------
+    AttributeError
+        If this version of torch has not what is to be replaced; nothing is, then.
+    """
+    if not torch.distributed.is_available():
+        return
+    with _lock:
+        if _installed:
+            return
+        try:
+            _install()
+        except BaseException:
+            uninstall()
+            raise
+
+
+def _install() -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist: Any = torch.distributed
+    for method, name in NAMES.items():
+        if method in vars(dist.ProcessGroup):
+            _replace(dist.ProcessGroup, method, functools.partial(_timed, name))
+    _replace(dist.Work, "wait", _timed_wait)
+    _replace(dist, "_broadcast_coalesced", _timed_buffers)
+    _replace(dist, "_register_comm_hook", _with_timed_hook)
+    _replace(DistributedDataParallel, "__init__", _watched)
+    _replace(dist.Reducer, "prepare_for_forward", _told)
+    _installed.append(register_optimizer_step_post_hook(_stepped).remove)
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Idempotent."""
+    with _lock:
+        while _installed:
+            _installed.pop()()
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = vars(owner)[name]
+    ours = functools.wraps(original)(make(original))
+    setattr(owner, name, ours)
+
+    def restore() -> None:
+        if vars(owner).get(name) is ours:
+            setattr(owner, name, original)
+
+    _installed.append(restore)
+
+
+# -- operations ---------------------------------------------------------------------------
+
+
+class _Begun:
+    """An operation that has begun, until somebody waits for it."""
+
+    __slots__ = ("apart", "name", "nbytes", "start_ns", "work")
+
+    def __init__(self, work: Any, name: str, start_ns: int, nbytes: int, *, apart: bool) -> None:
+        self.work = weakref.ref(work)
+        self.name, self.start_ns, self.nbytes, self.apart = name, start_ns, nbytes, apart
+
+    def is_of(self, work: Any) -> bool:
+        """Tell whether it is what the script has there, and not one that was there before."""
+        return self.work() is work
+
+
+def _timed(name: str, original: Any) -> Any:
+    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if activation._active is None:
+            return original(self, *args, **kwargs)
+        lane = thread_lane()
+        if lane is None:
+            return original(self, *args, **kwargs)
+        now_ns = lane.now_ns
+        start_ns = now_ns()
+        work = original(self, *args, **kwargs)
+        nbytes, on_cpu = _message(args)
+        text = _named(self, name)
+        if work is None:  # it has waited, or the device is going to
+            flags = Flag(0) if on_cpu else Flag.BEGUN
+            lane.write(start_ns, now_ns(), nbytes, -1, _described(lane.recorder, text, flags))
+            return work
+        options = kwargs.get("opts", args[-1] if args else None)
+        apart = not on_cpu or getattr(options, "asyncOp", True)
+        if apart:
+            described = _described(lane.recorder, text, Flag.BEGUN)
+            lane.write(start_ns, now_ns(), nbytes, -1, described)
+        if on_cpu:
+            if len(_begun) >= MOST_BEGUN:  # nobody waits for them
+                _begun.pop(next(iter(_begun)), None)
+            _begun[id(work)] = _Begun(work, text, start_ns, nbytes, apart=apart)
+        return work
+
+    return begin
+
+
+def _timed_wait(original: Any) -> Any:
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if activation._active is None:
+            return original(self, *args, **kwargs)
+        begun = _begun.pop(id(self), None)
+        lane = thread_lane()
+        if lane is None or begun is None or not begun.is_of(self):
+            return original(self, *args, **kwargs)
+        now_ns = lane.now_ns
+        if not begun.apart:
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                described = _described(lane.recorder, begun.name, Flag(0))
+                lane.write(begun.start_ns, now_ns(), begun.nbytes, -1, described)
+        was_done = self.is_completed()
+        start_ns = now_ns()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end_ns = now_ns()
+            lane.write(start_ns, end_ns, -1, -1, _described(lane.recorder, WAIT, Flag(0)))
+            if not was_done:  # else nobody knows when it was
+                _write_apart(lane, begun.name, begun.start_ns, end_ns, begun.nbytes)
+
+    return wait
+
+
+def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
+    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them.
+
+    The larger of what this rank hands in and what it gets, as NCCL's tests count.
+    """
+    try:
+        nbytes, on_cpu = 0, True
+        for each in args[:2]:
+            own, here = _size(each)
+            nbytes, on_cpu = max(nbytes, own), on_cpu and here
+    except (RuntimeError, TypeError, NotImplementedError):  # sparse ones
+        return -1, True
+    return nbytes, on_cpu
+
+
+def _size(value: Any) -> tuple[int, bool]:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes, value.device.type == "cpu"
+    if isinstance(value, list | tuple):
+        sizes = [_size(each) for each in value]
+        return sum(nbytes for nbytes, _ in sizes), all(here for _, here in sizes)
+    return 0, True
+
+
+def _named(group: Any, name: str) -> str:
+    """Return the name of an operation; of a part of the ranks, with these."""
+    known = _groups.get(id(group))
+    if known is None or known[0]() is not group:
+        whole = group.size() == torch.distributed.get_world_size()
+        ranks = () if whole else sorted(torch.distributed.get_process_group_ranks(group))
+        known = weakref.ref(group), f" of ranks {','.join(map(str, ranks))}" if ranks else ""
+        _groups[id(group)] = known
+    return name + known[1]
+
+
+_texts: tuple[Recorder | None, dict[tuple[str, int], bytes]] = None, {}
+
+
+def _described(recorder: Recorder, name: str, flags: int) -> bytes:
+    global _texts
+    if _texts[0] is not recorder:
+        _texts = recorder, {}
+    found = _texts[1].get((name, flags))
+    if found is None:
+        found = layout.DESCRIPTION.pack(0, recorder.string(name), Kind.COMM, flags, 1)
+        _texts[1][name, flags] = found
+    return found
+
+
+_beside: tuple[Recorder | None, Lane | None] = None, None
+
+
+def _write_apart(lane: Lane, name: str, start_ns: int, end_ns: int, nbytes: int) -> None:
+    """Write an operation's own time, beside what the thread did meanwhile."""
+    global _beside
+    recorder = lane.recorder
+    _, batch, epoch = layout.POSITION.unpack(lane.position)
+    with _lock:
+        if _beside[0] is not recorder:
+            _beside = recorder, recorder.foreign_lane(LANE)
+        own = _beside[1]
+        assert own is not None
+        recorder.emit_on(
+            own, Kind.COMM, start_ns, end_ns, nbytes=nbytes, label=recorder.string(name),
+            flags=Flag.DETAIL, batch=batch, epoch=epoch,
+        )  # fmt: skip
+
+
+# -- DistributedDataParallel --------------------------------------------------------------
+
+
+def _timed_buffers(original: Any) -> Any:
+    def _broadcast_coalesced(*args: Any, **kwargs: Any) -> Any:
+        lane = thread_lane()
+        if lane is None:
+            return original(*args, **kwargs)
+        nbytes, on_cpu = _message(args[1:2])
+        text = _named(args[0], BUFFERS) if args else BUFFERS
+        start_ns = lane.now_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            flags = Flag(0) if on_cpu else Flag.BEGUN
+            described = _described(lane.recorder, text, flags)
+            lane.write(start_ns, lane.now_ns(), nbytes, -1, described)
+
+    return _broadcast_coalesced
+
+
+def _with_timed_hook(original: Any) -> Any:
+    """Time hooks that a script gives torch for its gradients; torch keeps the script's own."""
+
+    def _register_comm_hook(reducer: Any, state: Any, hook: Any) -> Any:
+        @functools.wraps(hook)
+        def timed(*args: Any) -> Any:
+            lane = thread_lane()
+            if lane is None:
+                return hook(*args)
+            start_ns = lane.now_ns()
+            try:
+                return hook(*args)
+            finally:
+                described = _described(lane.recorder, HOOK, Flag(0))
+                lane.write(start_ns, lane.now_ns(), -1, -1, described)
+
+        watched = _reducers.get(reducer)
+        if watched is not None:
+            watched.nbytes = -1  # its own operations tell
+        return original(reducer, state, timed)
+
+    return _register_comm_hook
+
+
+class _Gradients:
+    """Reads the times of the reductions of one reducer, whose own logger is left alone.
+
+    What torch tells is of the last backward pass, and of wall time.
+    """
+
+    def __init__(self, reducer: Any, name: str, nbytes: int) -> None:
+        self._logger = torch.distributed.Logger(reducer)
+        self._name, self.nbytes = name, nbytes
+        self._last = 0
+        self._recorder: Recorder | None = None
+
+    def began(self, recorder: Recorder) -> None:
+        """Note that a forward pass begins, whose gradients are to be recorded."""
+        self._recorder = recorder
+
+    def tell(self, recorder: Recorder) -> None:
+        """Write the last reduction, unless that was done."""
+        if self._recorder is not recorder:
+            return
+        self._logger.set_runtime_stats_and_log()
+        told = self._logger._get_ddp_logging_data().ints_map
+        end = told.get("backward_comm_time_end", 0)
+        if end <= self._last:
+            return
+        self._last = end
+        lane = thread_lane()
+        if lane is None:
+            return
+        clock = recorder.clock
+        now_ns = clock.now_ns()
+        shift_ns = now_ns - clock.wall_ns()
+        start_ns = told.get("backward_comm_time_start", 0) + shift_ns
+        held_ns = told.get("backward_compute_time_end", 0) + shift_ns
+        end_ns = end + shift_ns
+        if not 0 < start_ns <= held_ns <= end_ns <= now_ns:  # the wall clock was set meanwhile
+            return
+        described = _described(recorder, self._name, Flag.BEGUN)
+        lane.write(held_ns, end_ns, self.nbytes, -1, described)
+        _write_apart(lane, self._name, start_ns, end_ns, self.nbytes)
+
+    def leave(self) -> None:
+        """Write the last reduction: the recording, or its window, ends."""
+        if self._recorder is not None:
+            self.tell(self._recorder)
+
+
+def _watched(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        recording = current_recording()
+        if recording is None:
+            return
+        if self.device_type != "cpu":
+            recording.add_unseen(
+                f"gradients of DistributedDataParallel on {self.device_type}: their reduction is "
+                "work of the device"
+            )
+            return
+        if torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
+            recording.add_unseen(
+                "gradients of DistributedDataParallel: under TORCH_DISTRIBUTED_DEBUG torch's own "
+                "times go to its log, and are left as they are"
+            )
+            return
+        nbytes = sum(
+            each.nbytes
+            for name, each in self.module.named_parameters()
+            if each.requires_grad and name not in self.parameters_to_ignore
+        )
+        self.reducer._set_ddp_runtime_logging_sample_rate(1)
+        name = _named(self.process_group, GRADIENTS)
+        watched = _reducers[self.reducer] = _Gradients(self.reducer, name, nbytes)
+        recording.open_log(watched)
+
+    return __init__
+
+
+def _told(original: Any) -> Any:
+    def prepare_for_forward(self: Any) -> Any:
+        recorder = activation._active
+        if recorder is not None:
+            watched = _reducers.get(self)
+            if watched is not None:
+                watched.tell(recorder)
+                watched.began(recorder)
+        return original(self)
+
+    return prepare_for_forward
+
+
+def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    recorder = activation._active
+    if recorder is not None:
+        for watched in [*_reducers.values()]:
+            watched.tell(recorder)

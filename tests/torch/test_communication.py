@@ -1,0 +1,213 @@
+"""Collective operations of a group of one process: recorded as they are, changed by nothing."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+pytest.importorskip("torch", reason="torch.distributed is PyTorch's")
+import torch
+import torch.distributed as dist
+
+import iobench
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.torch import communication
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="built without torch.distributed")
+
+
+@pytest.fixture
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    communication.install()
+    communication.install()
+    yield
+    communication.uninstall()
+    communication.uninstall()
+    dist.destroy_process_group()
+
+
+def spans_of(path):
+    """Return (label, bytes, flags, start, end) of what was recorded as communication."""
+    profile = iobench.open_profile(path)
+    return [
+        (
+            profile.strings[row["label"]],
+            int(row["nbytes"]),
+            Flag(int(row["flags"])),
+            int(row["start_ns"]),
+            int(row["end_ns"]),
+        )
+        for row in profile.spans[profile.spans["kind"] == Kind.COMM]
+    ]
+
+
+def train(n_steps, hook=None):
+    """Return the parameters after some steps of DistributedDataParallel, and its own logging."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)
+    )
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    if hook is not None:
+        ddp.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        ddp(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+    return [each.detach().clone() for each in model.parameters()], ddp
+
+
+EVERY = {
+    "all_reduce": (lambda t, **more: dist.all_reduce(t, **more), 400),
+    "broadcast": (lambda t, **more: dist.broadcast(t, 0, **more), 400),
+    "reduce": (lambda t, **more: dist.reduce(t, 0, **more), 400),
+    "all_gather": (lambda t, **more: dist.all_gather([torch.empty(100)], t, **more), 400),
+    "gather": (lambda t, **more: dist.gather(t, [torch.empty(100)], 0, **more), 400),
+    "scatter": (lambda t, **more: dist.scatter(t, [torch.ones(100)], 0, **more), 400),
+    "barrier": (lambda t, **more: dist.barrier(**more), 0),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_operation_is_one_span_with_its_bytes(tmp_path, group, name):
+    call, nbytes = EVERY[name]
+    with iobench.record(tmp_path / "run"):
+        call(torch.ones(100))
+    assert [each[:3] for each in spans_of(tmp_path / "run")] == [(name, nbytes, Flag(0))]
+
+
+def test_tensors_together_are_what_the_larger_side_has(tmp_path, group):
+    with iobench.record(tmp_path / "run"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch has other names for them by now
+        dist.all_gather_into_tensor(torch.empty(100), torch.ones(100))
+        dist.reduce_scatter_tensor(torch.empty(100), torch.ones(100))
+    names = [each[:2] for each in spans_of(tmp_path / "run")]
+    assert names == [("all_gather", 400), ("reduce_scatter", 400)]
+
+
+def test_objects_are_the_operations_they_are_sent_by(tmp_path, group):
+    found = [None]
+    with iobench.record(tmp_path / "run"):
+        dist.all_gather_object(found, {"loss": 0.5})
+    assert found == [{"loss": 0.5}]
+    assert {each[0] for each in spans_of(tmp_path / "run")} == {"all_gather"}
+
+
+def test_one_that_is_begun_is_told_apart_from_waiting_for_it(tmp_path, group):
+    with iobench.record(tmp_path / "run"):
+        work = dist.all_reduce(torch.ones(100), async_op=True)
+        assert isinstance(work, dist.Work)
+        assert work.wait() is True
+        assert work.wait() is True, "and once more is nothing"
+    spans = spans_of(tmp_path / "run")
+    host = [each for each in spans if not each[2] & Flag.DETAIL]
+    assert [each[:3] for each in host] == [
+        ("all_reduce", 400, Flag.BEGUN),
+        ("wait", -1, Flag(0)),
+    ]
+    for name, nbytes, _, start_ns, end_ns in spans:
+        # Its own time, where it had not ended by itself: from its begin to the end of the wait.
+        assert name == "wait" or nbytes == 400
+        assert host[0][3] <= start_ns <= end_ns <= host[1][4]
+
+
+def test_waited_for_by_nobody_leaves_only_that_it_was_begun(tmp_path, group):
+    with iobench.record(tmp_path / "run"):
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+    assert [each[2] for each in spans_of(tmp_path / "run")] == [Flag.BEGUN]
+
+
+def test_an_error_of_an_operation_is_the_scripts(tmp_path, group):
+    with iobench.record(tmp_path / "run"), pytest.raises((RuntimeError, ValueError)):
+        dist.broadcast(torch.ones(1), src=5)
+    assert iobench.open_profile(tmp_path / "run").lost_spans == 0
+
+
+def test_gradients_are_told_from_each_backward_pass_to_the_last(tmp_path, group):
+    n_steps = 14  # torch itself would sample the first ten
+    with iobench.record(tmp_path / "run"):
+        _, ddp = train(n_steps)
+    spans = spans_of(tmp_path / "run")
+    held = [each for each in spans if each[0] == "gradients" and each[2] == Flag.BEGUN]
+    own = [each for each in spans if each[0] == "gradients" and each[2] == Flag.DETAIL]
+    nbytes = sum(each.nbytes for each in ddp.parameters())
+    assert len(held) == len(own) == n_steps
+    assert {each[1] for each in held + own} == {nbytes}
+    for one, other in zip(held, own, strict=True):
+        assert other[3] <= one[3] <= one[4] == other[4], "held from the end of computing on"
+    buffers = [each for each in spans if each[0] == "buffers"]
+    assert buffers, "BatchNorm's statistics are sent before each pass"
+
+
+def test_passes_without_synchronisation_communicate_nothing(tmp_path, group):
+    with iobench.record(tmp_path / "run"):
+        ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        for _ in range(3):
+            with ddp.no_sync():
+                ddp(torch.ones(2, 4)).sum().backward()
+            ddp(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    held = [each for each in spans_of(tmp_path / "run") if each[:3:2] == ("gradients", Flag.BEGUN)]
+    assert len(held) == 3
+
+
+def test_a_hook_of_the_script_is_communication_and_what_it_calls_has_the_bytes(tmp_path, group):
+    def hook(state, bucket):
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0])
+
+    with iobench.record(tmp_path / "run"):
+        with_hook, ddp = train(3, hook)
+    assert ddp._comm_hooks == [(hook, None)], "the script's own is what torch keeps"
+    spans = spans_of(tmp_path / "run")
+    assert sum(each[0] == "hook" for each in spans) >= 3
+    nbytes = sum(each.nbytes for each in ddp.parameters())
+    assert sum(each[1] for each in spans if each[0] == "all_reduce") == 3 * nbytes
+    assert {each[1] for each in spans if each[0] == "gradients"} == {-1}
+    without, _ = train(3, hook)
+    assert all(map(torch.equal, with_hook, without))
+
+
+def test_parameters_are_equal_bit_for_bit_recorded_or_not(tmp_path):
+    def whole(record):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            if record:
+                communication.install()
+                with iobench.record(tmp_path / "run"):
+                    return train(5)[0], torch.randn(3)
+            return train(5)[0], torch.randn(3)
+        finally:
+            communication.uninstall()
+            dist.destroy_process_group()
+
+    (plain, next_plain), (seen, next_seen) = whole(record=False), whole(record=True)
+    assert all(map(torch.equal, plain, seen))
+    assert torch.equal(next_plain, next_seen), "and so are random numbers after it"
+
+
+def test_nothing_is_left_in_torch(group):
+    def methods():
+        return [
+            *vars(dist.ProcessGroup).items(), *vars(dist.Work).items(),
+            ("", dist._broadcast_coalesced), ("", dist._register_comm_hook),
+            *vars(torch.nn.parallel.DistributedDataParallel).items(),
+        ]  # fmt: skip
+
+    ours = {name for name, each in methods() if communication.__name__ == _home(each)}
+    assert "allreduce" in ours
+    communication.uninstall()
+    assert not {name for name, each in methods() if communication.__name__ == _home(each)}
+    dist.all_reduce(torch.ones(1))
+
+
+def _home(function):
+    return (
+        getattr(getattr(function, "__code__", None), "co_filename", "")
+        and (function.__globals__["__name__"])
+    )
