@@ -203,6 +203,7 @@ def _compute_stages(ledger: Ledger, chosen: Marks) -> tuple[ComputeStage, ...]:
         ledger.stages.names,
         ledger.sum(chosen, "compute_ns").tolist(),
         ledger.sum(chosen, "n_computed").tolist(),
+        (ledger.n_computed[np.flatnonzero(chosen)] > 0).sum(axis=0).tolist(),
         strict=True,
     )
     found = [ComputeStage(*row) for row in rows if row[2]]

@@ -102,11 +102,14 @@ class ComputeStage:
         ``forward``, ``backward``, ...
     busy_ns, n_spans : int
         Its time, and how often it was timed.
+    n_steps : int
+        Between how many waits it was timed: of the others nobody knows how much of it they held.
     """
 
     stage: str
     busy_ns: int
     n_spans: int
+    n_steps: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,11 @@ def measured_compute_line(report: RunReport) -> str:
     if not report.exposure.has_consumer or (report.exposure.stopped and not whole.n_batches):
         return ""
     text = f"Compute: the training loop's own, {units.duration(whole.compute_ns)} measured"
+    n_most = max((row.n_steps for row in whole.compute_stages), default=0)
     parts = [
-        f"{row.stage} {units.duration(row.busy_ns)}" for row in whole.compute_stages[:MOST_LISTED]
+        f"{row.stage} {units.duration(row.busy_ns)}"
+        + (f" in {units.count(row.n_steps)} steps" if row.n_steps < n_most else "")
+        for row in whole.compute_stages[:MOST_LISTED]
     ]
     return f"{text}, of which {', '.join(parts)}." if parts else f"{text} between its waits."
 

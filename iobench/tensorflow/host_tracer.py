@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.tensorflow.host_trace import read_trace
+from iobench.tensorflow.step_parts import find_parts
 from iobench.tensorflow.traced_work import LoaderWait, find_work
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.host_trace import TracedThread
+    from iobench.tensorflow.step_parts import LoopStep, StepScopes
 
 __all__ = ["HostTracer"]
 
@@ -46,11 +48,17 @@ class HostTracer:
         Why there is no trace, in words; ``""`` while there is or may be one.
     uncertainty_ns : int
         By how much times of the trace may be wrong on the recording's clock; -1 before `write`.
+    n_parted : int
+        Steps of which `write` told the parts.
+    why_whole : str
+        Why it told those of none; ``""`` where it did, or was given no steps.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.failure = ""
         self.uncertainty_ns = -1
+        self.n_parted = 0
+        self.why_whole = ""
         self._clock = clock
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
@@ -106,6 +114,8 @@ class HostTracer:
         epoch: int = -1,
         kinds: Mapping[str, Kind] | None = None,
         in_loop: bool = True,
+        steps: Sequence[LoopStep] = (),
+        scopes: StepScopes | None = None,
     ) -> set[int]:
         """Write the work that was traced as spans, and forget the trace; return whose it was.
 
@@ -120,6 +130,10 @@ class HostTracer:
             As of `find_work`.
         in_loop : bool
             Whether the loop's own Python thread asked tf.data; else a thread of TensorFlow did.
+        steps : sequence of LoopStep
+            The loop's computing, on the recording's clock, in order.
+        scopes : StepScopes, optional
+            Of the model that computed.
 
         Returns
         -------
@@ -155,7 +169,34 @@ class HostTracer:
                 lanes[work.thread] = recorder.foreign_lane(name)
             lane = lanes[work.thread]
             recorder.emit_on(lane, work.kind, *times, batch=work.batch, epoch=epoch, label=label)
+        if scopes is not None:
+            self._write_parts(recorder, threads, offset_ns, steps, scopes)
         return seen
+
+    def _write_parts(
+        self,
+        recorder: Recorder,
+        threads: Sequence[TracedThread],
+        offset_ns: int,
+        steps: Sequence[LoopStep],
+        scopes: StepScopes,
+    ) -> None:
+        """Write forward pass, backward pass and optimiser of the steps within the trace."""
+        begun_ns, _ = self._bounds[0]
+        traced = [
+            step._replace(start_ns=step.start_ns - offset_ns, end_ns=step.end_ns - offset_ns)
+            for step in steps
+            if step.start_ns >= begun_ns
+        ]
+        parted = set()
+        for kind, start_ns, end_ns, step in find_parts(threads, traced, scopes):
+            recorder.emit(
+                kind, start_ns + offset_ns, end_ns + offset_ns, batch=step.batch, epoch=step.epoch
+            )
+            parted.add(step)
+        self.n_parted = len(parted)
+        if traced and not parted:
+            self.why_whole = scopes.why_none
 
     def _anchor(self) -> None:
         before = self._clock.now_ns()

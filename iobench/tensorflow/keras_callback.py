@@ -2,7 +2,8 @@
 
 Keras asks for a batch inside the function it compiled of a step: what is waited for there is timed
 by `iobench.tensorflow.graph_waits`, the rest of the call is forward and backward pass and the
-optimiser's step, which nobody can tell apart from outside.
+optimiser's step. A trace tells these apart (`iobench.tensorflow.step_parts`), for the batches that
+have one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow import hooks
 from iobench.tensorflow.compiled_loops import take_waits, write_waits
+from iobench.tensorflow.step_parts import LoopStep, StepScopes
 from iobench.tensorflow.watching import last_asked, watch_of
 
 __all__ = ["KerasCallback", "with_callback"]
@@ -91,7 +93,7 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             return
         ended_ns = recording.clock.now_ns()
         recorded = recording.window_open
-        numbers, batches = [], []
+        numbers, batches, watches = [], [], []
         for wait in take_waits(recording):
             watch = watch_of(wait)
             known = watch is not None and watch.recording is recording
@@ -99,22 +101,26 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             if wait.is_batch:
                 batches.append((wait.asked_ns, wait.delivered_ns))
                 numbers.append(number)
+                watches.append(watch if known else None)
         asked = last_asked()
         in_python = asked is not None and asked.recording is recording and not batches
         if asked is not None and in_python and asked.log.delivered_ns >= self._begun_ns:
             batches = [(asked.log.asked_ns, asked.log.delivered_ns)]
-            numbers = [asked.batch]
+            numbers, watches = [asked.batch], [asked]
         if recorded:
             recorder = recording.recorder
             ends_ns = [asked_ns for asked_ns, _ in batches[1:]] + [ended_ns]
             starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
-            for start_ns, end_ns, number in zip(
-                starts_ns, ends_ns, numbers or [-1] * len(starts_ns), strict=True
+            for start_ns, end_ns, number, watch in zip(
+                starts_ns, ends_ns, numbers or [-1], watches or [None], strict=True
             ):
+                step = LoopStep(start_ns, max(start_ns, end_ns), number, self._epoch)
                 recorder.emit(
-                    kind, start_ns, max(start_ns, end_ns), batch=number, epoch=self._epoch,
+                    kind, step.start_ns, step.end_ns, batch=number, epoch=self._epoch,
                     label=recorder.string(label),
                 )  # fmt: skip
+                if kind == Kind.STEP and watch is not None:
+                    watch.computed(step, StepScopes.of(self.model, len(numbers)))
         self._begun_ns = -1
 
 

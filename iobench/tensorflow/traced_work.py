@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
 
-__all__ = ["LoaderWait", "TracedWork", "find_work"]
+__all__ = ["EXECUTED", "LoaderWait", "TracedWork", "find_work"]
 
 ITERATOR: Final = "Iterator::"
 ROOT: Final = "Iterator::Root"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iobench.recording.session import Recording
     from iobench.tensorflow.datasets_told import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
+    from iobench.tensorflow.step_parts import LoopStep, StepScopes
 
 __all__ = [
     "IteratorWatch",
@@ -32,6 +33,11 @@ THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
 FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
+PARTED: Final = (
+    "Keras' steps: forward pass, backward pass and optimiser told apart in {} traced steps, by "
+    "names of operations; of the others they are one"
+)
+WHOLE: Final = "Keras' steps: forward pass, backward pass and optimiser are one: {}"
 WINDOW: Final = range(4, 54)
 """Batches of a loader's first round whose making is traced: past its fill, and few enough."""
 
@@ -73,6 +79,8 @@ class IteratorWatch:
         self._n = 0
         self.batch = -1
         self._in_window: list[tuple[int, int, int]] = []
+        self._steps: list[LoopStep] = []
+        self._scopes: StepScopes | None = None
         self._in_loop = True
         traced = not passes.n and recording.detail != "batch"
         self._tracer = HostTracer(recording.clock) if traced else None
@@ -124,6 +132,12 @@ class IteratorWatch:
                 self._tracer = None
                 self._unseen(COMPILED)
         return number
+
+    def computed(self, step: LoopStep, scopes: StepScopes) -> None:
+        """Note what the loop did with a batch, and in which scopes, where that is traced."""
+        if self._tracer is not None and self._tracer.running:
+            self._steps.append(step)
+            self._scopes = scopes
 
     def ended(self) -> None:
         """Note that there is no further batch."""
@@ -183,6 +197,8 @@ class IteratorWatch:
             epoch=self.log.epoch,
             kinds=self._kinds,
             in_loop=self._in_loop,
+            steps=self._steps,
+            scopes=self._scopes,
         )
         for asked_ns, delivered_ns, number in self._in_window:
             if number not in seen:
@@ -194,6 +210,11 @@ class IteratorWatch:
                 f"tf.data's threads: traced for {len(seen)} batches of round {self.log.number}, "
                 f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
             )
+        if tracer.n_parted:
+            self._unseen(PARTED.format(tracer.n_parted))
+        elif tracer.why_whole:
+            self._unseen(WHOLE.format(tracer.why_whole))
+        self._steps = []
         self._in_window = []
 
     def _write_opaque(self, asked_ns: int, delivered_ns: int, number: int) -> None:

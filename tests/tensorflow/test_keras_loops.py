@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.tensorflow import KerasCallback, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
@@ -66,6 +70,11 @@ def spans_of(profile: Profile, kind: Kind) -> Any:
     return found[np.argsort(found["start_ns"], kind="stable")]
 
 
+def whole_steps(profile: Profile) -> Any:
+    found = spans_of(profile, Kind.STEP)
+    return found[found["label"] == profile.string_number("forward+backward")]
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"steps_per_execution": 3}, {"run_eagerly": True}],
@@ -78,8 +87,7 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
         _, found = fitted(**options)
     assert found == expected
     profile = open_profile(tmp_path / "run")
-    steps, checks = spans_of(profile, Kind.STEP), spans_of(profile, Kind.EVALUATE)
-    assert {profile.strings[label] for label in steps["label"].tolist()} == {"forward+backward"}
+    steps, checks = whole_steps(profile), spans_of(profile, Kind.EVALUATE)
     assert steps["epoch"].tolist() == [0] * N_BATCHES + [1] * N_BATCHES
     assert len(checks) == 2 * N_CHECKED
     waits = spans_of(profile, Kind.WAIT)
@@ -100,11 +108,110 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
 
 
+class SlowLayer(keras.layers.Layer):  # type: ignore[misc]
+    """Sleeps in the forward pass, and twice as long in the backward pass."""
+
+    def call(self, x: Any) -> Any:
+        @tf.custom_gradient
+        def slow(x: Any) -> Any:
+            return asleep(x, 1), lambda dy: asleep(dy, 2)
+
+        return slow(x)
+
+
+class SlowOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
+    """Sleeps three times as long, in all."""
+
+    def update_step(self, gradient: Any, variable: Any, rate: Any) -> None:
+        slow = tuple(variable.shape) == (5, 5)  # one of them
+        super().update_step(asleep(gradient, 3) if slow else gradient, variable, rate)
+
+
+SLEEP_S = 0.01
+
+
+def asleep(values: Any, n_times: int) -> Any:
+    def sleep(values: Any) -> Any:
+        time.sleep(n_times * SLEEP_S)
+        return values
+
+    found = tf.numpy_function(sleep, [values], values.dtype)
+    found.set_shape(values.shape)
+    return found
+
+
+def slow_fit(n_batches: int) -> None:
+    dense = [keras.layers.Dense(n) for n in (5, 5, 1)]
+    model = keras.Sequential([keras.Input((3,)), *dense[:2], SlowLayer(), dense[2]])
+    model.compile(SlowOptimizer(), "mse")
+    model.fit(data(n_batches), verbose=0)
+
+
+def step_parts(folder: Path) -> dict[str, list[int]]:
+    """Return the time of each part of the steps that have any, in the order of the steps."""
+    run = Run(open_profile(folder)).of_rank()
+    ledger = run.ledger
+    found = {}
+    for name in ("forward", "backward", "step"):
+        if name in ledger.stages.names:
+            at = ledger.stages.names.index(name)
+            found[name] = ledger.compute_ns[ledger.n_computed[:, at] > 0, at].tolist()
+    return found
+
+
+def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
+    hooks.install()
+    with record(tmp_path / "run"):
+        slow_fit(12)
+    parts = step_parts(tmp_path / "run")
+    n_parted = {len(times) for times in parts.values()}
+    assert len(parts) == 3
+    assert n_parted == {min(n_parted)}
+    assert 3 <= min(n_parted) <= 8  # the first four are not traced
+    for name, n_times in (("forward", 1), ("backward", 2), ("step", 3)):
+        slept_ns = n_times * SLEEP_S * 1e9
+        assert min(parts[name]) >= 0.99 * slept_ns  # TensorFlow's clock is another one
+    typical = [float(np.median(times)) for times in parts.values()]
+    assert typical == sorted(typical)
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    said = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
+    assert len(said) == 1
+    assert f"told apart in {min(n_parted)} traced steps" in said[0]
+    text = TerminalRenderer(StringIO()).render(
+        report_document([Run(open_profile(tmp_path / "run"))])
+    )
+    assert f"in {min(n_parted)} steps" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"jit_compile": True}, "jit_compile"),
+        ({"run_eagerly": True}, "run_eagerly"),
+        ({"steps_per_execution": 4}, "steps_per_execution"),
+    ],
+    ids=["xla", "eager", "several"],
+)
+def test_why_parts_of_steps_are_not_told_apart(
+    options: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    hooks.install()
+    with record(tmp_path / "run"):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", **options)
+        model.fit(data(8), verbose=0)
+    assert not step_parts(tmp_path / "run")
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    said = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
+    assert len(said) == 1
+    assert why in said[0]
+
+
 def test_the_callback_alone_is_enough_for_one_dataset(tmp_path: Path) -> None:
     with record(tmp_path / "run"):
         fitted(train=instrument(data()), callbacks=[KerasCallback()])
     profile = open_profile(tmp_path / "run")
-    assert len(spans_of(profile, Kind.STEP)) == 2 * N_BATCHES
+    assert len(whole_steps(profile)) == 2 * N_BATCHES
     waits = spans_of(profile, Kind.WAIT)
     assert (waits["batch"] >= 0).sum() >= 2 * N_BATCHES
 
