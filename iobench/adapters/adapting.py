@@ -15,6 +15,10 @@ ALWAYS: Final = {"io": "counted_files:adapt_open", "os": "counted_files:adapt_de
 ADAPTERS: Final = {
     "PIL.Image": "images:adapt_opening",
     "PIL.ImageFile": "images:adapt_loading",
+    "dask.local": "dask_tasks:adapt_schedulers",
+    "dask.multiprocessing": "dask_tasks:adapt_schedulers",
+    "dask.threaded": "dask_tasks:adapt_schedulers",
+    "distributed": "dask_tasks:adapt_cluster",
     "eccodes": "grib_messages:adapt_eccodes",
     "fsspec": "remote_files:adapt",
     "fsspec.asyn": "remote_files:adapt_loops",

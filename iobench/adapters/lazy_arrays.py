@@ -30,7 +30,9 @@ def adapt(patches: Patches, xarray: Any) -> None:
         return isinstance(args[0].array, on_disk)
 
     def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        if not span.holds_spans:  # else they have the bytes, which would count twice
+        if span.holds_bytes:
+            span.nbytes = 0  # they have the bytes, which would count twice
+        elif not span.holds_spans:
             note_array(span, result, args, kwargs)
         source = args[0].array
         name = getattr(source, "variable_name", "")

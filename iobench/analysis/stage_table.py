@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.task_lines import laid_in_line
 from iobench.recording.kinds import (
     LIFE_KINDS,
     LOOP_KINDS,
@@ -121,7 +122,7 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     loading = np.array([process.role != "consumer" for process in profile.processes], dtype=bool)
     in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0
     row = np.flatnonzero(in_sums & loop.mine[spans["process"]])
-    spans = spans[row]
+    spans = laid_in_line(profile, spans[row])
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = is_one_of(kind, WAITING_KINDS)

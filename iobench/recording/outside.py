@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
+import numpy as np
+
 from iobench.recording import activation
-from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
+from iobench.recording.span_file import SPAN_DTYPE
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -159,6 +162,16 @@ class OutsideSpan:
     def holds_spans(self) -> bool:
         """Whether the thread wrote spans inside this one."""
         return self.lane.offset != self._offset
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether a span inside this one tells the bytes of what it handed on."""
+        lane = self.lane
+        if lane.offset <= self._offset:  # none, or in a chunk that is full
+            return False
+        count = (lane.offset - self._offset) // SPAN_DTYPE.itemsize
+        inside = np.frombuffer(lane.buffer, SPAN_DTYPE, count, self._offset)
+        return bool((is_one_of(inside["kind"], _READ) & (inside["nbytes"] >= 0)).any())
 
     def stop(self) -> None:
         """End the time here; what the rest of the body finds out is not part of it."""
