@@ -184,18 +184,21 @@ def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
     ratio = batch_size / run.batch_size
     if ratio == 1:
         return run
-    parts, of_round = [], []
+    parts, of_round, times = [], [], []
     for number in range(len(run.startup_ns)):
         rows = np.flatnonzero(run.round == number)
         n_batches = max(1, round(len(rows) / ratio)) if len(rows) else 0
         places = (np.arange(n_batches) * len(rows)) // max(n_batches, 1)
         parts.append(rows[places])
         of_round.append(np.full(n_batches, number))
-    rows = np.concatenate(parts)
+        # All samples are there, whether they fill the last batch or not.
+        times.append(np.full(n_batches, len(rows) / max(n_batches, 1)))
+    rows, of_one = np.concatenate(parts), np.concatenate(times)
 
     def taken(values: Integers) -> Integers:
         found = values[rows]
-        return np.where(found >= 0, scaled(found, ratio), found)
+        larger = np.rint(found * of_one.reshape(-1, *[1] * (found.ndim - 1))).astype(np.int64)
+        return np.where(found >= 0, larger, found)
 
     return replace(
         run,
@@ -214,6 +217,7 @@ def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
         maker=None,
         batch=None,
         loop_ns=None if run.loop_ns is None else run.loop_ns[rows],
+        weight=None if run.weight is None else run.weight[rows],
         stream=run.stream and replace(run.stream, items=max(1, round(run.stream.items * ratio))),
     )
 

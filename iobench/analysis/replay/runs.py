@@ -64,6 +64,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     """
     profile, loop, seen = run.profile, run.loop, run.deliveries
     deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
+    deliveries = replace(deliveries, loader=_evaluating_once(loop, deliveries))
     roles = roles_of_loaders(deliveries)
     numbers = by_importance(deliveries, roles)
     if not numbers:
@@ -75,9 +76,28 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
         replace(
             parts.run(number, frame, several=len(frames) > 1),
             evaluates=roles.get(number) in EVALUATIONS,
+            all_ns=int(deliveries.wall_ns[deliveries.loader == number].sum()),
         )
         for number, frame in frames.items()
     )
+
+
+def _evaluating_once(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
+    """Return the loader of each delivery; those that evaluate alike, made anew each time, are one.
+
+    Each of them has one pass.
+    """
+    roles, first = roles_of_loaders(deliveries), dict[tuple[object, ...], int]()
+    loader = deliveries.loader.copy()
+    for number in np.unique(deliveries.loader[deliveries.batch >= 0]).tolist():
+        rows = deliveries.loader == number
+        settings = loop.loaders.get(number)
+        once = len(np.unique(deliveries.round[rows & (deliveries.batch >= 0)])) == 1
+        if settings is None or number == ONLY or roles.get(number) not in EVALUATIONS or not once:
+            continue
+        alike = (roles[number], replace(settings, number=0, worker_pids=(), gradients=None))
+        loader[rows] = first.setdefault(alike, number)
+    return loader
 
 
 def reported_loaders(run: RankRun) -> tuple[RecordedRun, ...]:

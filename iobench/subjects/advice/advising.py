@@ -15,6 +15,7 @@ from iobench.subjects.advice.candidates import (
     bounded_candidates,
     measured_candidates,
     replayed_candidates,
+    worthless,
 )
 from iobench.subjects.advice.commands import commands_of
 from iobench.subjects.advice.figures import (
@@ -24,11 +25,11 @@ from iobench.subjects.advice.figures import (
     BreakEven,
     Cost,
     DeviceBill,
-    Evidence,
 )
 from iobench.subjects.advice.gains import GainPredictor, beginning_of
-from iobench.subjects.advice.levers import Lever, Reason, RuledOut
+from iobench.subjects.advice.levers import Lever, RuledOut
 from iobench.subjects.advice.measured import ways_of
+from iobench.subjects.advice.validation import validation_advice
 from iobench.subjects.replay.figures import is_told, payoffs
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["advice_of", "advise", "bill_of"]
 
-WORTH_SAYING: Final = 0.01
 PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
 HOUR_NS: Final = 3600e9
@@ -47,8 +47,15 @@ def advice_of(
     measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int = 1
 ) -> Advice | None:
     """Return the advice on a run, for a bill of so many ranks and epochs; None without a batch."""
-    ways, circumstances = ways_of(measured)
-    return advise(ways, circumstances, ranks=ranks, epochs=epochs) if ways else None
+    found = tuple(measured)
+    ways, circumstances = ways_of(found)
+    if not ways:
+        return None
+    validations = [told for each in found if (told := validation_advice(each)) is not None]
+    return replace(
+        advise(ways, circumstances, ranks=ranks, epochs=epochs),
+        validation=max(validations, key=lambda each: each.wait_ns, default=None),
+    )
 
 
 def advise(
@@ -88,7 +95,7 @@ def advise(
     if predictor is not None and trusted:
         items += replayed_candidates(predictor)
         items += bounded_candidates(predictor)
-    judged = [_worthless(item) or item if isinstance(item, Found) else item for item in items]
+    judged = [worthless(item) or item if isinstance(item, Found) else item for item in items]
     priced = [
         _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)
     ]
@@ -120,20 +127,6 @@ def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:
     if advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
         return AdviceOutcome.NO_SINGLE_STAGE
     return AdviceOutcome.NOTHING_FOUND
-
-
-def _worthless(found: Found) -> RuledOut | None:
-    gain = found.gain
-    if gain.saved is None:
-        if gain.expected >= WORTH_SAYING:
-            return None
-        return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.expected)
-    if gain.saved >= WORTH_SAYING and gain.is_proven is not False:
-        return None
-    lost = gain.evidence is Evidence.MEASURED and gain.saved >= WORTH_SAYING
-    reason = Reason.WITHIN_NOISE if lost else Reason.GAINS_NOTHING
-    error = None if gain.low is None else gain.saved - gain.low
-    return RuledOut(found.candidate, reason, gain.saved, error)
 
 
 def _priced(

@@ -18,9 +18,18 @@ from iobench.subjects.advice.levers import Candidate, Lever, Reason, RuledOut
 if TYPE_CHECKING:
     from iobench.subjects.advice.figures import Circumstances
 
-__all__ = ["Found", "bounded_candidates", "measured_candidates", "replayed_candidates"]
+__all__ = [
+    "WORTH_SAYING",
+    "Found",
+    "bounded_candidates",
+    "measured_candidates",
+    "replayed_candidates",
+    "worthless",
+]
 
 NATIVE: Final = "native"
+WORTH_SAYING: Final = 0.01
+"""Of the time, what a change saves at least that is proposed."""
 NEAR_BEST: Final = 0.01
 """Of several numbers that do as well to this share, the smallest is proposed."""
 PREFETCHES: Final = (2, 4, 8, 16)
@@ -54,6 +63,21 @@ class Found:
     batches_more: int = 0
     way: LoadingWay | None = None
     starts: bool = False
+
+
+def worthless(found: Found) -> RuledOut | None:
+    """Return why a change is not proposed: it gains nothing to speak of; None where it is."""
+    gain = found.gain
+    if gain.saved is None:
+        if gain.expected >= WORTH_SAYING:
+            return None
+        return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.expected)
+    if gain.saved >= WORTH_SAYING and gain.is_proven is not False:
+        return None
+    lost = gain.evidence is Evidence.MEASURED and gain.saved >= WORTH_SAYING
+    reason = Reason.WITHIN_NOISE if lost else Reason.GAINS_NOTHING
+    error = None if gain.low is None else gain.saved - gain.low
+    return RuledOut(found.candidate, reason, gain.saved, error)
 
 
 def measured_candidates(ways: Sequence[LoadingWay]) -> Iterator[Found | RuledOut]:

@@ -26,6 +26,7 @@ SETTINGS: Final = {
 }
 """What a profile can be told; anything else is done where the script or the store is made."""
 SCRIPT_SETTINGS: Final = (
+    "batch_size",
     "num_workers",
     "prefetch_factor",
     "in_order",

@@ -130,6 +130,15 @@ class GainPredictor:
         found = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
+    def resized(self, batch_size: int) -> Gain:
+        """Return what batches of another size gain: others, so that nobody knows how they vary."""
+        before = float(self._times(self.run, Change(), False).sum())
+        after = float(self._times(self.run, Change(batch_size=batch_size), False).sum())
+        saved = 1 - after / before if before else 0.0
+        error = max(abs(self.error_fraction), UNSEEN_ERROR)
+        within = False if (1 - saved) * (1 + error) >= 1 else None
+        return Gain(Evidence.REPLAYED, saved, None, None, within)
+
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 

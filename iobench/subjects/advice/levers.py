@@ -26,6 +26,10 @@ class Lever(Enum):
     """Batches are handed over as they are ready."""
     KEEP_WORKERS = "keep workers"
     """Workers that live on from one epoch to the next."""
+    BATCH = "batch"
+    """Larger batches, where nothing is trained on them."""
+    BESIDE = "beside"
+    """Batches of a validation made ready while the training computes."""
     PIN = "pin"
     PAGE_CACHE = "page cache"
     """The files are read once before."""
@@ -42,6 +46,7 @@ class Lever(Enum):
 TITLES: Final = {
     Lever.OUT_OF_ORDER: "batches as they are ready, out of order",
     Lever.KEEP_WORKERS: "workers kept from one epoch to the next",
+    Lever.BESIDE: "its batches loaded while the training computes",
     Lever.PIN: "pinned memory",
     Lever.PAGE_CACHE: "files read once before, into the page cache",
     Lever.MEMORY: "finished samples in memory",
@@ -56,6 +61,7 @@ class Candidate:
     Parameters
     ----------
     levers : tuple of Lever
+        What is changed.
     settings : mapping of str to str or int
         As the fields of a profile's configuration are called; more where only a script has it.
     """
@@ -88,6 +94,8 @@ class Candidate:
                 case Lever.PREFETCH:
                     ahead = settings.get("prefetch", settings.get("prefetch_factor"))
                     yield f"a prefetch of {ahead} batches"
+                case Lever.BATCH:
+                    yield f"batches of {settings.get('batch_size')} samples"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, its workers kept"
                 case Lever.CODEC:
@@ -132,6 +140,7 @@ class RuledOut:
     ----------
     candidate : Candidate
     reason : Reason
+        In a few words; ``sentence`` has it with its figures.
     needed, available : float or None
         What it takes and what there is, in bytes or CPUs; or a gain and its error.
     """

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from iobench.analysis.replay.replay import machine_of
+from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.subjects.device.figures import device_sums
@@ -15,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["MeasuredRank", "measured_rank", "ways_of"]
+__all__ = ["MeasuredRank", "measured_rank", "reported_rank", "ways_of"]
 
 TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
@@ -41,6 +45,10 @@ class MeasuredRank:
     circumstances : Circumstances
     way : LoadingWay or None
         None where no loader delivered a batch, or it was not looked at.
+    validations : tuple of LoadingWay
+        How it loads what it validates, tests or predicts on, beside what it trains on.
+    beside_ns : int
+        What these waited in each epoch, as far as the training computed so long in it.
     """
 
     path: Path
@@ -48,6 +56,8 @@ class MeasuredRank:
     exposure: Exposure
     circumstances: Circumstances
     way: LoadingWay | None
+    validations: tuple[LoadingWay, ...] = ()
+    beside_ns: int = 0
 
     @property
     def facts(self) -> RunFacts:
@@ -74,7 +84,9 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
     """
     exposure, profile = found.exposure, found.whole
     facts = found.about
-    runs = [each for each in runs if not each.evaluates] or runs
+    trains = [each for each in runs if not each.evaluates]
+    evaluating = [each for each in runs if each.evaluates] if trains else []
+    runs = trains or runs
     run = max(runs, key=lambda each: each.wait_ns) if exposure.has_consumer and runs else None
     return MeasuredRank(
         path=profile.path,
@@ -82,7 +94,25 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
         exposure=exposure.without_waits(),
         circumstances=_circumstances(found, facts, run, n_loaders=len(runs)),
         way=None if run is None else _way(found, facts, run),
+        validations=tuple(_way(found, facts, each) for each in evaluating if run is not None),
+        beside_ns=_beside_ns(found.deliveries) if evaluating else 0,
     )
+
+
+def reported_rank(found: RankRun) -> MeasuredRank:
+    """Return what a report advises on: a part of each loader."""
+    return measured_rank(found, found.once(reported_loaders))
+
+
+def _beside_ns(deliveries: Deliveries) -> int:
+    """Return what validations waited, at most as long as the training of their epoch computed."""
+    _, epoch = np.unique(deliveries.of_epoch, return_inverse=True)
+    evaluates = deliveries.evaluates
+    computed, waited = (np.zeros(epoch.max(initial=-1) + 1, dtype=np.int64) for _ in range(2))
+    compute_ns = deliveries.wall_ns - deliveries.wait_ns
+    np.add.at(computed, epoch[~evaluates], compute_ns[~evaluates])
+    np.add.at(waited, epoch[evaluates], deliveries.wait_ns[evaluates])
+    return int(np.minimum(computed, waited).sum())
 
 
 def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], Circumstances]:

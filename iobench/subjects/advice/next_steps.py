@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.analysis.replay.runs import reported_loaders
 from iobench.json_keys import HIDDEN, ITSELF, figure
 from iobench.report import units
 from iobench.report.document import Command, Section
-from iobench.report.sentences import MOST, validation_words
+from iobench.report.sentences import MOST
 from iobench.subjects.advice.advising import advice_of
 from iobench.subjects.advice.commands import ProfileCommand
 from iobench.subjects.advice.figures import Evidence
-from iobench.subjects.advice.measured import measured_rank
+from iobench.subjects.advice.measured import reported_rank
+from iobench.subjects.advice.validation import best_change, change_words, validation_advice
 from iobench.subjects.contract import Subject
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class NextSteps:
 
 def next_steps(run: RankRun) -> NextSteps:
     """Return what to try after a training process was measured."""
-    return NextSteps((measured_rank(run, run.once(reported_loaders)),))
+    return NextSteps((run.once(reported_rank),))
 
 
 def next_section(found: NextSteps) -> Section | None:
@@ -103,7 +103,7 @@ def side_by_side(ways: Sequence[NextSteps]) -> NextSteps:
 
 def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterator[NextStep]:
     diagnosis, facts = diagnose(best.exposure), best.facts
-    yield from _about_validation(diagnosis)
+    yield from _about_validation(best)
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         reason = "a step time shows what compute can hide"
         yield from _varied(best, reason, {"--compute": "25ms"})
@@ -122,19 +122,14 @@ def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterato
         yield NextStep(text)
 
 
-def _about_validation(diagnosis: Diagnosis) -> Iterator[NextStep]:
-    """Yield what helps a validation that waits, and the most that it may save."""
-    part, job = diagnosis.validation, diagnosis.job
-    if not validation_words(part, job) or part is None:
+def _about_validation(best: MeasuredRank) -> Iterator[NextStep]:
+    """Yield what helps a validation that waits, and what that saves."""
+    found = validation_advice(best)
+    change = None if found is None else best_change(found)
+    if found is None or change is None:
         return
-    of_what, whole_ns = ("its time", part.wall_ns) if job is None else ("the job", job.wall_ns)
-    most = units.fraction(part.wait_ns / whole_ns)
-    yield NextStep(
-        "the validation: workers for its loader, or more of them (num_workers=N and "
-        "persistent_workers=True of a DataLoader, num_parallel_calls and prefetch of tf.data), a "
-        f"larger batch, or its reading while the training computes: saves {most} of {of_what} at "
-        "most, to be measured"
-    )
+    code = f" ({change.commands[0]})" if change.commands else ""
+    yield NextStep(f"the validation{code}: {change_words(change)}")
 
 
 def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextStep]:
