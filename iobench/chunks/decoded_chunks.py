@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from iobench.chunks.decode_counts import take_decode_counts
-from iobench.files.memory import available_memory_nbytes, is_bounded
+from iobench.files.memory import is_bounded, shared_memory_nbytes
 from iobench.files.source_files import forget_source_files
 from iobench.sizes import parse_nbytes
 
@@ -45,8 +45,6 @@ __all__ = [
 
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 """Environment variable: what decoded chunks may take on this machine, e.g. ``2GiB``; 0: nothing."""
-MEMORY_SHARE: Final = 0.25
-CEILING_NBYTES: Final = 8 << 30
 
 BRICK_NBYTES: Final = 1 << 20
 """Neighbours of chunks that are smaller by far are kept as one brick of about this size: looking
@@ -123,7 +121,7 @@ def chunk_cache_nbytes() -> int:
     if text:
         whole = 0 if text == "0" else parse_nbytes(CHUNK_CACHE, text)
     else:
-        whole = min(int(available_memory_nbytes() * MEMORY_SHARE), CEILING_NBYTES)
+        whole = shared_memory_nbytes()
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     n_ranks = max(1, int(ranks) if ranks.isdecimal() else 1)
     return whole // (max(_n_sharing, _torch_workers()) * n_ranks)

@@ -59,7 +59,7 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     yield "write", Bytes(planned.out_nbytes, f"{{}}; {room}{lacking}")
-    yield "memory", Bytes(planned.peak_nbytes, "{} of data at once, at the most")
+    yield "memory", Bytes(planned.peak_nbytes, f"{{}} of data at once, at the most{_held(planned)}")
     yield "time", _time(planned.convert_s, "{}, at the rate of a short probe")
     source, store = (
         duration(nanoseconds(each)) for each in (planned.load_source_s, planned.load_store_s)
@@ -70,6 +70,14 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
         f"{request.n_workers} workers",
     )
     yield "pay-back", _payback(request, planned)
+
+
+def _held(planned: ConversionForecast) -> str:
+    held = f" (--memory {nbytes(planned.memory_nbytes)}"
+    once = planned.once_memory_nbytes
+    if once is None:
+        return f"{held})"
+    return f"{held}; {nbytes(once)} would read each chunk of a shard once)"
 
 
 def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
@@ -108,7 +116,9 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     }
     yield "shards", ", ".join(f"{count(n)} {what}" for what, n in told.items() if n)
     before = nbytes(outcome.idle_rss_nbytes)
-    yield "memory", Bytes(outcome.peak_rss_nbytes, f"{{}} at the most, {before} before")
+    held = f"samples in the making held to {nbytes(outcome.memory_nbytes)} (--memory)"
+    words = f"{{}} at the most, {before} before; {held}"
+    yield "memory", Bytes(outcome.peak_rss_nbytes, words)
     for name, errors in outcome.lossy.items():
         relative = number(errors["max_relative_error"])
         words = f"{name} is off by at most {{}}, relatively {relative}"

@@ -13,6 +13,7 @@ from iobench.cli.source_options import (
     Download,
     DownloadTimeout,
     FilesGlob,
+    Memory,
     OneSplit,
     SampleDim,
     StandInScale,
@@ -101,9 +102,7 @@ def convert(
         typer.Option(help="An option of a format of others, NAME=VALUE; repeatable."),
     ] = None,
     shard_size: Annotated[str, typer.Option(help="Bytes of samples in a shard.")] = "1GiB",
-    memory: Annotated[
-        str, typer.Option(help="What samples may take that are being made.")
-    ] = "256MiB",
+    memory: Memory = None,
     workers: Annotated[
         int | None, typer.Option(help="Threads that make samples. [default: usable CPUs]")
     ] = None,
@@ -162,7 +161,7 @@ def convert(
             **split_options(format_option or [], spelled="--format-option"),
         },
         shard_nbytes=parse_nbytes("--shard-size", shard_size),
-        memory_nbytes=parse_nbytes("--memory", memory),
+        memory_nbytes=None if memory is None else parse_nbytes("--memory", memory),
         workers=workers,
         scheduler=scheduler,
         hash_sources=hash_sources,

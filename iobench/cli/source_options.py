@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from iobench.cli.command import declared
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "Download",
     "DownloadTimeout",
     "FilesGlob",
+    "Memory",
     "OneSplit",
     "SampleDim",
     "StandInScale",
@@ -28,6 +31,13 @@ DataDir = Annotated[Path | None, declared("--data-dir")]
 FilesGlob = Annotated[str | None, declared("--files")]
 DatasetOptions = Annotated[list[str] | None, declared("--option")]
 OneSplit = Annotated[str | None, declared("--split")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="What samples in the making may take. [default: what reads each chunk once, at most "
+        "a quarter of the free memory]"
+    ),
+]
 StoreDir = Annotated[Path | None, declared("--store-dir")]
 SampleDim = Annotated[str | None, declared("--sample-dim")]
 VariableNames = Annotated[str | None, declared("--variables")]

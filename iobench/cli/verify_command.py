@@ -10,6 +10,7 @@ from iobench.cli.documents import print_answer
 from iobench.cli.source_options import (
     DataDir,
     FilesGlob,
+    Memory,
     StoreDir,
     split_options,
 )
@@ -34,9 +35,7 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(help="Threads that read and compare. [default: usable CPUs]")
     ] = None,
-    memory: Annotated[
-        str, typer.Option(help="What samples may take that are being made again.")
-    ] = "256MiB",
+    memory: Memory = None,
     data_dir: DataDir = None,
     files: FilesGlob = None,
     option: Annotated[
@@ -66,7 +65,7 @@ def verify(
         store_dir=store_dir,
         share=share,
         workers=workers,
-        memory_nbytes=parse_nbytes("--memory", memory),
+        memory_nbytes=None if memory is None else parse_nbytes("--memory", memory),
     )
     try:
         found = check(request, TerminalScreen())

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.conversion.convert_request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
+from iobench.conversion.convert_request import ConvertRequest, parse_patch
+from iobench.conversion.memory_bound import memory_bound
 from iobench.conversion.preparing import open_samples
 from iobench.cpus import available_cpus
 from iobench.datasets.sample_making import samples_in_order
@@ -45,15 +46,15 @@ class VerifyRequest(SourceRequest):
         How much of the store is compared with the source, from above 0 to 1.
     workers : int or None
         Threads that read the store, and make samples again; None for one per usable CPU.
-    memory_nbytes : int
-        What samples may take that are being made again.
+    memory_nbytes : int or None
+        What samples may take that are being made again; None as for a conversion.
     """
 
     targets: tuple[Any, ...] = ()
     store: Path = field(default_factory=Path)
     share: float = 1.0
     workers: int | None = None
-    memory_nbytes: int = DEFAULT_MEMORY_NBYTES
+    memory_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)
@@ -162,9 +163,18 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResu
     again = conversion_of(store.manifest, request)
     source, dataset, index = open_samples(again, screen)
 
+    manifest = store.manifest
+    memory = memory_bound(
+        dataset,
+        index,
+        [number for number in manifest.samples if number < len(index)],  # others are told below
+        asked=again.memory_nbytes,
+        shard_n_samples=max((shard.n_samples for shard in manifest.shards), default=1),
+    )
+
     def make(numbers: Sequence[int]) -> Iterator[Sample]:
         return samples_in_order(
-            dataset, index, numbers, workers=again.n_workers, memory_nbytes=again.memory_nbytes
+            dataset, index, numbers, workers=again.n_workers, memory_nbytes=memory.nbytes
         )
 
     with screen.progress(f"comparing with {dataset.name}") as move:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.forecast import (
     ConversionForecast,
-    check_memory,
     conversion_plan,
     known_source,
     known_target,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.conversion.convert_request import ConvertRequest
+    from iobench.conversion.memory_bound import MemoryBound
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 
@@ -57,6 +57,8 @@ class ConversionOutcome:
         Seconds of this run.
     stages_s, stages_nbytes : mapping
         Seconds and bytes by stage, summed over threads.
+    memory_nbytes : int
+        What samples that are being made were held to.
     peak_rss_nbytes, idle_rss_nbytes : int or None
         Resident memory at its most, and before the conversion began; None where the system does
         not tell.
@@ -80,6 +82,7 @@ class ConversionOutcome:
     wall_s: float
     stages_s: Mapping[str, float]
     stages_nbytes: Mapping[str, int]
+    memory_nbytes: int
     peak_rss_nbytes: int | None
     idle_rss_nbytes: int | None
     n_resumed: int
@@ -112,10 +115,11 @@ def forecast(
         As `run` would before it begins.
     """
     prepared = prepare(request, screen)
-    planned = conversion_plan(prepared, request, screen)
-    source = known_source(prepared, planned, request)
-    target = known_target(prepared, planned, request)
-    return prepared, plan(source, target, measure_probe(prepared, request, screen))
+    memory = prepared.bound(request)
+    planned = conversion_plan(prepared, request, memory, screen)
+    source = known_source(prepared, planned, memory)
+    target = known_target(prepared, planned, request, memory)
+    return prepared, plan(source, target, measure_probe(prepared, request, memory, screen))
 
 
 def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
@@ -132,18 +136,20 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
     prepared = prepare(request, screen)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
-    check_memory(prepared, request)
+    memory = prepared.bound(request)
+    if memory.warning:
+        screen.note(memory.warning)
     each = prepared.index.spec.nbytes
     title = f"{prepared.dataset.name} to {prepared.fmt.name}"
     with screen.progress(title, in_bytes=True) as move:
         store = find_converter()(
-            prepared.store_request(request),
+            prepared.store_request(request, memory.nbytes),
             progress=lambda done, total: move(done * each, total * each),
             notice=screen.note,
             tally=tally,
         )
     try:
-        return _outcome(prepared, store, tally, wall_s=watch(), idle_rss=idle_rss)
+        return _outcome(prepared, store, tally, memory, wall_s=watch(), idle_rss=idle_rss)
     finally:
         store.close()
 
@@ -152,6 +158,7 @@ def _outcome(
     prepared: PreparedConversion,
     store: Store,
     tally: Tally,
+    memory: MemoryBound,
     *,
     wall_s: float,
     idle_rss: int | None,
@@ -172,6 +179,7 @@ def _outcome(
         wall_s=wall_s,
         stages_s=stages_s,
         stages_nbytes=stages_nbytes,
+        memory_nbytes=memory.nbytes,
         peak_rss_nbytes=resident_nbytes("VmHWM"),
         idle_rss_nbytes=idle_rss,
         n_resumed=tally.n_resumed,

@@ -19,7 +19,6 @@ from iobench.sources.request import SourceRequest
 __all__ = ["STAGES", "ConvertRequest", "parse_patch"]
 
 STAGES: Final = ("raw", "decoded", "preprocessed")
-DEFAULT_MEMORY_NBYTES: Final = 256 << 20
 DEFAULT_SHARD_NBYTES: Final = 1 << 30
 
 
@@ -48,8 +47,9 @@ class ConvertRequest(SourceRequest):
         Options of the format.
     dtype, keep_bits, max_error, ranges : tuple of str
         How values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them.
-    memory_nbytes : int
-        What a conversion may hold of the data at once.
+    memory_nbytes : int or None
+        What a conversion may hold of the data at once; None for what decodes each chunk once, as
+        far as memory is free (`iobench.conversion.memory_bound`).
     workers : int or None
         Threads that read, decode and preprocess; None for one per usable CPU.
     shard_nbytes : int
@@ -74,7 +74,7 @@ class ConvertRequest(SourceRequest):
     keep_bits: tuple[str, ...] = ()
     max_error: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
-    memory_nbytes: int = DEFAULT_MEMORY_NBYTES
+    memory_nbytes: int | None = None
     workers: int | None = None
     shard_nbytes: int = DEFAULT_SHARD_NBYTES
     compute: str = "published"

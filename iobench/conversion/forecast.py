@@ -7,20 +7,18 @@ import secrets
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import FullConversion
+from iobench.conversion.memory_bound import nbytes_of_one, parts_of
 from iobench.datasets.contract import GroupedDataset, make_sample
 from iobench.datasets.setup_processes import stopwatch
-from iobench.errors import OptionError, StoreError
+from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.memory import pages_used_again
 from iobench.files.scratch import free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
-from iobench.samples import handed_on_nbytes
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.plan import StoreRequest, probe_samples
 
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from iobench.conversion.convert_request import ConvertRequest
+    from iobench.conversion.memory_bound import MemoryBound
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.datasets.contract import Where
     from iobench.sources.request import Screen
     from iobench.stores.plan import ConversionPlan
 
@@ -38,7 +36,6 @@ __all__ = [
     "KnownSource",
     "KnownTarget",
     "MeasuredProbe",
-    "check_memory",
     "conversion_plan",
     "known_source",
     "known_target",
@@ -92,7 +89,9 @@ class KnownTarget:
     shard_n_samples : int
         Samples of a full shard.
     memory_nbytes, workers : int
-        As asked for.
+        What may be held of the data at once, and threads.
+    once_nbytes : int
+        The memory with which every chunk of a shard is decoded once; 0 where that is no matter.
     free_nbytes : int or None
         On the target's file system; None where nobody tells.
     nbytes_there : int
@@ -106,6 +105,7 @@ class KnownTarget:
     memory_nbytes: int
     workers: int
     free_nbytes: int | None
+    once_nbytes: int = 0
     nbytes_there: int = 0
     step_s: float | None = None
 
@@ -155,6 +155,11 @@ class ConversionForecast:
         Times the samples' bytes are gone through: the read amplification, rounded up.
     peak_nbytes : int
         Most of the data that is in memory at once, besides the process itself.
+    memory_nbytes : int
+        What it is held to.
+    once_memory_nbytes : int or None
+        With how much every chunk that samples of a shard share would be read and decoded once;
+        None where ``memory_nbytes`` is enough.
     free_needed_nbytes : int
         Space still needed.
     free_nbytes : int or None
@@ -177,6 +182,8 @@ class ConversionForecast:
     read_amplification: float
     passes: int
     peak_nbytes: int
+    memory_nbytes: int
+    once_memory_nbytes: int | None
     free_needed_nbytes: int
     free_nbytes: int | None
     convert_s: float
@@ -245,6 +252,10 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         read_amplification=amplification,
         passes=max(1, math.ceil(amplification - 1e-9)),
         peak_nbytes=_peak(source, target, probe),
+        memory_nbytes=target.memory_nbytes,
+        once_memory_nbytes=(
+            target.once_nbytes if target.once_nbytes > target.memory_nbytes else None
+        ),
         free_needed_nbytes=max(0, out_nbytes - target.nbytes_there),
         free_nbytes=target.free_nbytes,
         convert_s=convert_s,
@@ -267,42 +278,12 @@ def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int
 PROBE_N_SAMPLES: Final = (4, 256)
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
-MIB: Final = 1 << 20
 LOADED_N_SAMPLES: Final = 8
 LOADED_S: Final = 1.0
 
 
-def check_memory(prepared: PreparedConversion, request: ConvertRequest) -> None:
-    """Check that what must be decoded at once fits the memory allowed, before anything is made.
-
-    Where a dataset does not tell how much that is, one sample is read and decoded.
-
-    Raises
-    ------
-    OptionError
-        Naming the smallest ``--memory`` that works.
-    """
-    dataset = prepared.dataset
-    if isinstance(dataset, GroupedDataset):
-        where = [prepared.index.where[number] for number in prepared.samples]
-        dataset.groups(where, memory_nbytes=request.memory_nbytes)
-        return
-    if "decode" in dataset.fused or not prepared.samples:
-        return  # arrays as somebody hands them out: what they were made of is not to be seen
-    if (request.out / MANIFEST_NAME).exists():
-        return
-    with pages_used_again(request.memory_nbytes):
-        read, decoded = _nbytes_of_one(prepared, prepared.index.where[prepared.samples[0]])
-    if read + decoded > request.memory_nbytes:
-        raise OptionError(
-            f"--memory {-(-request.memory_nbytes // MIB)}MiB is too little: of {dataset.name} a "
-            f"sample takes {read} bytes as read and {decoded} as decoded; the smallest that works "
-            f"is --memory {-(-(read + decoded) // MIB)}MiB"
-        )
-
-
 def conversion_plan(
-    prepared: PreparedConversion, request: ConvertRequest, screen: Screen
+    prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
 ) -> ConversionPlan:
     """Return what decides what the store will hold: its shards among other things.
 
@@ -311,7 +292,7 @@ def conversion_plan(
     StoreError
         If a store of something else is there.
     """
-    planned = prepared.store_request(request).plan()
+    planned = prepared.store_request(request, memory.nbytes).plan()
     if (request.out / MANIFEST_NAME).exists():
         if read_manifest(request.out).plan != planned.digest:
             raise StoreError(
@@ -323,15 +304,9 @@ def conversion_plan(
 
 
 def known_source(
-    prepared: PreparedConversion, planned: ConversionPlan, request: ConvertRequest
+    prepared: PreparedConversion, planned: ConversionPlan, memory: MemoryBound
 ) -> KnownSource:
-    """Return what is known of the source without reading samples.
-
-    Raises
-    ------
-    OptionError
-        If what must be decoded at once is more than the memory allowed.
-    """
+    """Return what is known of the source without reading samples."""
     where = [prepared.index.where[number] for number in planned.samples]
     ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
     read = needed = group = None
@@ -341,7 +316,7 @@ def known_source(
         sizes = [
             prepared.dataset.group_nbytes(part)
             for start in range(0, len(where), step)
-            for part in _groups(prepared, where[start : start + step], request.memory_nbytes)
+            for part in parts_of(prepared.dataset, where[start : start + step], memory.nbytes)
         ]
         read = sum(nbytes for nbytes, _ in sizes)
         group = max(map(sum, sizes))
@@ -358,13 +333,17 @@ def known_source(
 
 
 def known_target(
-    prepared: PreparedConversion, planned: ConversionPlan, request: ConvertRequest
+    prepared: PreparedConversion,
+    planned: ConversionPlan,
+    request: ConvertRequest,
+    memory: MemoryBound,
 ) -> KnownTarget:
     """Return what is asked for, and the room there is."""
     return KnownTarget(
         stored_nbytes=prepared.stored_nbytes,
         shard_n_samples=planned.shard_n_samples,
-        memory_nbytes=request.memory_nbytes,
+        memory_nbytes=memory.nbytes,
+        once_nbytes=memory.once_nbytes,
         workers=request.n_workers,
         free_nbytes=free_nbytes(_existing(request.out)),
         nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
@@ -373,7 +352,7 @@ def known_target(
 
 
 def measure_probe(
-    prepared: PreparedConversion, request: ConvertRequest, screen: Screen
+    prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
 ) -> MeasuredProbe:
     """Convert a few samples beside the target, load some from both ends, and remove it all.
 
@@ -382,7 +361,7 @@ def measure_probe(
     StorageError
         If nothing can be written where the store shall be.
     """
-    samples = _probed(prepared, request)
+    samples = _probed(prepared, memory)
     with _folder_that_goes(_existing(request.out)) as folder:
         watch = stopwatch()
         with screen.progress("converting a probe") as move:
@@ -396,7 +375,7 @@ def measure_probe(
                     options=request.format_options,
                     encoding=prepared.encoding,
                     workers=request.n_workers,
-                    memory_nbytes=request.memory_nbytes,
+                    memory_nbytes=memory.nbytes,
                     limit_s=None if isinstance(prepared.dataset, GroupedDataset) else PROBE_S,
                 ),
                 progress=move,
@@ -405,7 +384,7 @@ def measure_probe(
         where = [prepared.index.where[number] for number in store.manifest.samples]
         source_s = _seconds_each(lambda n: make_sample(prepared.dataset, where[n]), len(where))
         store_s = _seconds_each(lambda n: store[n], len(store))
-        read_nbytes, decoded_nbytes = _nbytes_of_one(prepared, where[0])
+        read_nbytes, decoded_nbytes = nbytes_of_one(prepared.dataset, prepared.index, where[0])
         probe = MeasuredProbe(
             n_samples=len(store),
             convert_s=convert_s,
@@ -419,25 +398,17 @@ def measure_probe(
         return probe
 
 
-def _probed(prepared: PreparedConversion, request: ConvertRequest) -> list[int]:
+def _probed(prepared: PreparedConversion, memory: MemoryBound) -> list[int]:
     """Return the samples of a probe: a group that is made together, else spread evenly."""
     nbytes = max(1, prepared.index.spec.nbytes)
     fewest, most = PROBE_N_SAMPLES
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
-        first = _groups(prepared, where, request.memory_nbytes)[0]
+        first = parts_of(prepared.dataset, where, memory.nbytes)[0]
         if len(first) > 1:
             return list(prepared.samples[: len(first)])
     return [prepared.samples[rank] for rank in probe_samples(len(prepared.samples), wanted)]
-
-
-def _groups(
-    prepared: PreparedConversion, where: Sequence[Where], memory_nbytes: int
-) -> list[Sequence[Where]]:
-    assert isinstance(prepared.dataset, GroupedDataset)
-    counts = prepared.dataset.groups(where, memory_nbytes=memory_nbytes)
-    return [where[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:
@@ -448,19 +419,6 @@ def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:
         load(done)
         done += 1
     return watch() / done
-
-
-def _nbytes_of_one(prepared: PreparedConversion, where: Where) -> tuple[int, int]:
-    """Return the bytes read, and those of the decoded arrays, of one sample."""
-    dataset, nbytes = prepared.dataset, prepared.index.spec.nbytes
-    raw = dataset.read(where)
-    read = handed_on_nbytes(raw)
-    if read < 0:
-        return nbytes, nbytes  # an object of Python's own: what it read is not to be seen
-    if "decode" in dataset.fused[1:]:
-        return read, read
-    decoded = handed_on_nbytes(dataset.decode(raw, where))
-    return read, nbytes if decoded < 0 else decoded
 
 
 def _files_nbytes(files: Sequence[Path]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.conversion.early_samples import decoded_samples, raw_samples
+from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.conversion.tiles import check_monotonic, tiled_samples
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.splits import select_split
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.conversion.convert_request import ConvertRequest
+    from iobench.conversion.memory_bound import MemoryBound
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
@@ -66,7 +68,21 @@ class PreparedConversion:
         spec = self.index.spec
         return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
 
-    def store_request(self, request: ConvertRequest) -> StoreRequest:
+    def bound(self, request: ConvertRequest) -> MemoryBound:
+        """Return what the conversion may hold of the data; see `memory_bound`."""
+        elsewhere = request.scheduler is not None  # what is free there is not known here
+        return memory_bound(
+            self.dataset,
+            self.index,
+            self.samples,
+            asked=LEAST_NBYTES
+            if elsewhere and request.memory_nbytes is None
+            else request.memory_nbytes,
+            shard_n_samples=max(1, request.shard_nbytes // max(1, self.stored_nbytes)),
+            looks_at_one=not (request.out / MANIFEST_NAME).exists(),
+        )
+
+    def store_request(self, request: ConvertRequest, memory_nbytes: int) -> StoreRequest:
         """Return what the converter is asked for."""
         return StoreRequest(
             self.dataset,
@@ -80,7 +96,7 @@ class PreparedConversion:
             encoding=self.encoding,
             hash_sources=request.hash_sources,
             workers=request.n_workers,
-            memory_nbytes=request.memory_nbytes,
+            memory_nbytes=memory_nbytes,
             together=True,
             scheduler=request.scheduler,
         )

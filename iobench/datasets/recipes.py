@@ -107,6 +107,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         super().__init__(**options)
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
+        self._one_nbytes: int | None = None  # what reading a sample brings, once it is known
 
     def _mistakes(self) -> Iterator[str]:
         """Yield what of the class's data does not fit together, for its author."""
@@ -356,7 +357,9 @@ class Recipe(PublishedFiles, ChunkedFields):
     def group_nbytes(self, where: Sequence[Any]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples together."""
         if self._groups is None:
-            read = sum(handed_on_nbytes(self.read(each)) for each in where[:1]) * len(where)
+            if self._one_nbytes is None and where:
+                self._one_nbytes = handed_on_nbytes(self.read(where[0]))
+            read = (self._one_nbytes or 0) * len(where)
             return read, read
         return self._groups.group_nbytes(_pairs(where))
 

@@ -96,7 +96,10 @@ class Maker:
         counts = self._dataset.groups(where, memory_nbytes=self._memory_nbytes)
         if max(counts, default=1) > 1:
             return counts
-        self._held.expect(sum(self._dataset.group_nbytes(where[:1])))
+        one = sum(self._dataset.group_nbytes(where[:1]))
+        if 2 * one > self._memory_nbytes:  # its chunks are read as they are decoded, not before
+            return counts
+        self._held.expect(one)
         return None
 
     def batches(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
@@ -233,7 +236,9 @@ class Maker:
         assert isinstance(dataset, GroupedDataset)
         with self._tally.timed("read"):
             raw = dataset.read_group(self._where(numbers))
-        self._tally.add_nbytes("read", nbytes_of(raw))
+        # Of few samples of long chunks the rest is read as it is decoded: it counts here.
+        whole, _ = dataset.group_nbytes(self._where(numbers))
+        self._tally.add_nbytes("read", max(whole, nbytes_of(raw)))
         return raw
 
     def _make_group(self, number: int, ahead: GroupsAhead) -> deque[list[Sample]]:

@@ -26,6 +26,7 @@ __all__ = [
     "is_bounded",
     "own_pages",
     "pages_used_again",
+    "shared_memory_nbytes",
 ]
 
 OWN_NBYTES = 1 << 20
@@ -34,6 +35,8 @@ LENT_NBYTES = 1 << 16
 """Less than this for a sample comes from the heap, which has it ready."""
 MOST_LENT_NBYTES = 64 << 20
 """What a thread keeps for its next sample, together with what is held of it."""
+MEMORY_SHARE = 0.25
+CEILING_NBYTES = 8 << 30
 ROUNDING = 8
 """Lengths are rounded up by an eighth at most, so that what is about as long fits."""
 
@@ -56,6 +59,11 @@ def available_memory_nbytes() -> int:
         if limit.isdecimal():
             free = min(free, max(0, int(limit) - used + cached))
     return free
+
+
+def shared_memory_nbytes() -> int:
+    """Return what this process may take of the free memory for one purpose: a quarter, or 8 GiB."""
+    return min(int(available_memory_nbytes() * MEMORY_SHARE), CEILING_NBYTES)
 
 
 def own_pages(nbytes: int) -> NDArray[np.uint8]:

@@ -25,12 +25,14 @@ YR = [f"maelstrom-yr/air_temperature/5GB/{day}.nc" for day in ("20200301T03Z", "
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 OUTCOME = {
     "kind", "path", "dataset", "format", "stand_in", "was_finished", "n_samples", "in_nbytes",
-    "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "peak_rss_nbytes",
-    "idle_rss_nbytes", "n_resumed", "n_written", "n_elsewhere", "shards", "lossy", "bytes_per_s",
+    "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "memory_nbytes",
+    "peak_rss_nbytes", "idle_rss_nbytes", "n_resumed", "n_written", "n_elsewhere", "shards",
+    "lossy", "bytes_per_s",
 }  # fmt: skip
 PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
-    "read_amplification", "passes", "peak_nbytes", "free_needed_nbytes", "free_nbytes",
+    "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
+    "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
 }  # fmt: skip
 TELLING = """\
@@ -315,6 +317,24 @@ def test_the_plan_of_chunked_files_knows_what_will_be_read(netcdf, converts) -> 
     assert planned["n_shards"] == 3
     assert planned["passes"] == 2
     assert whole["in_nbytes"] < converts(*cut)["in_nbytes"] <= planned["in_nbytes"]
+
+
+def test_memory_is_what_reads_each_chunk_once_and_less_is_said(netcdf, converts, capsys) -> None:
+    netcdf(zlib=True)
+    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    free = converts(*common, "--dry-run")
+    assert (free["read_amplification"], free["once_memory_nbytes"]) == (1, None)
+    little = converts(*common, "--dry-run", "--memory", "2600")
+    once = little["once_memory_nbytes"]
+    assert little["read_amplification"] > 1
+    assert once > little["memory_nbytes"] == 2600
+    assert converts(*common, "--dry-run", "--memory", str(once))["read_amplification"] == 1
+    done = converts(*common, "--memory", "2600")
+    assert done["in_nbytes"] == little["in_nbytes"]  # what is read while it is decoded counts
+    assert main(["convert", common[0], "again", *common[2:], "--memory", "2600"]) == 0
+    said = capsys.readouterr()
+    assert "chunks that samples share are decoded" in said.err
+    assert "--memory 1MiB decodes each once" in said.err
 
 
 def test_one_chunk_that_does_not_fit_is_refused_with_what_does(netcdf, refused) -> None:
