@@ -28,7 +28,10 @@ ADAPTERS: Final = {
     "numpy": "numpy_files:adapt",
     "pandas": "tables:adapt_pandas",
     "pyarrow.parquet": "tables:adapt_parquet",
+    "tarfile": "tar_archives:adapt",
     "torch": "checkpoints:adapt",
+    "webdataset.autodecode": "web_samples:adapt_decoding",
+    "webdataset.filters": "web_samples:adapt_batches",
     "xarray": "lazy_arrays:adapt",
     "zarr": "zarr_arrays:adapt",
 }

@@ -85,7 +85,10 @@ class CountedFile(io.FileIO):
             described = describe(lane.recorder, Kind.READ, self.text_name)
             self._description = (lane.recorder, described)
         # No count: it failed, or is a file that would have to be waited for.
-        lane.write(start_ns, end_ns, -1 if count is None else count, -1, described)
+        nbytes = -1 if count is None else count
+        lane.write(start_ns, end_ns, nbytes, -1, described)
+        if lane.tally is not None:
+            lane.tally.append((Kind.READ, "", start_ns, end_ns, nbytes))
 
 
 # Seen by whoever asks for the class of ``file.buffer.raw``.
@@ -176,10 +179,10 @@ def _reads_as_told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if type(mode) is not str or mode not in READ_MODES:
         return False
     buffering = args[2] if len(args) > 2 else kwargs.get("buffering", -1)
-    if type(buffering) is not int or buffering < -1 or 0 <= buffering <= 1:
+    if type(buffering) is not int or buffering < -1 or buffering == 1:
         return False
     if "b" not in mode:
-        return _TEXT_IS_OURS
+        return _TEXT_IS_OURS and buffering != 0  # that is an error
     told = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
     return all(value is None for value in told)
 
@@ -206,6 +209,8 @@ def _open_counted(
     raw = CountedFile(os.fspath(file))
     raw.text_name = file if type(file) is str else _text(file)
     opened: Any = raw
+    if not buffering:
+        return raw
     try:
         lines = buffering < 0 and raw.isatty()
         opened = io.BufferedReader(raw, _buffer_nbytes(raw) if buffering < 0 else buffering)

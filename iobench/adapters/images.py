@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters.notes import file_name, note_name
+from iobench.adapters.notes import file_name, in_memory
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ PIXEL_NBYTES: Final = {"1": 1, "I;16": 2, "I": 4, "F": 4}
 
 
 def adapt_opening(patches: Patches, image: Any) -> None:
-    """Time ``Image.open``: the header is read."""
-    patches.time(image, "open", Kind.OPEN, note=note_name(0, "fp"))
+    """Time ``Image.open``: the header is read, and of an image in memory decoded."""
+    patches.time(image, "open", Kind.OPEN, note=_note_header)
 
 
 def adapt_loading(patches: Patches, image_file: Any) -> None:
@@ -32,6 +32,14 @@ def adapt_loading(patches: Patches, image_file: Any) -> None:
         only_if=_has_to_decode,
         note=_note_pixels,
     )
+
+
+def _note_header(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    file = args[0] if args else kwargs["fp"]
+    if in_memory(file):
+        span.kind, span.nbytes = Kind.DECODE, 0  # its pixels come later
+    else:
+        span.detail = file_name(file)
 
 
 def _has_to_decode(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

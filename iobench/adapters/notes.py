@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any
+
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["file_name", "note_array", "note_bytes", "note_name", "note_path"]
+__all__ = [
+    "file_name",
+    "in_memory",
+    "note_array",
+    "note_arrays",
+    "note_bytes",
+    "note_name",
+    "note_path",
+]
 
 
 def note_array(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
     """Note the bytes of an array or scalar that came back."""
     nbytes = result.nbytes
     span.nbytes = nbytes if isinstance(nbytes, int) else -1
+
+
+def note_arrays(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    """Note the bytes of the arrays in a sample; names and single numbers are left out.
+
+    Of a sample that holds anything else they are unknown: an image has no such size.
+    """
+    items = result.values() if isinstance(result, dict) else result
+    items = items if isinstance(result, dict | list | tuple) else (result,)
+    total = 0
+    for item in items:
+        if isinstance(item, bytes | bytearray):
+            total += len(item)
+        elif item is not None and not isinstance(item, str | int | float):
+            total += int(item.nbytes)
+    span.nbytes = total
 
 
 def note_bytes(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
@@ -34,15 +61,22 @@ def note_name(position: int, keyword: str) -> Callable[[OutsideSpan, Any, Any, A
 
 
 def note_path(position: int, keyword: str) -> Callable[[OutsideSpan, Any, Any, Any], None]:
-    """Return a note of the file named by an argument, and of its size."""
-    name = note_name(position, keyword)
+    """Return a note of the file that a call reads and decodes, and of its size."""
 
     def note(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        name(span, result, args, kwargs)
+        file = args[position] if len(args) > position else kwargs.get(keyword)
+        span.detail = file_name(file)
+        if in_memory(file):
+            span.kind, span.label = Kind.DECODE, ""
         if span.detail:
             span.nbytes = os.stat(span.detail).st_size  # noqa: PTH116 - costs a tenth of a Path's
 
     return note
+
+
+def in_memory(file: Any) -> bool:
+    """Say whether what is to be read lies in memory: somebody else has read it before."""
+    return isinstance(file, io.BytesIO | io.StringIO)
 
 
 def file_name(file: Any) -> str:

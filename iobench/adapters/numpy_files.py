@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from iobench.adapters.notes import file_name, note_array, note_name
+from iobench.adapters.notes import file_name, in_memory, note_array, note_name
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -21,11 +21,14 @@ def adapt(patches: Patches, numpy: Any) -> None:
     left_on_disk = (numpy.memmap, archive)
 
     def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        span.detail = file_name(args[0] if args else kwargs.get("file"))
+        file = args[0] if args else kwargs.get("file")
+        span.detail = file_name(file)
         if isinstance(result, left_on_disk):
             span.kind = Kind.OPEN
         else:
             span.nbytes = result.nbytes
+            if in_memory(file):
+                span.kind = Kind.DECODE
 
     def note_fromfile(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         span.detail = file_name(args[0] if args else kwargs.get("file"))
@@ -37,7 +40,9 @@ def adapt(patches: Patches, numpy: Any) -> None:
         span.detail = file_name(opened.filename)
         names = opened.NameToInfo
         member = names.get(f"{args[1]}.npy") or names[args[1]]
-        if member.compress_type != zipfile.ZIP_STORED:
+        if in_memory(opened.fp):
+            span.kind = Kind.DECODE
+        elif member.compress_type != zipfile.ZIP_STORED:
             span.kind, span.label = Kind.FUSED, "read+decode"
 
     patches.time(numpy, "load", Kind.READ, note=note_load)

@@ -52,6 +52,9 @@ class Lane:
         Above 0 while the thread makes a batch, for spans from outside that are limited to it.
     foreign : str
         Name of a thread that cannot record for itself; ``""`` is the thread that writes.
+    tally : list or None
+        Where spans from outside are noted as well, as (kind, label, start, end, bytes), so that
+        somebody can say what others will have had. None elsewhere.
     open : list of stages or None
         Stages that were begun and have not ended, outermost first, where the thread runs code that
         may be suspended inside of them: a generator that yields samples. None elsewhere.
@@ -72,6 +75,7 @@ class Lane:
         "position",
         "quiet",
         "recorder",
+        "tally",
     )
 
     def __init__(self, recorder: Recorder, foreign: str = "") -> None:
@@ -81,6 +85,7 @@ class Lane:
         self.cpu_ns = recorder.clock.cpu_ns
         self.quiet = 0
         self.loading = 0
+        self.tally: list[tuple[int, str, int, int, int]] | None = None
         self.open: list[Suspendable] | None = None
         self.detach()
 

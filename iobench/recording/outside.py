@@ -190,6 +190,8 @@ class OutsideSpan:
         recorder = self.lane.recorder
         described = recorder._kind_descriptions.get(kind) or recorder._describe(kind, "", "")
         self.lane.write(start_ns, end_ns, nbytes, -1, described)
+        if self.lane.tally is not None:
+            self.lane.tally.append((kind, "", start_ns, end_ns, nbytes))
 
     def __exit__(
         self,
@@ -212,6 +214,9 @@ class OutsideSpan:
                 self._cpu_ns if self._with_cpu else -1,
                 described,
             )
+            if lane.tally is not None:
+                noted = self.kind, self.label, self._start_ns, self._end_ns, self.nbytes
+                lane.tally.append(noted)
         # Last: writing may make a file, which is no read of the training's.
         if self._hiding:
             lane.quiet -= 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
+    from iobench.torch.stage_sums import Stage
 
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
 
@@ -162,13 +163,15 @@ class BatchMaker:
         self.n_samples = 1
         self._sample_position = self._position
         self._sums = StageSums()
+        # What libraries were seen to do, in the batches in which they are watched.
+        self._watched = StageSums()
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
         # Of batches that are short themselves, the others are told by their ends alone.
         self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
         self._short = self._brief = False
         self._drawn_ns = self._fetched_ns = self._collated_ns = 0
-        self._estimates: dict[tuple[Kind, int], bytes] = {}
+        self._estimates: dict[tuple[Stage, int], bytes] = {}
         self._hush: AbstractContextManager[None] | None = None
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -188,6 +191,7 @@ class BatchMaker:
         self._position = lane.place(tag.batch, tag.epoch)
         self.n_written = 0
         self._sums.clear()
+        self._watched.clear()
         self.inner_ns = 0
         self._index = index
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
@@ -232,22 +236,22 @@ class BatchMaker:
         if self.nbytes >= 0:  # else it was not joined
             spent_ns -= spent_ns * self._collated_ns // max(self._fetched_ns + self._collated_ns, 1)
         joined_ns = start_ns + spent_ns
-        if len(self.methods):
-            for kind, each in self._sums.like_others(spent_ns, n_samples).items():
-                stop_ns = min(start_ns + each.spent_ns, joined_ns)
-                lane.write(start_ns, stop_ns, each.nbytes, -1, self._estimate(kind, n_samples))
-                start_ns = stop_ns
-        lane.write(start_ns, joined_ns, -1, -1, self._estimate(Kind.FUSED, n_samples))
+        for stage, each in self._like_others(spent_ns, n_samples).items():
+            stop_ns = min(start_ns + each.spent_ns, joined_ns)
+            lane.write(start_ns, stop_ns, each.nbytes, -1, self._estimate(stage, n_samples))
+            start_ns = stop_ns
+        lane.write(start_ns, joined_ns, -1, -1, self._estimate((Kind.FUSED, ""), n_samples))
         if self.nbytes >= 0:
-            lane.write(joined_ns, end_ns, self.nbytes, -1, self._estimate(Kind.COLLATE, 1))
+            lane.write(joined_ns, end_ns, self.nbytes, -1, self._estimate((Kind.COLLATE, ""), 1))
 
-    def _estimate(self, kind: Kind, pieces: int) -> bytes:
+    def _estimate(self, stage: Stage, pieces: int) -> bytes:
         """Return the description of a span whose time was not measured itself."""
-        known = self._estimates.get((kind, pieces))
+        known = self._estimates.get((stage, pieces))
         if known is None:
-            flags = ESTIMATED | (SUMMED if pieces > 1 else 0)
-            known = span_file.DESCRIPTION.pack(0, 0, kind, flags, min(pieces, 65535))
-            self._estimates[kind, pieces] = known
+            (kind, label), flags = stage, ESTIMATED | (SUMMED if pieces > 1 else 0)
+            text = self.recorder.string(label)
+            known = span_file.DESCRIPTION.pack(0, text, kind, flags, min(pieces, 65535))
+            self._estimates[stage, pieces] = known
         return known
 
     def _time_calls(self, wanted: bool) -> None:
@@ -257,6 +261,8 @@ class BatchMaker:
         self._hush = None if wanted else quiet()
         if self._hush is not None:
             self._hush.__enter__()
+        elif self._summed and self._detail is Detail.AUTO:
+            self.lane.tally = []
 
     def sample(self, number: object) -> None:
         """End the sample before, if there is one, and begin the next."""
@@ -313,7 +319,7 @@ class BatchMaker:
             return 0
         spent_ns = end_ns - start_ns
         if self._summed:
-            self._sums.add(kind, spent_ns - self.inner_ns, handed_on_nbytes(value))
+            self._sums.add((kind, ""), spent_ns - self.inner_ns, handed_on_nbytes(value))
         else:
             lane.position = self._sample_position
             lane.write(start_ns, end_ns, handed_on_nbytes(value), cpu_ns, self._described[kind])
@@ -332,6 +338,9 @@ class BatchMaker:
             self.end_sample()
         lane = self.lane
         lane.suspend()
+        if lane.tally is not None:
+            self._watched.add_nested(lane.tally)
+            lane.tally = None
         lane.position = self._sample_position = self._position
         end_ns = lane.now_ns()
         if not self._by_sample:
@@ -356,8 +365,9 @@ class BatchMaker:
         spent_ns, n_samples = end_ns - self._begun_ns, self.n_samples
         if self._timed:
             stages, flags = self._sums.of_batch(spent_ns, n_samples, usual=self.usual), 0
+            self._watched.of_batch(spent_ns, n_samples, usual=self.usual)  # has spans
         else:
-            stages, flags = self._sums.like_others(spent_ns, n_samples), ESTIMATED
+            stages, flags = self._like_others(spent_ns, n_samples), ESTIMATED
         # What no stage names comes last. Its CPU time is known where it is all of the batch.
         read_cpu_ns = self.lane.cpu_ns
         cpu_ns = -1 if stages else read_cpu_ns() - self._begun_cpu_ns
@@ -367,14 +377,21 @@ class BatchMaker:
         if self._timed and self.usual:
             self._fetched_ns += spent_ns - (self._timing_ns(spent_ns) if self._sparse else 0)
         self.n_written += len(stages) + 1
-        for kind, each in [*stages.items(), (Kind.FUSED, StageSum(spent_ns, -1))]:
+        rest = (int(Kind.FUSED), "")
+        for stage, each in [*stages.items(), (rest, StageSum(spent_ns, -1))]:
             stop_ns = min(start_ns + each.spent_ns, end_ns)
-            cpu = cpu_ns if kind is Kind.FUSED else -1
             self.recorder.emit(
-                kind, start_ns, stop_ns, each.nbytes, cpu, tag.batch, tag.epoch, -1,
-                0, 0, flags, n_samples,
+                stage[0], start_ns, stop_ns, each.nbytes, cpu_ns if stage == rest else -1,
+                tag.batch, tag.epoch, -1, self.recorder.string(stage[1]), 0, flags, n_samples,
             )  # fmt: skip
             start_ns = stop_ns
+
+    def _like_others(self, spent_ns: int, n_samples: int) -> dict[Stage, StageSum]:
+        """Return the stages of a batch that is not timed: of the dataset, and of libraries."""
+        stages = dict(self._sums.like_others(spent_ns, n_samples))
+        for stage, each in self._watched.like_others(spent_ns, n_samples).items():
+            stages.setdefault(stage, StageSum()).add(each.spent_ns, each.nbytes)
+        return stages
 
     def _choose(self) -> None:
         # As `StageTimer`: the fastest batch decides, since the first ones also open files.
@@ -427,10 +444,10 @@ class BatchMaker:
         parts = [(Kind.SAMPLER, self._drawn_ns / all_ns, -1, 1)]
         million = 1_000_000
         named = 0.0
-        for kind, each in self._sums.like_others(million, n_samples).items():
+        for (kind, _), each in self._sums.like_others(million, n_samples).items():
             part = fetched * each.spent_ns / million
             named += part
-            parts.append((kind, part, each.nbytes, n_samples))
+            parts.append((Kind(kind), part, each.nbytes, n_samples))
         parts.append((Kind.FUSED, max(fetched - named, 0.0), -1, n_samples))
         if self._collated_ns:
             parts.append((Kind.COLLATE, self._collated_ns / all_ns, nbytes, 1))

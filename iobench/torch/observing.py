@@ -6,6 +6,7 @@ goes into the copy, which nobody else sees.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import multiprocessing
 import sys
@@ -46,6 +47,8 @@ TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
 STATEFUL: Final = "torchdata.stateful_dataloader"
+FAITHFUL: Final = frozenset({("litdata.streaming.dataloader", "StreamingDataLoader")})
+"""Classes whose iterators are torch's with something added, and keep no more than the loader."""
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 # What is put before the user's, by where a loader keeps it.
 NEEDED: Final = frozenset(
@@ -96,7 +99,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     except BaseException:
         log.fail()
         raise
-    log.resumed = getattr(iterator, "_num_yielded", 0) > 0  # of a StatefulDataLoader
+    log.resumed = _is_resumed(loader, iterator)
     log.started()
     return iterator
 
@@ -176,6 +179,8 @@ def _observe_worked(
     hooked = dict(copy.__dict__)
     try:
         iterator = stock_iter(copy)
+        kept = getattr(iterator, "__dict__", {})
+        kept.update({name: loader for name, value in kept.items() if value is copy})
     finally:
         loader.__dict__.update(
             {name: value for name, value in copy.__dict__.items() if hooked.get(name) is not value}
@@ -197,8 +202,8 @@ def _observe_worked(
 
 def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, ObservedContext]:
     """Return a loader like the user's, with what observes put before what that one has."""
-    kind = type(loader)
-    copy = object.__new__(kind)
+    kind: Any = type(loader)
+    copy = object.__new__(_without_end(kind) if hasattr(kind, "__del__") else kind)
     copy.__dict__.update(loader.__dict__)
     for each in kind.__mro__:
         slots = each.__dict__.get("__slots__", ())
@@ -227,6 +232,13 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
     return copy, context
 
 
+@functools.cache
+def _without_end(kind: Any) -> Any:
+    """Return a class like a loader's, whose objects can go without what that one does then."""
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind.__name__, (kind,), {**names, "__del__": lambda _: None})
+
+
 def _makes_batches(loader: Any) -> bool:
     return bool(getattr(loader, "_auto_collation", loader.batch_sampler is not None))
 
@@ -246,11 +258,26 @@ def _misfit(loader: Any) -> str | None:
     if missing:
         return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
     own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
-    if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not own:
+    made = getattr(kind, MAKER, None)
+    if MAKER in loader.__dict__ or (made is not own and _maker_of(kind) not in FAITHFUL):
         return f"{kind.__qualname__} makes iterators of its own"
-    if loader.num_workers and hasattr(kind, "__del__"):
-        return f"{kind.__qualname__} has a __del__, which a private copy would run as well"
     return None
+
+
+def _maker_of(kind: type) -> tuple[str, str]:
+    """Return module and name of the class whose method makes its iterators."""
+    for each in kind.__mro__:
+        if MAKER in vars(each):
+            return each.__module__, each.__qualname__
+    return "", ""
+
+
+def _is_resumed(loader: Any, iterator: Any) -> bool:
+    """Say whether a pass goes on where another one stood, as far as its loader tells."""
+    if getattr(iterator, "_num_yielded", 0) > 0:  # of a StatefulDataLoader
+        return True
+    # Of litdata's.
+    return _maker_of(type(loader)) in FAITHFUL and loader.__dict__.get("restore") is True
 
 
 def _stock_class(loader: Any) -> Any:

@@ -130,7 +130,7 @@ def test_errors_of_open_are_those_of_open(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("wb",), ("ab",), ("r+b",), ("w+",), ("rb", 0), ("xb",)],
+    [("wb",), ("ab",), ("r+b",), ("w+",), ("xb",)],
     ids=lambda value: str(value),
 )
 def test_what_is_no_plain_reading_stays_untouched(
@@ -144,6 +144,19 @@ def test_what_is_no_plain_reading_stays_untouched(
 
     assert watch(work) is io.FileIO
     assert watch.spans == []
+
+
+def test_a_file_without_a_buffer_is_read_at_once(watch: Any, path: Path) -> None:
+    def work() -> tuple[Any, ...]:
+        with open(path, "rb", 0) as file, open(path, "rb", buffering=0) as other:
+            assert isinstance(file, io.FileIO)
+            file.seek(5)
+            return file.read(8), file.readline(), other.readinto(bytearray(9)), repr(file)
+
+    assert watch(work) == work()
+    assert watch.stages[:2] == ["open", "open"]
+    assert next(span.nbytes for span in watch.spans if span.kind == "read") == 8
+    assert watch.spans[-1].nbytes == 9
 
 
 def test_descriptors_and_openers_stay_untouched(watch: Any, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,22 @@ def test_numpy_loads_are_reads_and_mappings_are_opened(watch: Any, tmp_path: Pat
         ("open", -1),
     ]
     assert {span.detail for span in watch.spans} == {str(path)}
+
+
+def test_what_lies_in_memory_is_decoded_and_not_read_again(watch: Any, tmp_path: Path) -> None:
+    archive, array = io.BytesIO(), io.BytesIO()
+    np.savez_compressed(archive, x=VALUES)
+    np.save(array, VALUES)
+    (tmp_path / "a.npy").write_bytes(array.getvalue())
+
+    def work() -> None:
+        np.load(io.BytesIO((tmp_path / "a.npy").read_bytes()))
+        archive.seek(0)
+        assert np.array_equal(np.load(archive)["x"], VALUES)
+
+    watch(work)
+    assert watch.stages == ["open", "read", "decode", "open", "decode"]
+    assert [span.nbytes for span in watch.spans if span.kind == "decode"] == 2 * [VALUES.nbytes]
 
 
 def test_members_of_an_archive_are_read_when_they_are_asked_for(watch: Any, tmp_path: Path) -> None:
@@ -303,6 +321,70 @@ def test_a_picture_is_opened_read_and_decoded(watch: Any, tmp_path: Path) -> Non
     assert all(inside(span, decode) for span in reads)
     assert decode.nbytes == pixels.nbytes
     assert decode.detail == str(path)
+
+
+def test_a_picture_in_memory_is_decoded(watch: Any) -> None:
+    image = pytest.importorskip("PIL.Image", reason="decodes pictures")
+    file = io.BytesIO()
+    image.fromarray(np.zeros((20, 30), np.uint8)).save(file, "png")
+    file.seek(0)
+    watch(lambda: image.open(file).load())
+    assert watch.stages == ["decode", "decode"]
+    assert sum(span.nbytes for span in watch.spans) == 600
+
+
+# -- tar archives -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packed", ["", "gz"])
+@pytest.mark.parametrize("mode", ["r:", "r|"])
+def test_members_of_a_tar_archive_are_found_and_read(
+    watch: Any, tmp_path: Path, packed: str, mode: str
+) -> None:
+    noise = np.random.default_rng(0).bytes(50_000)
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, f"w:{packed}") as archive:
+        for name in "abc":
+            told = tarfile.TarInfo(name)
+            told.size = len(noise)
+            archive.addfile(told, io.BytesIO(noise))
+
+    def work() -> list[bytes]:
+        with open(path, "rb") as file, tarfile.open(fileobj=file, mode=mode + packed) as archive:  # noqa: PTH123
+            return [archive.extractfile(member).read() for member in archive]  # type: ignore[union-attr]
+
+    assert watch(work) == 3 * [noise]
+    read = [span for span in watch.spans if span.kind == "read"]
+    assert len(path.read_bytes()) - 20_480 <= sum(span.nbytes for span in read)
+    assert sum(span.nbytes for span in read) <= len(path.read_bytes())
+    decoded = [span.nbytes for span in watch.spans if span.kind == "decode"]
+    assert sum(decoded) == (3 * len(noise) if packed else 0)
+    assert watch.stages.count("open") == 1 + 5  # the file; the first member twice, and none
+    assert {span.detail for span in watch.spans} == {str(path)}
+
+
+def test_members_that_nobody_saw_read_tell_their_bytes(watch: Any, tmp_path: Path) -> None:
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("empty"))
+        told = tarfile.TarInfo("a")
+        told.size = 3000
+        archive.addfile(told, io.BytesIO(bytes(3000)))
+    path = tmp_path / "a.tar"
+    path.write_bytes(memory.getvalue())
+    opened = path.open("rb")  # before anybody watches
+
+    def work(file: Any) -> int:
+        with tarfile.open(fileobj=file, mode="r|") as archive:
+            return sum(len(archive.extractfile(each).read()) for each in archive)  # type: ignore[union-attr]
+
+    with opened:
+        assert watch(lambda: work(opened)) == 3000
+    assert [span.nbytes for span in watch.spans if span.kind == "read"] == [3000]
+    memory.seek(0)
+    watch(lambda: work(memory))
+    assert [span.nbytes for span in watch.spans if span.kind != "open"] == [3000]
+    assert watch.stages.count("decode") == 1
 
 
 def test_torch_load_is_one_fused_span(watch: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from iobench.loaders.stage_timer import Detail
 from iobench.recording import process_io
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
+from iobench.recording.outside import outside_span
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
@@ -87,6 +89,63 @@ def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path
         assert length[Kind.READ] == 200_000
         assert length[Kind.DECODE] == 500_000
         assert length[Kind.PREPROCESS] == 300_000
+
+
+class Watched:
+    """A dataset without stages; a library is seen to take 5 us of its 10, 3 of them to read."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.recorder: Recorder
+
+    def __getitem__(self, number: int) -> int:
+        with outside_span(self.recorder, Kind.DECODE, "some", hiding=False) or nullcontext():
+            self.clock.advance(2000)
+            if (reading := outside_span(self.recorder, Kind.READ)) is not None:
+                with reading:
+                    self.clock.advance(3000)
+                    reading.nbytes = 40
+            else:
+                self.clock.advance(3000)
+        self.clock.advance(5000)
+        return number
+
+
+def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: Path) -> None:
+    clock = FakeClock(1000)
+    dataset = Watched(clock)
+    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+        dataset.recorder = recorder
+        maker = BatchMaker(
+            recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS
+        )
+        for batch in range(90):
+            with activate(recorder):
+                index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), list(range(100)))
+                maker.collate(list, [dataset[number] for number in index])
+                maker.finish()
+        assert recorder.path is not None
+        path = recorder.path
+    file = read_span_file(path)
+    spans = file.spans[file.spans["kind"] != Kind.COLLATE]
+    watched = {batch for batch in range(90) if (spans["batch"] == batch).sum() > 3}
+    assert watched < set(range(90))
+    for batch in set(range(1, 90)) - watched:
+        rows = spans[spans["batch"] == batch]
+        assert ((rows["flags"] & Flag.ESTIMATED) != 0).all()
+        told = {
+            (int(row["kind"]), file.strings[row["label"]] if row["label"] else ""): (
+                int(row["end_ns"] - row["start_ns"]), int(row["nbytes"])
+            )
+            for row in rows
+        }  # fmt: skip
+        assert told == {
+            (Kind.READ, ""): (300_000, 4000),
+            (Kind.DECODE, "some"): (200_000, -1),
+            (Kind.FUSED, ""): (500_000, -1),
+        }
+    read = spans[spans["kind"] == Kind.READ]
+    assert read["nbytes"].sum() == 90 * 4000
 
 
 @pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
