@@ -8,26 +8,23 @@ optimiser's step in the pass says more than all of these (`iobench.recording.del
 from __future__ import annotations
 
 import functools
-import re
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from iobench.recording.session import Recording
 
 __all__ = ["install", "role_of_pass", "uninstall"]
 
-DEEPEST: Final = 40
-"""Frames above a pass that are looked at."""
 LIGHTNINGS: Final = ("lightning.pytorch.", "pytorch_lightning.")
 TRAINER: Final = "transformers.trainer"
 OF_TRAINER: Final = {
@@ -35,13 +32,6 @@ OF_TRAINER: Final = {
     "predict": "prediction",
     "_inner_training_loop": "training",
 }
-WORDS: Final = {
-    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-    **dict.fromkeys(("pred", "predict", "prediction", "infer", "inference"), "prediction"),
-    **dict.fromkeys(("train", "training"), "training"),
-}
-BETWEEN_WORDS: Final = re.compile(r"[^a-zA-Z]+|(?<=[a-z])(?=[A-Z])")
 
 _lock: Final = threading.Lock()
 _installed: list[Callable[[], None]] = []
@@ -56,23 +46,15 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
     loader : torch.utils.data.DataLoader
         As the script has it, by whose names it may be known.
     """
-    frames = [*_above(sys._getframe(1))]
+    frames = frames_above()
     for frame in frames:
         role = _of_framework(frame)
         if role:
             return role
-    named = next((role for frame in frames if (role := _of_names(frame, loader))), "")
+    named = role_by_name(loader, frames)
     if not torch.is_grad_enabled() or recording.model_evaluates:
         return named if named not in ("", "training") else "evaluation"
     return named
-
-
-def _above(frame: FrameType | None) -> Iterator[FrameType]:
-    for _ in range(DEEPEST):
-        if frame is None:
-            return
-        yield frame
-        frame = frame.f_back
 
 
 def _of_framework(frame: FrameType) -> str:
@@ -90,20 +72,6 @@ def _of_framework(frame: FrameType) -> str:
         if getattr(trainer, name, False) is True:
             # A validation within a training is one; its loop runs without gradients.
             return "validation" if role == "training" and not torch.is_grad_enabled() else role
-    return ""
-
-
-def _of_names(frame: FrameType, loader: Any) -> str:
-    """Return what a name says under which a module has the loader.
-
-    Names of functions' own variables are not looked at: until Python 3.13 that would keep alive
-    what they hold.
-    """
-    for name, value in [*frame.f_globals.items()]:
-        if value is loader:
-            for word in BETWEEN_WORDS.split(name):
-                if word.lower() in WORDS:
-                    return WORDS[word.lower()]
     return ""
 
 

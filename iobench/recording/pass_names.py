@@ -1,0 +1,50 @@
+"""What a pass over a loader is for, by the name under which a script has the loader."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
+__all__ = ["frames_above", "role_by_name"]
+
+DEEPEST: Final = 40
+"""Frames above a pass that are looked at."""
+WORDS: Final = {
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("pred", "predict", "prediction", "infer", "inference"), "prediction"),
+    **dict.fromkeys(("train", "training"), "training"),
+}
+BETWEEN_WORDS: Final = re.compile(r"[^a-zA-Z]+|(?<=[a-z])(?=[A-Z])")
+
+
+def frames_above() -> list[FrameType]:
+    """Return the frames above the caller's caller, the nearest first."""
+    found: list[FrameType] = []
+    frame = sys._getframe(2)
+    for _ in range(DEEPEST):
+        found.append(frame)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return found
+
+
+def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:
+    """Return what a name says under which a module has the loader; ``""`` where none does.
+
+    Names of functions' own variables are not looked at: until Python 3.13 that would keep alive
+    what they hold.
+    """
+    for frame in frames:
+        for name, value in [*frame.f_globals.items()]:
+            if value is loader:
+                for word in BETWEEN_WORDS.split(name):
+                    if word.lower() in WORDS:
+                        return WORDS[word.lower()]
+    return ""
