@@ -40,7 +40,8 @@ class LoaderSettings:
     batch_size : int or None
     worker_pids : tuple of int
     gradients : bool or None
-        As `LoaderFacts` has it.
+    unreplayed : str
+        As `LoaderFacts` has them.
     """
 
     number: int
@@ -53,6 +54,7 @@ class LoaderSettings:
     batch_size: int | None = None
     worker_pids: tuple[int, ...] = ()
     gradients: bool | None = None
+    unreplayed: str = ""
 
     @property
     def restarts(self) -> bool:
@@ -210,6 +212,7 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
             batch_size=each.batch_size,
             worker_pids=tuple(each.worker_pids),
             gradients=each.gradients,
+            unreplayed=each.unreplayed,
         )
         for each in (told.loaders if told else ())
     }

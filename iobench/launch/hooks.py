@@ -21,7 +21,7 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_recording
 from iobench.recording.spool import file_system_type
 
-__all__ = ["begin", "count_once", "tensorflow", "torch"]
+__all__ = ["begin", "count_once", "grain", "jax", "tensorflow", "torch"]
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +161,16 @@ def tensorflow() -> None:
     module = sys.modules.get("tensorflow")
     if module is not None and hasattr(module, "__version__"):
         _install("iobench.tensorflow.hooks", "loaders of tensorflow")
+
+
+def grain() -> None:
+    """Let pipelines of grain be seen, in its worker processes, too."""
+    _install("iobench.jax.hooks", "loaders of grain")
+
+
+def jax() -> None:
+    """Let what JAX moves to its devices be seen."""
+    _install("iobench.jax.device_puts", "transfers of jax")
 
 
 def _install(module: str, what: str) -> None:

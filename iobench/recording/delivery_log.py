@@ -64,9 +64,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_labels", "_left", "_n_before", "_noting", "_outer", "_round_ns",
-        "_trains", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "notes",
-        "number", "recording", "resumed", "role", "yields",
+        "__weakref__", "_asking", "_ended_ns", "_labels", "_left", "_n_before", "_noting",
+        "_outer", "_round_ns", "_trains", "asked_ns", "delivered", "delivered_ns", "epoch",
+        "loader", "makers", "notes", "number", "recording", "resumed", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,7 @@ class DeliveryLog:
         self._trains = False
         self._round_ns = -1
         self._n_before = 0
+        self._ended_ns = -1
         self.asked_ns = self.delivered_ns = -1
         self.delivered = (-1, "")
         self._asking = self._outer = self._left = False
@@ -152,6 +153,15 @@ class DeliveryLog:
         told = "" if self.loader is None else f"{LOADER}{self.loader.number}"
         told = " ".join(filter(None, (told, self.role, RESUMED if self.resumed else "")))
         self._answer(-1, -1, self._labels[STARTUP], self.recording.recorder.string(told))
+
+    def began(self, asked_ns: int, started_ns: int) -> None:
+        """Note that ``iter(loader)`` was asked and had returned then: in place of `started`."""
+        self.ask()
+        if self._asking:
+            self.asked_ns = asked_ns
+            self._ended_ns = started_ns
+        self.started()
+        self._ended_ns = -1
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
         """Note that the loop holds a batch.
@@ -300,7 +310,7 @@ class DeliveryLog:
     def _answer(self, batch: int, nbytes: int, label: int, detail: int) -> None:
         if not self._outer:
             return
-        end_ns = self.recording.clock.now_ns()
+        end_ns = self.recording.clock.now_ns() if self._ended_ns < 0 else self._ended_ns
         self.recording.waiting.log = None
         self._outer = False
         if not self._asking:

@@ -60,6 +60,8 @@ class LoaderFacts:
     gradients : bool or None
         False where every pass over it began with gradients switched off, as validations do; None
         where nobody looked.
+    unreplayed : str
+        Why the loader's own rule is none that a replay knows, in words; ``""`` where it is one.
     """
 
     number: int
@@ -75,6 +77,7 @@ class LoaderFacts:
     unseen: list[str] = field(default_factory=list)
     operators: list[dict[str, Any]] = field(default_factory=list)
     gradients: bool | None = None
+    unreplayed: str = ""
 
 
 @dataclass(slots=True)

@@ -279,6 +279,8 @@ class _Parts:
 
     def _reason(self, rule: LoaderRule, settings: LoaderSettings, times: BatchWork) -> str:
         """Return why a run cannot be replayed, ``""`` if it can."""
+        if settings.unreplayed:
+            return settings.unreplayed
         if rule is LoaderRule.OPAQUE:
             return "the loader does not tell who makes its batches"
         n_unseen = int((~times.seen).sum())

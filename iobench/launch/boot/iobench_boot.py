@@ -44,6 +44,8 @@ AFTER = {
     "torchdata.stateful_dataloader": "torch",
     "tensorflow": "tensorflow",
     "keras": "tensorflow",
+    "grain": "grain",
+    "jax": "jax",
 }
 
 _due: list[str] = []

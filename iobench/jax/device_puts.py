@@ -1,0 +1,93 @@
+"""What a script moves to its devices with ``jax.device_put`` and its like, timed from outside."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.adapters.patches import Patches
+from iobench.recording import activation
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["install", "uninstall"]
+
+FUNCTIONS: Final = {
+    "device_put": "x",
+    "device_put_sharded": "shards",  # until jax 0.8
+    "device_put_replicated": "x",
+    "make_array_from_process_local_data": "local_data",
+}
+"""By function, the argument that lies in the host's memory; by name, or second where it is."""
+PLACES: Final = {"make_array_from_process_local_data": 1}
+
+_lock: Final = threading.Lock()
+_patches: Final = Patches()
+_installed = False
+_within = threading.local()
+
+
+def install() -> None:
+    """Record a span of kind ``h2d`` for each call from now on. Idempotent."""
+    global _installed
+    jax: Any = sys.modules["jax"]
+    with _lock:
+        if _installed:
+            return
+        _installed = True
+        for name, argument in FUNCTIONS.items():
+            if name in vars(jax):
+                _patches.put(jax, name, _timed(name, argument))
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Idempotent."""
+    global _installed
+    with _lock:
+        _installed = False
+        _patches.take_back()
+
+
+def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    place = PLACES.get(name, 0)
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            recorder = activation._active
+            if recorder is None or getattr(_within, "call", False):
+                return original(*args, **kwargs)
+            value = args[place] if len(args) > place else kwargs.get(argument)
+            nbytes = host_nbytes(value)
+            if not nbytes:  # it lies on a device already
+                return original(*args, **kwargs)
+            _within.call = True
+            try:
+                with recorder.span(Kind.H2D, name, nbytes=nbytes):
+                    return original(*args, **kwargs)
+            finally:
+                _within.call = False
+
+        return call
+
+    return make
+
+
+def host_nbytes(value: Any) -> int:
+    """Return the bytes of the arrays in the host's memory that a tree of JAX's holds."""
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, (np.ndarray, np.generic)):
+        return int(value.nbytes)
+    if kind is dict:
+        return sum(map(host_nbytes, value.values()))
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return sum(map(host_nbytes, tuple.__iter__(value) if kind is not list else value))
+    jax: Any = sys.modules["jax"]
+    if isinstance(value, (jax.Array, int, float, complex, str, bytes, type(None))):
+        return 0
+    leaves = jax.tree_util.tree_leaves(value)  # of a class that is registered, as Flax's
+    return sum(host_nbytes(each) for each in leaves if each is not value)

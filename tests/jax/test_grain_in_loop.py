@@ -1,0 +1,173 @@
+"""Pipelines of grain that the training process works off itself, in its loop and in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grain", reason="its pipelines are what is recorded")
+import grain
+
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import RankRun, Run, exposure
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
+
+NO_THREADS = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+READ_S, MAP_S = 0.003, 0.001
+NS = 1_000_000_000
+
+
+def spans_of(profile: Any, kind: Kind, label: str = "") -> Any:
+    spans = profile.spans[profile.spans["kind"] == kind]
+    return spans[spans["label"] == profile.string_number(label)] if label else spans
+
+
+def first_rank(path: Path) -> RankRun:
+    return Run.open(path).of_rank()
+
+
+def delivered(profile: Any) -> Any:
+    waits = spans_of(profile, Kind.WAIT)
+    return waits[waits["batch"] >= 0]
+
+
+def test_the_loop_makes_all_itself(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any], scale: Callable[..., Any]
+) -> None:
+    data = grain.MapDataset.source(fields(12, READ_S)).shuffle(seed=1).map(scale(MAP_S)).batch(4)
+    data = data.to_iter_dataset(NO_THREADS)
+    with record(tmp_path / "run"):
+        batches = [*data, *data]
+    profile = open_profile(tmp_path / "run")
+    waits = delivered(profile)
+    assert len(np.unique(waits["batch"])) == len(batches) == 6
+    assert waits["epoch"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert waits["nbytes"].tolist() == [4 * (8 * 8 * 4 + 8)] * 6
+    whole = exposure(profile).whole
+    all_waits = spans_of(profile, Kind.WAIT)
+    assert sum(whole.exposed_ns.values()) == (all_waits["end_ns"] - all_waits["start_ns"]).sum()
+    # Without workers nothing is hidden; sleeps may take longer, and never less.
+    busy_ns = {each.stage: each.busy_ns for each in whole.stages}
+    assert whole.exposed_ns["fused"] == busy_ns["fused"] >= 24 * READ_S * NS
+    assert busy_ns["preprocess:Scale"] >= 24 * MAP_S * NS
+    assert busy_ns["preprocess:Scale"] < busy_ns["fused"]
+    assert len(spans_of(profile, Kind.COLLATE)) == 6
+    (loader,) = profile.facts[0].loaders
+    assert (loader.framework, loader.name, loader.batch_size) == ("grain", "Fields", 4)
+    assert (loader.workers, loader.threads, loader.unseen) == (0, 0, [])
+    (recorded,) = recorded_runs(first_rank(tmp_path / "run"))
+    assert recorded.rule is LoaderRule.SERIAL
+
+
+def test_threads_that_make_whole_batches_can_be_replayed(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    data = grain.MapDataset.source(fields(40, READ_S)).batch(4)
+    data = data.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=3))
+    with record(tmp_path / "run"):
+        n_batches = sum(1 for _ in data)
+    profile = open_profile(tmp_path / "run")
+    made = spans_of(profile, Kind.FUSED)
+    assert sorted(made["batch"].tolist()) == sorted(delivered(profile)["batch"].tolist())
+    assert (made["end_ns"] - made["start_ns"] >= 4 * READ_S * NS).all()
+    assert len(np.unique(made["thread"])) == 2
+    (recorded,) = recorded_runs(first_rank(tmp_path / "run"))
+    assert (recorded.rule, recorded.workers, recorded.reason) == (LoaderRule.THREADS, 2, "")
+    assert len(recorded) == n_batches == 10
+
+
+@pytest.mark.parametrize("keeps", [None, 3])
+def test_samples_of_threads_are_of_the_batch_that_took_them(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any], keeps: int | None
+) -> None:
+    data = grain.MapDataset.source(fields(40)).to_iter_dataset(
+        grain.ReadOptions(num_threads=3, prefetch_buffer_size=16)
+    )
+    if keeps is not None:
+        data = data.filter(lambda element: element["number"] % keeps == 0)
+    with record(tmp_path / "run"):
+        batches = [batch["number"].tolist() for batch in data.batch(5)]
+    profile = open_profile(tmp_path / "run")
+    made = spans_of(profile, Kind.FUSED)
+    of_batch = {
+        number: made["sample"][made["batch"] == number].tolist()
+        for number in delivered(profile)["batch"].tolist()
+    }
+    for samples, batch in zip(of_batch.values(), batches, strict=True):
+        # Of those that a filter drops, each is of the batch for which it was looked at.
+        kept = [each for each in sorted(samples) if keeps is None or each % keeps == 0]
+        assert kept == batch
+    (recorded,) = recorded_runs(first_rank(tmp_path / "run"))
+    assert recorded.rule is LoaderRule.OPAQUE
+    assert recorded.reason == "its threads make samples of several batches at once"
+
+
+def test_batches_are_those_of_a_plain_run(
+    tmp_path: Path, fields: Callable[..., Any], jitter: Callable[..., Any]
+) -> None:
+    def batches() -> list[Any]:
+        data = grain.MapDataset.source(fields(24)).seed(3).shuffle().random_map(jitter())
+        loader = data.repeat(2).to_iter_dataset().batch(4)
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(3)]
+        state = iterator.get_state()
+        again = iter(loader)
+        again.set_state(state)
+        return [found, [*iterator], [*again], type(again).__name__, state]
+
+    from iobench.jax import hooks
+
+    plain = batches()
+    hooks.install()
+    try:
+        with record(tmp_path / "run"):
+            recorded = batches()
+    finally:
+        hooks.uninstall()
+    np.testing.assert_equal(recorded, plain)
+    assert "next" not in vars(type(iter(grain.MapDataset.range(2))))
+    profile = open_profile(tmp_path / "run")
+    (loader,) = profile.facts[0].loaders
+    (unseen,) = loader.unseen
+    assert unseen == "epochs: a pass of this loader goes over its samples 2 times; it counts as one"
+    starts = spans_of(profile, Kind.WAIT, "startup")["detail"].tolist()
+    assert [profile.strings[each] for each in starts] == ["loader-0", "loader-0 resumed"]
+
+
+def test_a_pass_is_known_by_the_name_of_its_loader(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    names = {"iter": iter, "grain": grain, "fields": fields}
+    script = (
+        "val_data = grain.MapDataset.source(fields(8)).batch(4)\n"
+        "train_data = grain.MapDataset.source(fields(16)).batch(4)\n"
+        "for _ in train_data: pass\n"
+        "for _ in val_data: pass\n"
+    )
+    with record(tmp_path / "run"):
+        exec(script, names)
+    deliveries = first_rank(tmp_path / "run").deliveries
+    roles = deliveries.role[deliveries.batch >= 0].tolist()
+    assert roles == ["training"] * 4 + ["validation"] * 2
+
+
+def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:
+    class Own(grain.IterDataset):  # made while the hooks are there
+        def __iter__(self) -> Any:
+            return self._parent.__iter__()
+
+    kinds = [grain.DataLoader, grain.MapDataset, Own]
+    ours = [vars(kind)["__iter__"] for kind in kinds]
+    data = Own(grain.MapDataset.source(fields(3)).to_iter_dataset())
+    assert [each["number"] for each in data] == [0, 1, 2]
+    hooks.uninstall()
+    theirs = [vars(kind)["__iter__"] for kind in kinds]
+    assert not any(each is before for each, before in zip(theirs, ours, strict=True))
+    assert [each["number"] for each in data] == [0, 1, 2]

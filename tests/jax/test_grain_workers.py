@@ -1,0 +1,178 @@
+"""Worker processes of grain under ``iobench run``: which of them did what for which batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grain", reason="its worker processes are what is recorded")
+
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+
+pytestmark = pytest.mark.timeout(300)
+NS = 1_000_000_000
+RUN = [sys.executable, "-c", "from iobench.cli import main; raise SystemExit(main())", "run"]
+SCRIPT = """
+    import sys
+    import time
+    import grain
+    import numpy as np
+    from absl import flags
+
+    class Fields:
+        def __len__(self):
+            return 30
+
+        def __getitem__(self, number):
+            time.sleep(0.004)
+            return {"x": np.full((64, 64), number, np.float32), "number": np.int64(number)}
+
+        def __repr__(self):
+            return "Fields()"
+
+    class Scale(grain.transforms.Map):
+        def map(self, element):
+            time.sleep(0.001)
+            return {**element, "x": 2 * element["x"]}
+
+    class Jitter(grain.transforms.RandomMap):
+        def random_map(self, element, rng):
+            return {**element, "noise": rng.normal()}
+
+    IN_LOOP = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    WORKERS = grain.multiprocessing.MultiprocessingOptions(num_workers=2)
+
+    def loader(epochs=1):
+        sampler = grain.samplers.IndexSampler(
+            num_records=30, num_epochs=epochs, shuffle=True, seed=5,
+            shard_options=grain.sharding.NoSharding(),
+        )
+        return grain.DataLoader(
+            data_source=Fields(), sampler=sampler, worker_count=2, read_options=IN_LOOP,
+            operations=[Scale(), Jitter(), grain.transforms.Batch(3)],
+        )
+
+    def told(batch):
+        print(batch["number"].tolist(), batch["x"].sum(), np.sum(batch.get("noise", 0)))
+"""
+WHOLE = """
+    if __name__ == "__main__":
+        flags.FLAGS.mark_as_parsed()
+        for batch in loader():
+            told(batch)
+"""
+JOINED = """
+    if __name__ == "__main__":
+        flags.FLAGS.mark_as_parsed()
+        data = grain.MapDataset.source(Fields()).shuffle(seed=3).map(Scale()).to_iter_dataset()
+        for batch in data.mp_prefetch(WORKERS).batch(3):
+            told(batch)
+"""
+RESUMED = """
+    if __name__ == "__main__":
+        flags.FLAGS.mark_as_parsed()
+        first = iter(loader(2))
+        for _ in range(3):
+            next(first)
+        state = first.get_state()
+        again = iter(loader(2))
+        again.set_state(state)
+        for batch in again:
+            told(batch)
+"""
+
+
+def run(tmp_path: Path, rest: str, *, plainly: bool = False) -> tuple[Any, list[str]]:
+    """Return what a script did and printed: the same as without iobench."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT) + textwrap.dedent(rest))
+    command = [sys.executable, str(script)]
+    out = ["--out", str(tmp_path / "run"), "--no-report"]
+    printed = [
+        subprocess.run(each, capture_output=True, text=True, check=True).stdout.splitlines()
+        for each in ([*RUN, *out, "--", *command], *([command] if plainly else []))
+    ]
+    lines = [[line for line in each if line.startswith("[")] for each in printed]
+    assert lines[0] == lines[-1]
+    return open_profile(tmp_path / "run"), lines[0]
+
+
+def of_workers(profile: Any, kind: Kind, label: str = "") -> Any:
+    workers = [index for index, each in enumerate(profile.processes) if each.role == "worker"]
+    spans = profile.spans[np.isin(profile.spans["process"], workers)]
+    spans = spans[spans["kind"] == kind]
+    return spans[spans["label"] == profile.string_number(label)] if label else spans
+
+
+def delivered(profile: Any) -> Any:
+    waits = profile.spans[(profile.spans["kind"] == Kind.WAIT) & (profile.spans["batch"] >= 0)]
+    return waits[np.argsort(waits["start_ns"])]
+
+
+def test_workers_that_make_whole_batches(tmp_path: Path) -> None:
+    profile, batches = run(tmp_path, WHOLE, plainly=True)
+    waits = delivered(profile)
+    assert len(waits) == len(batches) == 10
+    assert (np.diff(waits["batch"]) > 0).all()
+    made = of_workers(profile, Kind.FUSED)
+    scaled = of_workers(profile, Kind.PREPROCESS, "Scale")
+    for number, maker in zip(waits["batch"], waits["detail"], strict=True):
+        own = made[made["batch"] == number]
+        assert len(own) == len(scaled[scaled["batch"] == number]) == 3
+        # By one process, which the loop says has made it; a sleep takes no less than it is told.
+        (process,) = np.unique(own["process"])
+        assert f"worker-{profile.processes[process].worker}" == profile.strings[maker]
+        assert (own["end_ns"] - own["start_ns"]).sum() >= 3 * 0.005 * NS
+    assert set(waits["nbytes"].tolist()) == {3 * (64 * 64 * 4 + 8 + 8)}
+    (loader,) = next(each.loaders for each in profile.facts if each.loaders)
+    assert (loader.workers, loader.batch_size, loader.start_method) == (2, 3, "spawn")
+    assert len(loader.worker_pids) == 2
+    assert loader.unseen == []
+    (recorded,) = recorded_runs(Run.open(tmp_path / "run").of_rank())
+    assert (recorded.rule, recorded.workers, recorded.reason) == (LoaderRule.POOL, 2, "")
+    assert recorded.in_order
+
+
+def test_workers_whose_samples_are_joined_later(tmp_path: Path) -> None:
+    profile, batches = run(tmp_path, JOINED)
+    waits = delivered(profile)
+    assert len(waits) == len(batches) == 10
+    made = of_workers(profile, Kind.FUSED)  # by threads of each worker
+    for number in waits["batch"]:
+        assert (made["batch"] == number).sum() == 3
+    joined = profile.spans[profile.spans["kind"] == Kind.COLLATE]
+    assert np.isin(joined["batch"], waits["batch"]).all()
+    assert len(joined) == 10
+    (recorded,) = recorded_runs(Run.open(tmp_path / "run").of_rank())
+    assert recorded.rule is LoaderRule.OPAQUE
+    assert (
+        recorded.reason == "its workers make samples, which the training process joins to batches"
+    )
+
+
+def test_a_state_that_was_set_moves_no_batch_to_another(tmp_path: Path) -> None:
+    profile, batches = run(tmp_path, RESUMED)
+    waits = delivered(profile)
+    assert len(batches) == 17
+    assert len(waits) == 20
+    assert len(np.unique(waits["batch"])) == 20
+    assert (np.diff(waits["batch"][3:]) > 0).all()
+    made = of_workers(profile, Kind.FUSED)
+    for number, maker in zip(waits["batch"], waits["detail"], strict=True):
+        own = made[made["batch"] == number]
+        (process,) = np.unique(own["process"])
+        assert f"worker-{profile.processes[process].worker}" == profile.strings[maker]
+        assert len(own) == 3
+    (loader, again) = next(each.loaders for each in profile.facts if each.loaders)
+    told = "epochs: a pass of this loader goes over its samples 2 times; it counts as one"
+    assert loader.unseen == again.unseen == [told]
