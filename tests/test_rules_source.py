@@ -19,7 +19,7 @@ TOP_LEVEL = {
     "notebooks", "plugins", "pyproject.toml", "tests",
 }  # fmt: skip
 EXTRAS = {
-    "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "dali",
+    "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
     "darshan", "climetlab", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
