@@ -116,6 +116,8 @@ class Recording:
         The pass that brought the last batch.
     model_evaluates : bool
         Whether a model was last set to evaluate, and not to train.
+    n_parts : int
+        Spans of parts of a step that nobody asked for: they say nothing of batches.
     keep_nbytes : int
         How many bytes of spans this training process and its workers keep one by one; 0 is all.
     ended_workers : EndedWorkers or None
@@ -134,6 +136,7 @@ class Recording:
     epoch: int = -1
     latest: DeliveryLog | None = None
     model_evaluates: bool = False
+    n_parts: int = 0
     _loaded = False
 
     def __init__(
@@ -427,6 +430,11 @@ class Recording:
         """Note that an optimiser took a step: what the last batch is from trains."""
         if self.latest is not None:
             self.latest.trained()
+
+    def part_told(self) -> None:
+        """Count a span of a part of a step that nobody asked for, and what it takes."""
+        self.n_parts += 1
+        self.recorder.own_ns += self.facts.unit_costs.get("light_ns") or 0
 
     def open_log(self, log: _Open) -> None:
         """Let a round, or what else goes on, be ended when the recording or its window ends."""

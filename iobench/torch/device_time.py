@@ -81,10 +81,13 @@ class DeviceTimer:
         """Return a context manager that times its body."""
         return _Region(self, name)
 
-    def start(self, name: str) -> None:
-        """Begin a region, for code that is no block; one begun before and not ended is dropped."""
+    def start(self, name: str, detail: str = "") -> None:
+        """Begin a region, for code that is no block; one begun before and not ended is dropped.
+
+        ``detail`` names what does it, as one of several optimizers.
+        """
         region = self._open[name] = _Region(self, name)
-        region.begin()
+        region.begin(detail)
 
     def end(self, name: str) -> None:
         """End the region of that name; nothing where none was begun, or not recorded."""
@@ -131,12 +134,13 @@ class _Region:
         self._name = name
         self._recorder: Recorder | None = None
 
-    def begin(self) -> None:
+    def begin(self, detail: str = "") -> None:
         recorder = self._recorder = active_recorder()
         if recorder is None:
             return
         kind = KINDS.get(self._name, Kind.OTHER)
-        self._span = recorder.full_span(kind, "" if self._name in KINDS else self._name)
+        label = "" if self._name in KINDS else self._name
+        self._span = recorder.full_span(kind, label, detail=detail)
         self._lane = self._timer._device_lane()
         if self._lane is not None:
             self._put_ns = recorder.clock.now_ns()

@@ -24,6 +24,7 @@ from iobench.recording.span_file import Flag
 from iobench.torch import hooks
 from iobench.torch.checkpoint_times import checkpoint_span
 from iobench.torch.device_time import DeviceTimer
+from iobench.torch.training_hooks import PARTS, claim, name_of_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,7 @@ class StepHooks:
             self._undo.append(hooks.uninstall)
         device = trainer.strategy.root_device
         self._timer = DeviceTimer(device if device.type == "cuda" else "cpu")
+        self._undo.append(claim(*PARTS))
         self._undo.append(register_optimizer_step_post_hook(self._stepped).remove)
         save = trainer.save_checkpoint = _timed_save(trainer.save_checkpoint)
         self._undo.append(lambda: _restore(trainer, save))
@@ -105,14 +107,14 @@ class StepHooks:
 
     # -- a step ---------------------------------------------------------------------------
 
-    def _enter(self, part: str) -> None:
+    def _enter(self, part: str, detail: str = "") -> None:
         before, self._part = self._part, part
         if self._timer is None:
             return
         if before:
             self._timer.end(before)
         if part:
-            self._timer.start(part)
+            self._timer.start(part, detail)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
@@ -130,7 +132,7 @@ class StepHooks:
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Begin ``step``."""
-        self._enter("step")
+        self._enter("step", name_of_optimizer(optimizer))
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._part == "step":

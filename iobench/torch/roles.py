@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import current_recording
+from iobench.torch import training_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,14 @@ OF_TRAINER: Final = {
     "_inner_training_loop": "training",
 }
 
+
+class _Setting(threading.local):
+    """Whether the calling thread sets a model, and with it all models in it."""
+
+    inside = False
+
+
+_setting: Final = _Setting()
 _lock: Final = threading.Lock()
 _installed: list[Callable[[], None]] = []
 
@@ -70,6 +79,8 @@ def _of_framework(frame: FrameType) -> str:
         ("predicting", "prediction"), ("training", "training"),
     ):  # fmt: skip
         if getattr(trainer, name, False) is True:
+            if name == "training":
+                training_hooks.see_model(getattr(trainer, "lightning_module", None))
             # A validation within a training is one; its loop runs without gradients.
             return "validation" if role == "training" and not torch.is_grad_enabled() else role
     return ""
@@ -80,16 +91,24 @@ def install() -> None:
     with _lock:
         if _installed:
             return
+        training_hooks.install()
+        _installed.append(training_hooks.uninstall)
         _installed.append(register_optimizer_step_post_hook(_stepped).remove)
         module: Any = torch.nn.Module
         original = module.train
 
         @functools.wraps(original)
         def train(self: Any, mode: bool = True) -> Any:
-            found = original(self, mode)
-            recording = current_recording()
+            outermost = not _setting.inside
+            _setting.inside = True
+            try:
+                found = original(self, mode)
+            finally:
+                _setting.inside = not outermost
+            recording = current_recording() if outermost else None
             if recording is not None:
                 recording.model_evaluates = not mode
+                training_hooks.see_model(self)
             return found
 
         def restore() -> None:

@@ -1,24 +1,54 @@
-"""Where a plain PyTorch training loop can be listened to: forward, backward, optimizer steps.
+"""Where a PyTorch training loop can be listened to: forward, backward, optimizer steps.
 
-A model and optimizers have hooks for that. ``loss.backward()`` has none that ends with it: while
-anybody watches, ``torch.autograd.backward``, which it calls, is a function that tells them.
+Optimizers have hooks for that, a model those that `Watch` puts on it. ``loss.backward()`` has none
+that ends with it: while anybody listens, ``torch.autograd.backward``, which it calls, is a function
+that tells them.
+
+Under ``iobench run`` nobody names a model, and hooks on one would be saved and copied with it. So
+the class of a model that a script, or its framework, sets to train gets a method that times that
+one object: ``training_step`` of a LightningModule, ``__call__`` of others. Hooks of torch's own for
+all modules would be called for each layer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+import weakref
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from iobench.recording.activation import active_recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from iobench.recording.lanes import Span
     from iobench.torch.device_time import DeviceTimer
 
-__all__ = ["Watch"]
+__all__ = ["PARTS", "Watch", "claim", "install", "name_of_optimizer", "see_model", "uninstall"]
+
+PARTS: Final = ("forward", "backward", "step")
+MOST_CLASSES: Final = 16
+"""Of more classes of models than this, set to train by a script, the forward pass is not timed."""
+MOST_NAMED: Final = 64
+LIGHTNINGS: Final = ("lightning.pytorch", "pytorch_lightning")
+CONSUMER: Final = "consumer"
+
+
+class _Listener(Protocol):
+    def start(self, name: str) -> None: ...
+    def end(self, name: str) -> None: ...
 
 
 class Watch:
@@ -32,6 +62,8 @@ class Watch:
     ) -> None:
         self._timer = timer
         self._handles: list[Any] = []
+        watched = [model is not None, True, bool(optimizers)]
+        self._release = claim(*(part for part, here in zip(PARTS, watched, strict=True) if here))
         if model is not None:
             self._handles += [
                 model.register_forward_pre_hook(self._before_forward),
@@ -49,6 +81,7 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._release()
         _leave(self._timer)
 
     def __enter__(self) -> Self:
@@ -70,20 +103,30 @@ class Watch:
         self._timer.end("forward")
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._timer.start("step")
+        self._timer.start("step", name_of_optimizer(optimizer))
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._timer.end("step")
 
 
 _lock: Final = threading.Lock()
-_listeners: Final[list[DeviceTimer]] = []
+_listeners: Final[list[_Listener]] = []
+_claims: Final[Counter[str]] = Counter()
+"""Parts that a script has timed itself, by whom: nobody else times these."""
 _original: Callable[..., None] | None = None
 _installed: Callable[..., None] | None = None
 _inside = False
 
 
-def _listen(timer: DeviceTimer) -> None:
+def claim(*parts: str) -> Callable[[], None]:
+    """Leave parts of a step to whoever calls this; return what ends that, idempotent."""
+    _claims.update(parts)
+    ending = contextlib.ExitStack()
+    ending.callback(_claims.subtract, parts)
+    return ending.close
+
+
+def _listen(timer: _Listener) -> None:
     global _original, _installed
     with _lock:
         _listeners.append(timer)
@@ -92,7 +135,7 @@ def _listen(timer: DeviceTimer) -> None:
             _installed = torch.autograd.backward = _told(_original)
 
 
-def _leave(timer: DeviceTimer) -> None:
+def _leave(timer: _Listener) -> None:
     global _original, _installed
     with _lock:
         if timer not in _listeners:
@@ -123,3 +166,150 @@ def _told(original: Callable[..., None]) -> Callable[..., None]:
             _inside = False
 
     return backward
+
+
+# -- what is timed without being asked ----------------------------------------------------
+
+
+class _Here(threading.local):
+    """What the calling thread is at."""
+
+    backward: Span | None = None
+    in_model = False
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Span] = {}
+
+
+_here: Final = _Here()
+_installed_hooks: Final[list[Callable[[], None]]] = []
+_models: Final[dict[int, weakref.ref[Any]]] = {}
+_names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+_classes: Final[dict[type, tuple[str, Any, Any]]] = {}
+"""Of each class that has a method of ours: its name, what was there, and ours."""
+
+
+def _span(part: str, kind: Kind, detail: str = "") -> Span | None:
+    """Begin a span of the training loop; None where nothing is recorded, or somebody else does."""
+    recorder = active_recorder()
+    if recorder is None or recorder.role != CONSUMER or _claims[part] > 0:
+        return None
+    recording = current_recording()
+    if recording is None:
+        return None
+    recording.part_told()
+    return recorder.span(kind, detail=detail).__enter__()
+
+
+class _Unasked:
+    """Times backward passes, where nobody else does."""
+
+    def start(self, name: str) -> None:
+        _here.backward = _span("backward", Kind.BACKWARD)
+
+    def end(self, name: str) -> None:
+        span, _here.backward = _here.backward, None
+        if span is not None:
+            span.__exit__(None, None, None)
+
+
+_unasked: Final = _Unasked()
+
+
+def install() -> None:
+    """Time the parts of every training loop from now on, where nobody else does. Idempotent."""
+    if _installed_hooks:
+        return
+    _listen(_unasked)
+    _installed_hooks.extend(
+        (
+            functools.partial(_leave, _unasked),
+            register_optimizer_step_pre_hook(_before_step).remove,
+            register_optimizer_step_post_hook(_after_step).remove,
+        )
+    )
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Idempotent."""
+    while _installed_hooks:
+        _installed_hooks.pop()()
+    _models.clear()
+    for kind, (name, before, ours) in _classes.items():
+        if vars(kind).get(name) is not ours:
+            continue  # somebody else has replaced it meanwhile
+        if before is None:
+            type.__delattr__(kind, name)
+        else:
+            type.__setattr__(kind, name, before)
+    _classes.clear()
+
+
+def name_of_optimizer(optimizer: Any) -> str:
+    """Return what an optimizer is called among those of this process, as ``"Adam-1"``."""
+    known = _names.get(id(optimizer))
+    if known is not None and known[0]() is optimizer:
+        return known[1]
+    text = type(optimizer).__name__
+    if len(_names) < MOST_NAMED:
+        text = f"{text}-{len(_names) + 1}"
+        _names[id(optimizer)] = weakref.ref(optimizer), text
+    return text
+
+
+def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    span = _span("step", Kind.STEP, name_of_optimizer(optimizer))
+    if span is not None:
+        _here.steps[id(optimizer)] = span
+
+
+def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    span = _here.steps.pop(id(optimizer), None)
+    if span is not None:
+        span.__exit__(None, None, None)
+
+
+def see_model(model: Any) -> None:
+    """Time the forward pass of a model that is going to train; of a LightningModule its step."""
+    if not _installed_hooks or id(model) in _models or not isinstance(model, torch.nn.Module):
+        return
+    kind = type(model)
+    if kind not in _classes:
+        if len(_classes) >= MOST_CLASSES or isinstance(model, torch.jit.ScriptModule):
+            return
+        is_lightning = any(
+            each.__name__ == "LightningModule" and each.__module__.startswith(LIGHTNINGS)
+            for each in kind.__mro__
+        )
+        name = "training_step" if is_lightning else "__call__"
+        before, ours = vars(kind).get(name), _timed(kind, name)
+        try:
+            type.__setattr__(kind, name, ours)
+        except (TypeError, AttributeError):  # a class that does not let itself be changed
+            return
+        _classes[kind] = name, before, ours
+    number = id(model)
+    _models[number] = weakref.ref(model, lambda _: _models.pop(number, None))
+
+
+def _timed(kind: Any, name: str) -> Callable[..., Any]:
+    """Return a class's method that times those of its objects that are being watched."""
+    own = vars(kind).get(name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # What torch compiles must not see more than this line.
+        call = getattr(super(kind, self), name) if own is None else own.__get__(self)
+        if torch.compiler.is_compiling() or _here.in_model or id(self) not in _models:
+            return call(*args, **kwargs)
+        # A validation, and what a frozen model brings, trains nothing.
+        span = _span("forward", Kind.FORWARD) if torch.is_grad_enabled() else None
+        if span is None:
+            return call(*args, **kwargs)
+        _here.in_model = True
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _here.in_model = False
+            span.__exit__(None, None, None)
+
+    return functools.wraps(own if own is not None else getattr(kind, name))(method)
