@@ -88,6 +88,9 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption("--epochs", "Passes over the samples, instead of batches."),
         CommandOption("--compute", "Time of a training step: published, none, or e.g. 25ms."),
         CommandOption(
+            "--batches-per-step", "Batches that a step takes. [default: as published, else 1]"
+        ),
+        CommandOption(
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
         ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),

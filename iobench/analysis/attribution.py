@@ -92,16 +92,29 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     own.charge(low_ns, _stages_of_rest(deliveries, made, stages, own))
     pool.count()
     ledger.settle()
-    compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
-    place = deliveries.at(compute.start_ns), compute_stage[compute.span]
-    np.add.at(ledger.compute_ns, place, compute.duration_ns)
-    np.add.at(ledger.n_computed, place, 1)
+    _charge_compute(lanes, compute_stage, deliveries, ledger)
     return Attribution(
         ledger=ledger,
         ready_ns=ready_ns,
         worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
         work=lambda: ChargedWork.joined(own.work(), pool.work()),
     )
+
+
+def _charge_compute(lanes: Lanes, stage: Integers, deliveries: Deliveries, ledger: Ledger) -> None:
+    """Give what the loop did itself, outside of its waits, to the deliveries it was done after."""
+    pieces = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
+    stage = stage[pieces.span]
+    first = pieces.first
+    np.add.at(ledger.n_computed, (deliveries.at(pieces.start_ns[first]), stage[first]), 1)
+    timed = pieces.duration_ns > 0
+    delivery, piece, length = pieces_inside(
+        pieces.start_ns[timed],
+        pieces.end_ns[timed],
+        deliveries.delivered_ns,
+        deliveries.until_ns,
+    )
+    np.add.at(ledger.compute_ns, (delivery, stage[timed][piece]), length)
 
 
 def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bool_]]:

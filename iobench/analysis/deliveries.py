@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.epoch_numbers import with_epochs
 from iobench.analysis.loop import ONLY
+from iobench.analysis.optimizer_steps import find_steps
 from iobench.analysis.rounds import find_rounds
 from iobench.analysis.time_intervals import union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
@@ -17,7 +18,7 @@ from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis.exposure_figures import Window
+    from iobench.analysis.exposure_figures import StepFigures, Window
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
     from iobench.profiles.contents import Profile
@@ -91,6 +92,11 @@ class Deliveries:
         Samples of its batch; 0 without one, -1 where the batch size is unknown. The last batches
         of a round may be short: they are counted by their bytes if all before them, of that
         loader, have the same number of bytes.
+    step : ndarray of int64
+        The step of the optimiser that takes its batch, from 0; -1 where there is none, or nobody
+        knows.
+    steps : StepFigures or None
+        What is known of these steps.
     complete_epochs : frozenset of int
         Of which all batches were measured.
     main : int
@@ -125,6 +131,8 @@ class Deliveries:
     of_epoch: Integers
     of_main: Marks
     n_samples: Integers
+    step: Integers
+    steps: StepFigures | None
     complete_epochs: frozenset[int]
     main: int
     process: int
@@ -161,6 +169,27 @@ class Deliveries:
             return np.ones(len(self), dtype=bool)
         chosen = self.repeated if window == "recurring" else self.phase == STEADY
         return chosen & self.trains
+
+    def by_step(self, chosen: Marks, amounts: Integers) -> Integers:
+        """Sum amounts, of shape (n_deliveries, ...), over steps all of whose batches are chosen.
+
+        Exact integers, in the order of the steps; none where nobody knows which batches are of one.
+        """
+        number = np.where(chosen, self.step, -1)
+        n_steps = int(self.step.max(initial=-1)) + 1
+        of_all = np.bincount(self.step[self.step >= 0], minlength=n_steps)
+        inside = np.bincount(number[number >= 0], minlength=n_steps)
+        sums = np.zeros((n_steps, *amounts.shape[1:]), dtype=np.int64)
+        np.add.at(sums, number[number >= 0], amounts[number >= 0])
+        whole: Integers = sums[(inside == of_all) & (of_all > 0)]
+        return whole
+
+    @property
+    def followed(self) -> Marks:
+        """Tell after which the loop asked on, for a batch or for the end of its round."""
+        asked_on = (self.batch >= 0) | self.ends_round
+        followed: Marks = np.append(asked_on[1:], False)[: len(self)]
+        return followed
 
     @property
     def trains(self) -> Marks:
@@ -234,6 +263,8 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         of_epoch=np.zeros(len(batch), dtype=np.int64),
         of_main=np.zeros(len(batch), dtype=bool),
         n_samples=np.zeros(len(batch), dtype=np.int64),
+        step=np.full(len(batch), -1, dtype=np.int64),
+        steps=None,
         complete_epochs=frozenset(),
         main=min(loop.loaders, key=lambda number: (number == ONLY, number)),
         process=loop.process,
@@ -245,6 +276,8 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
     main = numbers[0] if numbers else found.main
     found = replace(found, main=main, n_samples=_n_samples(loop, found))
     found = with_epochs(profile, loop, found)
+    step, steps = find_steps(profile, loop, found)
+    found = replace(found, step=step, steps=steps)
     return found if profile.is_script else replace(found, phase=_without_first_epoch(found))
 
 

@@ -20,7 +20,6 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.exposure_figures import PartExposure, StepStatistics
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
@@ -64,6 +63,9 @@ class EpochFigures:
         knows when the next was asked for.
     wait : StepStatistics or None
         How long each batch was waited for: the exposed I/O of D2.3.
+    step, step_wait : StepStatistics or None
+        The same two of each step of the optimiser, all of its batches together; None where nobody
+        knows which batches these are.
     forward, backward : StepStatistics or None
         Per batch, all stages of that kind; None where there are none.
     busy, exposed : mapping of str to StepStatistics
@@ -84,6 +86,8 @@ class EpochFigures:
     batches_ns: int
     batch: StepStatistics | None
     wait: StepStatistics | None
+    step: StepStatistics | None
+    step_wait: StepStatistics | None
     forward: StepStatistics | None
     backward: StepStatistics | None
     busy: Mapping[str, StepStatistics]
@@ -162,8 +166,12 @@ def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
         validation=part_of(run, evaluates) if evaluates.any() else None,
         end_ns=int(deliveries.until_ns[trains | evaluates].max()),
         batches_ns=int(deliveries.wall_ns[with_batch].sum()),
-        batch=step_statistics(deliveries.wall_ns[with_batch & _followed(deliveries)]),
+        batch=step_statistics(deliveries.wall_ns[with_batch & deliveries.followed]),
         wait=step_statistics(deliveries.wait_ns[with_batch]),
+        step=step_statistics(
+            deliveries.by_step(with_batch & deliveries.followed, deliveries.wall_ns)
+        ),
+        step_wait=step_statistics(deliveries.by_step(with_batch, deliveries.wait_ns)),
         forward=step_statistics(_pass(ledger, Kind.FORWARD, with_batch)),
         backward=step_statistics(_pass(ledger, Kind.BACKWARD, with_batch)),
         busy=dict(_by_stage(ledger, loading, ledger.busy_ns, with_batch)),
@@ -191,20 +199,18 @@ def _by_stage(
             yield name, found
 
 
-def _followed(deliveries: Deliveries) -> Marks:
-    """Tell after which deliveries the loop asked on, for a batch or for the end of its round."""
-    asked_on = (deliveries.batch >= 0) | deliveries.ends_round
-    followed: Marks = np.append(asked_on[1:], False)[: len(deliveries)]
-    return followed
-
-
 def _pass(ledger: Ledger, kind: Kind, chosen: Marks) -> Integers:
     """Return the time of a kind in each of the chosen deliveries that has any."""
-    rows = np.flatnonzero(chosen)
-    stages = np.flatnonzero([each == kind for each in ledger.stages.kinds])
-    there = ledger.n_computed[np.ix_(rows, stages)].any(axis=1)
-    times: Integers = ledger.compute_ns[np.ix_(rows[there], stages)].sum(axis=1)
+    there = chosen & (_of_kind(ledger, kind, "n_computed") > 0)
+    times: Integers = _of_kind(ledger, kind, "compute_ns")[there]
     return times
+
+
+def _of_kind(ledger: Ledger, kind: Kind, of: str) -> Integers:
+    """Return a table of the ledger for each delivery, all stages of a kind together."""
+    stages = np.flatnonzero([each == kind for each in ledger.stages.kinds])
+    sums: Integers = getattr(ledger, of)[:-1, stages].sum(axis=1)
+    return sums
 
 
 def step_times(run: RankRun) -> dict[str, Integers]:
@@ -212,19 +218,33 @@ def step_times(run: RankRun) -> dict[str, Integers]:
 
     Those are ``epoch`` (the sum of its batches, where all of them were measured), ``batch``,
     ``forward``, ``backward`` and ``I/O``, as `EpochFigures` has them, of all epochs; ``I/O`` of
-    the batches whose end is known, so that it is a part of ``batch``.
+    the batches whose end is known, so that it is a part of ``batch``. Where a step of the optimiser
+    takes several batches, a batch is all of them together, as D2.3 counts.
     """
-    deliveries = run.deliveries
+    deliveries, ledger = run.deliveries, run.ledger
     with_batch = (deliveries.batch >= 0) & deliveries.trains
-    timed = with_batch & _followed(deliveries)
+    timed = with_batch & deliveries.followed
     sums = [
         deliveries.wall_ns[with_batch & (deliveries.of_epoch == each)].sum()
         for each in sorted(deliveries.complete_epochs)
     ]
+    steps = deliveries.steps
+    if steps is not None and (steps.batches_per_step or 1) > 1:
+        return {
+            "epoch": np.array(sums, dtype=np.int64),
+            "batch": deliveries.by_step(timed, deliveries.wall_ns),
+            "I/O": deliveries.by_step(timed, deliveries.wait_ns),
+            **{
+                kind.spelled: deliveries.by_step(with_batch, _of_kind(ledger, kind, "compute_ns"))
+                if _of_kind(ledger, kind, "n_computed")[with_batch].any()
+                else np.zeros(0, dtype=np.int64)
+                for kind in (Kind.FORWARD, Kind.BACKWARD)
+            },
+        }
     return {
         "epoch": np.array(sums, dtype=np.int64),
         "batch": deliveries.wall_ns[timed],
         "I/O": deliveries.wait_ns[timed],
-        "forward": _pass(run.ledger, Kind.FORWARD, with_batch),
-        "backward": _pass(run.ledger, Kind.BACKWARD, with_batch),
+        "forward": _pass(ledger, Kind.FORWARD, with_batch),
+        "backward": _pass(ledger, Kind.BACKWARD, with_batch),
     }

@@ -26,7 +26,6 @@ from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.span_file import RECORD_NBYTES
 
 if TYPE_CHECKING:
-    from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
@@ -99,6 +98,7 @@ def exposure_of(run: RankRun) -> Exposure:
             or any(name.startswith(TRAINING_PROCESS) for name in profile.missing_workers)
         ),
         has_compute=profile.about.compute.step_ns != 0,
+        steps=deliveries.steps,
     )
 
 
@@ -147,7 +147,11 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
     waits_ns = deliveries.wait_ns[with_batch]
-    wait = step_statistics(waits_ns)
+    wait = batch_wait = step_statistics(waits_ns)
+    known = deliveries.steps is not None and deliveries.steps.batches_per_step is not None
+    if known:
+        wait = step_statistics(deliveries.by_step(with_batch, deliveries.wait_ns))
+    step = step_statistics(deliveries.by_step(with_batch & deliveries.followed, deliveries.wall_ns))
     nbytes = deliveries.nbytes[with_batch]
     counted = counters.sums(chosen)
     looked_at = counters.table["n_looks"][:-1][with_batch] > 0
@@ -158,10 +162,12 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=_stages(run.ledger, chosen, wait_ns),
-        compute_stages=_compute_stages(run.ledger, chosen),
+        stages=_stages(run, chosen, wait_ns),
+        compute_stages=_compute_stages(run, chosen),
         waits_ns=tuple(waits_ns.tolist()),
         wait=None if wait is None else wait.in_whole_ns(),
+        batch_wait=None if batch_wait is None else batch_wait.in_whole_ns(),
+        step=None if step is None else step.in_whole_ns(),
         read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]
         else None,
@@ -172,7 +178,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     )
 
 
-def _stages(ledger: Ledger, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
+def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
+    ledger, of_step = run.ledger, _of_step(run, chosen, "exposed_ns")
     busy, exposed, n_spans, nbytes, nbytes_unknown, cpu, cpu_unknown = (
         ledger.sum(chosen, name).tolist()
         for name in (
@@ -191,6 +198,7 @@ def _stages(ledger: Ledger, chosen: Marks, wait_ns: int) -> tuple[StageExposure,
             n_spans=n_spans[at],
             cpu_ns=cpu[at] if n_spans[at] and not cpu_unknown[at] else None,
             part_of_ns=wait_ns,
+            exposed_per_step_ns=None if of_step is None else of_step[at],
         )
         for at, name in enumerate(ledger.stages.names)
         if busy[at] > 0 or exposed[at] > 0 or n_spans[at] > 0
@@ -198,12 +206,23 @@ def _stages(ledger: Ledger, chosen: Marks, wait_ns: int) -> tuple[StageExposure,
     return tuple(sorted(found, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
 
 
-def _compute_stages(ledger: Ledger, chosen: Marks) -> tuple[ComputeStage, ...]:
+def _of_step(run: RankRun, chosen: Marks, of: str) -> list[float] | None:
+    """Return a table of the ledger in a step, in the mean of whole ones; None without any."""
+    with_batch = chosen & (run.deliveries.batch >= 0)
+    sums = run.deliveries.by_step(with_batch, getattr(run.ledger, of)[:-1])
+    if not len(sums):
+        return None
+    return [total / len(sums) for total in sums.sum(axis=0).tolist()]
+
+
+def _compute_stages(run: RankRun, chosen: Marks) -> tuple[ComputeStage, ...]:
+    ledger, of_step = run.ledger, _of_step(run, chosen, "compute_ns")
     rows = zip(
         ledger.stages.names,
         ledger.sum(chosen, "compute_ns").tolist(),
         ledger.sum(chosen, "n_computed").tolist(),
         (ledger.n_computed[np.flatnonzero(chosen)] > 0).sum(axis=0).tolist(),
+        [None] * len(ledger.stages) if of_step is None else of_step,
         strict=True,
     )
     found = [ComputeStage(*row) for row in rows if row[2]]

@@ -23,6 +23,7 @@ __all__ = [
     "PartExposure",
     "Phase",
     "StageExposure",
+    "StepFigures",
     "StepStatistics",
     "Window",
 ]
@@ -60,6 +61,9 @@ class StageExposure:
         CPU time of the threads in the stage; None where a span does not carry it.
     part_of_ns : int
         The whole wait of the window.
+    exposed_per_step_ns : float or None
+        Exposed time of a step of the optimiser, in the mean of those that are whole in the window;
+        None where nobody knows which batches a step takes.
     """
 
     stage: str
@@ -72,6 +76,7 @@ class StageExposure:
     n_spans: int
     cpu_ns: int | None
     part_of_ns: int = field(default=0, metadata=HIDDEN)
+    exposed_per_step_ns: float | None = None
 
     @figure
     def wait_fraction(self) -> float | None:
@@ -101,15 +106,52 @@ class ComputeStage:
     stage : str
         ``forward``, ``backward``, ...
     busy_ns, n_spans : int
-        Its time, and how often it was timed.
+        Its time outside of waits, and how often it was timed.
     n_steps : int
         Between how many waits it was timed: of the others nobody knows how much of it they held.
+    per_step_ns : float or None
+        Its time in a step of the optimiser, in the mean of those that are whole in the window; None
+        where nobody knows which batches a step takes.
     """
 
     stage: str
     busy_ns: int
     n_spans: int
     n_steps: int
+    per_step_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """How many batches a step of the optimiser takes.
+
+    Parameters
+    ----------
+    n_steps : int or None
+        Steps whose batches were all delivered; None where nobody knows.
+    batches_per_step : int or None
+        Of most steps; None where that is not known.
+    least_batches, most_batches : int or None
+        Of any step, as the last one of an epoch may take fewer.
+    known_by : str
+        ``"option"`` (``--batches-per-step``), ``"framework"`` (which accumulates gradients),
+        ``"optimizer"`` (its steps were seen), ``"loop"`` (of `iobench profile`), ``""``.
+    optimizer : str
+        Of several optimisers the one that steps least often, which bounds a step.
+    n_optimizers : int
+        Those that were seen to step.
+    why_unknown : str
+        ``""`` where it is known.
+    """
+
+    n_steps: int | None = field(default=None, metadata=key("steps"))
+    batches_per_step: int | None = None
+    least_batches: int | None = None
+    most_batches: int | None = None
+    known_by: str = ""
+    optimizer: str = ""
+    n_optimizers: int = field(default=0, metadata=key("optimizers"))
+    why_unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +237,13 @@ class PartExposure:
     waits_ns : tuple of int
         The wait of every delivered batch, in order of delivery.
     wait : StepStatistics or None
-        Their statistics, in whole nanoseconds; None without a batch.
+        Of each step of the optimiser that is whole in it, the waits for its batches, in whole
+        nanoseconds. Where nobody knows which batches a step takes, of each batch. None without one.
+    batch_wait : StepStatistics or None
+        Of each batch; None without one.
+    step : StepStatistics or None
+        The time of each step, from being asked for its first batch to being asked for that of the
+        next; None where nobody knows which batches a step takes.
     read_nbytes : int or None
         Bytes the loading processes read while they made these batches, by whatever code, cached or
         not; None where unknown. Of reads through mappings those that stages tell are in it.
@@ -227,6 +275,13 @@ class PartExposure:
     overhead_fraction: float | None
     estimated_fraction: float = 0.0
     decoded: DecodedChunkFigures | None = None
+    batch_wait: StepStatistics | None = field(default=None, metadata=key("wait_per_batch"))
+    step: StepStatistics | None = field(default=None, metadata=key("time_per_step"))
+
+    @figure.named("compute_rest_s")
+    def compute_rest_ns(self) -> int:
+        """Compute that no stage of the training loop names."""
+        return self.compute_ns - sum(row.busy_ns for row in self.compute_stages)
 
     @figure
     def wait_fraction(self) -> float | None:
@@ -497,6 +552,8 @@ class Exposure:
         How many of them such a run keeps one by one; None where it does not tell.
     folded : Folded or None
         Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
+    steps : StepFigures or None
+        How many batches a step of the optimiser takes; None where nothing was delivered to train.
     """
 
     whole: PartExposure = field(metadata=INLINE)
@@ -523,6 +580,7 @@ class Exposure:
     spans_nbytes: int = field(default=0, metadata=HIDDEN)
     keep_nbytes: int | None = field(default=None, metadata=HIDDEN)
     folded: Folded | None = field(default=None, metadata=HIDDEN)
+    steps: StepFigures | None = field(default=None, metadata=key("optimizer_steps"))
 
     @property
     def n_folded(self) -> int:

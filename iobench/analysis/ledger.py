@@ -38,8 +38,8 @@ class Ledger:
     nbytes_unknown, cpu_unknown : ndarray of int64, same shape
         How many spans do not tell.
     compute_ns, n_computed : ndarray of int64, same shape
-        What the training loop did itself, in whose share of the wall time it began, and in how
-        many pieces.
+        What the training loop did itself outside of its waits, in whose share of the wall time,
+        and in how many spans, where each began.
     """
 
     __slots__ = ("stages", *TABLES)

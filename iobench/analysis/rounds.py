@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
 from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, is_one_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["Rounds", "find_rounds"]
+__all__ = ["Rounds", "find_rounds", "outermost"]
 
 Integers = NDArray[np.int64]
 
@@ -85,13 +87,16 @@ def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:
     of_wait = np.empty(len(waits), dtype=np.int64)
     of_wait[named], of_wait[~named] = parts[0].of_wait, parts[1].of_wait + offset
     start_ns = np.concatenate([part.start_ns for part in parts])
+    n_batches = np.bincount(of_wait[waits["batch"] >= 0], minlength=len(start_ns))
+    end_ns = np.concatenate([part.end_ns for part in parts])
+    end_ns = _with_what_followed(lane, start_ns, end_ns, n_batches)
     order = np.argsort(start_ns, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return Rounds(
         of_wait=place[of_wait],
         start_ns=start_ns[order],
-        end_ns=np.concatenate([part.end_ns for part in parts])[order],
+        end_ns=end_ns[order],
         loader=np.concatenate([part.loader for part in parts])[order],
         n_before=np.concatenate([part.n_before for part in parts])[order],
         numbered=np.concatenate([part.numbered for part in parts])[order],
@@ -99,6 +104,44 @@ def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:
         role=np.concatenate([part.role for part in parts])[order],
         resumed=np.concatenate([part.resumed for part in parts])[order],
     )
+
+
+def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
+    """Return the spans of one thread of some kinds, in order of time, but those inside others."""
+    found = spans[is_one_of(spans["kind"], kinds) & (spans["flags"] == 0)]
+    found = found[np.lexsort((-found["end_ns"].astype(np.int64), found["start_ns"]))]
+    before = np.maximum.accumulate(found["end_ns"].astype(np.int64))
+    inside = np.append(False, found["end_ns"][1:] <= before[:-1])[: len(found)]
+    outer: NDArray[Any] = found[~inside]
+    return outer
+
+
+def _with_what_followed(
+    lane: NDArray[Any], start_ns: Integers, end_ns: Integers, n_batches: Integers
+) -> Integers:
+    """Return the ends of rounds with the training on batches that were drawn ahead.
+
+    Lightning and accelerate ask for one more before they train on the last one, to know that it
+    is: so the round is over by then. As many backward passes as it has batches are its own, as far
+    as they come before another round.
+    """
+    backward = outermost(lane, {Kind.BACKWARD})
+    if not len(backward):
+        return end_ns
+    ends, began = end_ns.copy(), backward["start_ns"].astype(np.int64)
+    work = lane[is_one_of(lane["kind"], {Kind.BACKWARD, Kind.STEP}) & (lane["flags"] == 0)]
+    for index in np.flatnonzero(n_batches > 0).tolist():
+        later = start_ns[start_ns >= end_ns[index]]
+        until = int(later.min()) if len(later) else np.iinfo(np.int64).max
+        first, after, last = np.searchsorted(began, (start_ns[index], end_ns[index], until))
+        missing = int(n_batches[index]) - (after - first)
+        if missing <= 0 or after == last:
+            continue
+        if last - after > missing:
+            until = int(began[after + missing])
+        own = (work["start_ns"] >= end_ns[index]) & (work["start_ns"] < until)
+        ends[index] = max(int(ends[index]), int(work["end_ns"][own].max(initial=0)))
+    return ends
 
 
 def _by_number(

@@ -71,8 +71,9 @@ class StepSums:
     Parameters
     ----------
     stretches : mapping of str to ndarray of float64, shape (n_blocks_of,)
-        ``steps``, ``wall``, ``wait`` and ``compute`` in ns, ``samples`` and ``nbytes`` where they
-        are known, and of each stage ``busy:STAGE`` and ``exposed:STAGE`` in ns.
+        ``batches``, ``wall``, ``wait`` and ``compute`` in ns; ``steps`` of the optimiser, of which
+        a batch is its part, ``samples`` and ``nbytes`` where they are known; and of each stage
+        ``busy:STAGE`` and ``exposed:STAGE`` in ns.
     rounds : mapping of str to ndarray of float64, shape (n_rounds,)
         The same by round; a round without such a step is 0 in all.
     times : RoundTimes or None
@@ -87,9 +88,9 @@ class StepSums:
     memory: float = 1.0
 
     @property
-    def n_steps(self) -> int:
-        """How many steps they are of, of all training processes."""
-        return int(self.stretches["steps"].sum())
+    def n_batches(self) -> int:
+        """How many batches they are of, of all training processes."""
+        return int(self.stretches["batches"].sum())
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -132,11 +133,18 @@ def step_sums(measured: RankRun, window: Window, n_cells: int | None = None) -> 
     rows = np.flatnonzero(deliveries.in_part(window))
     with_batch = (deliveries.batch[rows] >= 0).astype(np.float64)
     columns = {
-        "steps": with_batch,
+        "batches": with_batch,
         "wall": deliveries.wall_ns[rows].astype(np.float64),
         "wait": deliveries.wait_ns[rows].astype(np.float64),
     }
     columns["compute"] = columns["wall"] - columns["wait"]
+    found = deliveries.steps
+    if found is not None and found.batches_per_step is not None:
+        sizes = np.append(np.bincount(deliveries.step[deliveries.step >= 0]), 0)
+        of_each = np.where(deliveries.step[rows] >= 0, sizes[deliveries.step[rows]], 0)
+        # What follows the last step would have been a part of one more.
+        of_each = np.where(of_each > 0, of_each, found.batches_per_step)
+        columns["steps"] = with_batch / of_each
     nbytes = np.where(with_batch > 0, deliveries.nbytes[rows], 0).astype(np.float64)
     if part.nbytes is not None:
         columns["nbytes"] = nbytes
@@ -221,7 +229,7 @@ def add_sums(parts: list[StepSums]) -> StepSums:
         raise ValueError("expected the sums of one training process or more")
     if len(parts) == 1:
         return parts[0]
-    n_cells = {len(part.stretches["steps"]) for part in parts}
+    n_cells = {len(part.stretches["batches"]) for part in parts}
     if len(n_cells) != 1:
         raise ValueError("expected as many stretches of every training process")
     zero = np.zeros(n_cells.pop())
@@ -280,5 +288,5 @@ def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:
     in_turn = (ends.max(axis=0)[:-1] <= starts.min(axis=0)[1:]).all()
     if not n_turns or not apart or not in_turn:
         return None
-    used = (a.rounds["steps"][:n_turns] > 0) & (b.rounds["steps"][:n_turns] > 0)
+    used = (a.rounds["batches"][:n_turns] > 0) & (b.rounds["batches"][:n_turns] > 0)
     return np.flatnonzero(used)

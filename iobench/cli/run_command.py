@@ -33,6 +33,14 @@ def run(
         str | None,
         typer.Option(help="Record these batches of the training loop only, e.g. 100:300."),
     ] = None,
+    batches_per_step: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Batches of one optimiser's step. [default: as the optimisers are seen to step]",
+        ),
+    ] = None,
     detail: Annotated[
         str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
     ] = "auto",
@@ -74,6 +82,7 @@ def run(
         digests=digests,
         darshan=darshan_words(darshan),
         energy=energy,
+        batches_per_step=batches_per_step,
     )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():

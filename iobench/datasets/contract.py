@@ -60,7 +60,8 @@ def no_progress(done: int, total: int) -> None:
 class PublishedStep:
     """One training step as published: the default compute stage of a profile.
 
-    ``forward_ns`` and ``backward_ns`` are for one batch of ``batch_size``; ``exposed_io_s`` and
+    ``forward_ns`` and ``backward_ns`` are for one step, of ``batches_per_step`` batches of
+    ``batch_size`` samples; ``exposed_io_s`` and
     the D2.3 row (``min, mean, median, max, stdev`` of exposed I/O, seconds) stand beside ours.
     ``sample_nbytes`` is the size of the sample it was published for, 0 where unknown: samples of
     another size (a tiny stand-in) scale the time. ``tables`` holds further published rows of the
@@ -77,6 +78,7 @@ class PublishedStep:
     tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = field(
         default_factory=dict
     )
+    batches_per_step: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class ScriptRun:
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     energy : str
         ``auto`` reads what counters of energy may be read; ``off``.
+    batches_per_step : int, optional
+        Batches of one step of the optimiser, where nobody sees that.
     """
 
     command: tuple[str, ...]
@@ -81,6 +83,7 @@ class ScriptRun:
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
+    batches_per_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,12 @@ def _join(
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(
-        asked.command, job, steps=asked.steps, detail=asked.detail, digests=asked.digests
+        asked.command,
+        job,
+        steps=asked.steps,
+        detail=asked.detail,
+        digests=asked.digests,
+        batches_per_step=asked.batches_per_step,
     )
     document["darshan"] = choice.document()
     document["energy"] = asked.energy

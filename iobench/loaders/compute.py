@@ -20,7 +20,7 @@ UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What one step of the training loop takes besides waiting for data.
+    """What the training loop takes for a batch besides waiting for data: its part of a step.
 
     The consumer sleeps for it, as it would for an accelerator, and leaves the CPUs to the workers.
     """
@@ -28,16 +28,17 @@ class Compute:
     forward_ns: int
     backward_ns: int
     source: str
+    batches_per_step: int = 1
 
     @property
     def total_ns(self) -> int:
-        """Nanoseconds of one step."""
+        """Nanoseconds for one batch."""
         return self.forward_ns + self.backward_ns
 
     def run(
         self, recorder: Recorder, batch: int, epoch: int, *, since_ns: int | None = None
     ) -> None:
-        """Spend one step's time and record it as ``forward`` and ``backward``.
+        """Spend one batch's time and record it as ``forward`` and ``backward``.
 
         ``since_ns`` is when it began, where the host has done something else meanwhile. What
         makes ``forward`` longer, as waking up late does, is made up for in ``backward``.
@@ -55,36 +56,51 @@ class Compute:
 
 
 def parse_compute(
-    text: str, published: PublishedStep | None, *, batch_size: int, sample_nbytes: int
+    text: str,
+    published: PublishedStep | None,
+    *,
+    batch_size: int,
+    sample_nbytes: int,
+    batches_per_step: int | None = None,
 ) -> Compute:
     """Return the compute stage that ``--compute`` asks for.
 
-    ``published`` is the dataset's published step, scaled with the batch size and, for samples of
-    another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a fixed
-    time, counted as forward.
+    ``published`` is the dataset's published step, scaled with the samples of a step and, for
+    samples of another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a
+    fixed time of a step, counted as forward. A step's time is spread evenly over its batches: by
+    default as many as were published with the published time, else one.
 
     Raises
     ------
     OptionError
         If the text is none of these.
     """
+    n_batches = batches_per_step or 1
     if text == "none":
-        return Compute(0, 0, "none")
+        return Compute(0, 0, "none", n_batches)
     if text == "published":
         if published is None:
-            return Compute(0, 0, "none published: 0 ms, give --compute 25ms to set one")
-        scale = batch_size / published.batch_size
+            why = "none published: 0 ms, give --compute 25ms to set one"
+            return Compute(0, 0, why, n_batches)
+        n_batches = batches_per_step or published.batches_per_step
+        scale = batch_size / published.batch_size / published.batches_per_step
         source = published.source
         if published.sample_nbytes and sample_nbytes != published.sample_nbytes:
             scale *= sample_nbytes / published.sample_nbytes
             source += ", scaled with the bytes of a sample"
         if batch_size != published.batch_size:
             source += f", scaled from batch {published.batch_size} to {batch_size}"
+        if n_batches != published.batches_per_step:
+            source += f", scaled from {published.batches_per_step} batches a step to {n_batches}"
         return Compute(
-            round(published.forward_ns * scale), round(published.backward_ns * scale), source
+            round(published.forward_ns * scale),
+            round(published.backward_ns * scale),
+            source,
+            n_batches,
         )
     # No more digits than a clock can wait for.
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
     if match is None:
         raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
-    return Compute(round(float(match[1]) * UNITS_NS[match[2]]), 0, f"--compute {text}")
+    step_ns = round(float(match[1]) * UNITS_NS[match[2]])
+    return Compute(round(step_ns / n_batches), 0, f"--compute {text}", n_batches)

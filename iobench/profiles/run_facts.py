@@ -72,12 +72,14 @@ class ChunkFacts:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedStep:
-    """The training step that was emulated by waiting; unknown of a training of the user's own.
+    """What was waited after each batch in place of its part of a training step.
+
+    Unknown of a training of the user's own.
 
     Parameters
     ----------
     forward_ns, backward_ns : int or None
-        Time of its two halves.
+        Time of its two halves, for one batch.
     source : str or None
         Where that time is from.
     """
@@ -88,7 +90,7 @@ class EmulatedStep:
 
     @figure
     def step_ns(self) -> int | None:
-        """Its time; null where nothing was emulated."""
+        """Its time for one batch; null where nothing was emulated."""
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
@@ -191,6 +193,8 @@ class RunFacts:
         Whether they are the small ones of the tests.
     batch_size, n_samples, sample_nbytes : int or None
         Samples of a batch; samples it could draw from; bytes of one sample.
+    batches_per_step : int or None
+        Batches of one step of the optimiser, where whoever ran it said so.
     compute : EmulatedStep
         The emulated training step.
     published : PublishedWait or None
@@ -265,6 +269,7 @@ class RunFacts:
     batch_size: int | None = None
     n_samples: int | None = None
     sample_nbytes: int | None = None
+    batches_per_step: int | None = None
     compute: EmulatedStep = EmulatedStep()
     published: PublishedWait | None = None
     cache: CacheFacts = CacheFacts()
@@ -399,6 +404,7 @@ EXPECTED: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "threads": COUNT,
     "batch_size": COUNT,
     "sample_nbytes": COUNT,
+    "batches_per_step": (lambda value: _is_count(value) and value != 0, "a number from 1 on"),
     "n_samples": COUNT,
     "world_size": COUNT,
     "keep_nbytes": (lambda value: type(value) is int and value > 0, "a number of bytes"),

@@ -58,6 +58,8 @@ class RunConfig(SourceRequest):
         for 200 batches or 60 s of steady state.
     compute : str
         ``published``, ``none`` or a time such as ``25ms``.
+    batches_per_step : int or None
+        Batches that a step of the optimiser takes; None for those of the published step, else 1.
     cache : str
         ``as-is``, ``warm`` or ``cold``.
     out, spool : Path or None
@@ -86,6 +88,7 @@ class RunConfig(SourceRequest):
     duration_s: float | None = None
     epochs: int | None = None
     compute: str = "published"
+    batches_per_step: int | None = None
     cache: str = "as-is"
     out: Path | None = None
     spool: Path | None = None
@@ -157,6 +160,7 @@ class RunConfig(SourceRequest):
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),
             ("--batch-size", self.batch_size),
+            ("--batches-per-step", self.batches_per_step),
             ("--prefetch", self.prefetch),
         ):
             if value is not None and not 0 < value < math.inf:

@@ -92,6 +92,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         source.dataset.published,
         batch_size=batch_size,
         sample_nbytes=prepared[0].work.spec.nbytes,
+        batches_per_step=config.batches_per_step,
     )
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
@@ -377,7 +378,10 @@ def _document(
         "n_samples": one.n_samples,
         "n_samples_all": len(source.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
-        "compute": asdict(compute),
+        "batches_per_step": compute.batches_per_step,
+        "compute": {
+            name: value for name, value in asdict(compute).items() if name != "batches_per_step"
+        },
         "published": None
         if published is None
         else {

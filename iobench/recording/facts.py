@@ -144,6 +144,9 @@ class ProcessFacts:
     initial_reads : dict of str to tuple of int
         By function of a library that reads, as ``"numpy.load"``: calls before the first loader was
         asked, and the bytes they told of.
+    batches_per_step : int or None
+        Batches whose gradients a framework collects for one step of the optimiser; None where it
+        does not say.
     initial_nbytes : int or None
         Bytes that all read calls of the process had returned by then, as the system counts them.
     """
@@ -170,6 +173,7 @@ class ProcessFacts:
     thread_settings: dict[str, str] = field(default_factory=dict)
     initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
     initial_nbytes: int | None = None
+    batches_per_step: int | None = None
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""

@@ -34,6 +34,7 @@ def script_document(
     steps: range | str | None,
     detail: str,
     digests: bool = False,
+    batches_per_step: int | None = None,
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run of a user's script.
 
@@ -52,6 +53,7 @@ def script_document(
         "steps": None if chosen is None else [chosen.start, chosen.stop],
         "detail": detail,
         "digests": digests,
+        "batches_per_step": batches_per_step,
         "keep_nbytes": keep_nbytes(),
         "machine": machine(),
     }

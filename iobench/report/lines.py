@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compute_line",
+    "compute_lines",
     "decoded_line",
     "estimated_lines",
     "fused_lines",
@@ -87,8 +88,14 @@ def compute_line(facts: RunFacts) -> str:
     if step.backward_ns and step.forward_ns:
         forward, backward = units.duration(step.forward_ns), units.duration(step.backward_ns)
         parts = f" (forward {forward}, backward {backward})"
+    n_batches = facts.batches_per_step or 1
+    of_step = ""
+    if n_batches > 1:
+        whole = units.duration(facts.compute.step_ns * n_batches)
+        of_step = f", {whole} a step of {units.count(n_batches)} batches"
     return (
-        f"Compute: {units.duration(facts.compute.step_ns)} a step{parts}, emulated; "
+        f"Compute: {units.duration(facts.compute.step_ns)} a {'batch' if of_step else 'step'}"
+        f"{parts}{of_step}, emulated; "
         f"from {facts.compute.source or 'an unknown source'}."
     )
 
@@ -130,6 +137,17 @@ def why_unknown(exposure: Exposure) -> str:
             return f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."
         return "Exposed I/O: unknown, no batch was delivered."
     return ""
+
+
+def compute_lines(exposure: Exposure) -> list[str]:
+    """Return what of the training loop's own time is not told apart."""
+    stages = {row.stage for row in exposure.judged.compute_stages}
+    if Kind.FORWARD.spelled in stages or not stages & {Kind.BACKWARD.spelled, Kind.STEP.spelled}:
+        return []
+    return [
+        "The forward pass is not told apart from the rest: none was seen of a model that the "
+        "script, or its framework, had set to train by its method train()."
+    ]
 
 
 def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:

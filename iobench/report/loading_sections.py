@@ -34,6 +34,8 @@ from iobench.report.sentences import (
     kept_words,
     long_waits_sentence,
     starts_sentence,
+    step_words,
+    steps_sentences,
     verdict_sentence,
 )
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bytes_section",
+    "compute_section",
     "exposure_sections",
     "phases_section",
     "published_notes",
@@ -169,13 +172,15 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     if kept:
         part = units.fraction(whole.wait_fraction)
         rest += f", by exact sums. All else is of {kept}: {part} of their time"
-    wait = window.wait
+    wait, words = window.wait, step_words(exposure.steps)
+    one, _, of_several = words.partition(" ")
     figures = [
         KeyFigure("Exposed I/O", share, rest),
         KeyFigure(
-            "A step waits",
+            f"A {one} waits",
             Duration(told_of(wait, "mean_ns")),
-            f"in the mean; {units.duration(told_of(wait, 'median_ns'))} in the median, "
+            f"in the mean{f', {of_several}' if of_several else ''}; "
+            f"{units.duration(told_of(wait, 'median_ns'))} in the median, "
             f"{units.duration(told_of(wait, 'max_ns'))} at most ({when})",
         ),
         KeyFigure(
@@ -246,13 +251,14 @@ def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
         ("Stages over the whole run", exposure.whole),
     )
     known = [(title, part) for title, part in named if part is not None]
+    words = step_words(exposure.steps)
     return Section(
         "stages",
         "Where loading spends its time",
         (
             Sentence(STAGES_LEAD),
             *(
-                _stage_table(part, title, is_folded=place > 0)
+                _stage_table(part, title, is_folded=place > 0, step=words)
                 for place, (title, part) in enumerate(known)
             ),
             *sentences(lines.fused_lines(exposure.whole, is_script=is_script)),
@@ -261,8 +267,12 @@ def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
     )
 
 
-def _stage_table(window: PartExposure, title: str, *, is_folded: bool) -> Table:
-    """Return a row for each stage; rows without any time are left out."""
+def _stage_table(window: PartExposure, title: str, *, is_folded: bool, step: str) -> Table:
+    """Return a row for each stage; rows without any time are left out.
+
+    Exposed time of a step is told where a step is of several batches.
+    """
+    by_step = " of " in step
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
     busy_ns = sum(row.busy_ns for row in window.stages)
     return Table(
@@ -273,6 +283,7 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool) -> Table:
             Column("hidden", "time"),
             Column("exposed", "time"),
             Column("of the wait"),
+            *((Column("exposed a step", "step"),) if by_step else ()),
             Column("on a CPU", is_spare=True),
             Column("handed on"),
             Column("while busy"),
@@ -285,6 +296,7 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool) -> Table:
                 Duration(row.hidden_ns),
                 Duration(row.exposed_ns),
                 _share(row.exposed_ns, window.wait_ns),
+                *((Duration(row.exposed_per_step_ns),) if by_step else ()),
                 Duration(row.cpu_ns) if row.n_spans else NOT_APPLICABLE,
                 *_stage_bytes(row),
                 Count(row.n_spans),
@@ -297,7 +309,7 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool) -> Table:
             Duration(busy_ns - window.wait_ns),
             Duration(window.wait_ns),
             _share(window.wait_ns, window.wait_ns),
-            *[""] * 4,
+            *[""] * (5 if by_step else 4),
         ),
         bars=tuple(_stage_bar(row) for row in shown),
         is_folded=is_folded,
@@ -326,6 +338,39 @@ def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
     return Bytes(row.nbytes), rate
 
 
+def compute_section(exposure: Exposure) -> Section | None:
+    """Return what the training loop did between its waits; None where no stage tells of it."""
+    part = exposure.judged
+    rows = part.compute_stages
+    if not rows:
+        return None
+    by_step = any(row.per_step_ns is not None for row in rows)
+
+    def cells(spent_ns: int, per_step_ns: float | None = None) -> tuple[Cell, ...]:
+        of_step = (NOT_APPLICABLE if per_step_ns is None else Duration(per_step_ns),)
+        return Duration(spent_ns), _share(spent_ns, part.compute_ns), *(of_step if by_step else ())
+
+    return Section(
+        "compute",
+        "What the loop does between its waits",
+        (
+            Table(
+                PARTS[exposure.window].capitalize(),
+                (
+                    *(Column("part"), Column("time", "time"), Column("of the compute")),
+                    *((Column(f"a {step_words(exposure.steps)}", "step"),) if by_step else ()),
+                ),
+                (
+                    *((row.stage, *cells(row.busy_ns, row.per_step_ns)) for row in rows),
+                    ("rest", *cells(part.compute_rest_ns)),
+                ),
+                total=("all", *cells(part.compute_ns)),
+            ),
+            *sentences(lines.compute_lines(exposure)),
+        ),
+    )
+
+
 def waits_section(
     exposure: Exposure,
     published: PublishedWait | None = None,
@@ -344,18 +389,24 @@ def waits_section(
         times = (units.nanoseconds(published.exposed_io_s[figure]) for figure in PUBLISHED_FIGURES)
         rows.append(("published", *map(Duration, times), ""))
     long = exposure.long_waits
+    words = step_words(exposure.steps)
     return Section(
         "waits",
-        "Wait per step",
+        f"Wait per {words}",
         (
-            *((Sentence(long_waits_sentence(long), "caution"),) if long is not None else ()),
+            *sentences(steps_sentences(exposure)),
+            *(
+                (Sentence(long_waits_sentence(long, exposure.steps), "caution"),)
+                if long is not None
+                else ()
+            ),
             Drawing("waits", lambda: None),
             Table(
                 "",
                 (
                     Column(""),
                     *(Column(figure, "wait", WAIT_UNIT) for figure in PUBLISHED_FIGURES),
-                    Column("steps"),
+                    Column("batches" if words == "batch" else "steps"),
                 ),
                 tuple(rows),
             ),

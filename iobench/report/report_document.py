@@ -14,6 +14,7 @@ from iobench.report.job_section import job_time_section, job_time_sections
 from iobench.report.json_report import reports_to_json, whole_job
 from iobench.report.loading_sections import (
     bytes_section,
+    compute_section,
     exposure_sections,
     phases_section,
     published_notes,
@@ -155,6 +156,7 @@ def _run_sections(
         found += [
             stages_section(exposure, is_script=facts.is_script),
             waits_section(exposure, facts.published, published_notes(report)),
+            compute_section(exposure) if facts.is_script else None,
             bytes_section(exposure),
             phases_section(report),
         ]

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.diagnosis import Diagnosis
-    from iobench.analysis.exposure_figures import LoaderExposure, LongWaits, PartExposure, Window
+    from iobench.analysis.exposure_figures import (
+        Exposure,
+        LoaderExposure,
+        LongWaits,
+        PartExposure,
+        StepFigures,
+        Window,
+    )
     from iobench.analysis.job_figures import JobTime
     from iobench.report.run_report import RunReport
 
@@ -24,6 +31,8 @@ __all__ = [
     "kept_words",
     "long_waits_sentence",
     "starts_sentence",
+    "step_words",
+    "steps_sentences",
     "today_sentence",
     "validation_words",
     "verdict_sentence",
@@ -70,6 +79,10 @@ ROLES: Final = {
     "test": ", which tests",
     "prediction": ", which predicts",
 }
+STEPS_KNOWN_BY: Final = {
+    "option": ", as --batches-per-step says",
+    "framework": ", whose gradients the framework collects",
+}
 RELEASE: Final = "freeing the memory of the batch before (handover:release)"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
@@ -79,6 +92,51 @@ COINCIDENCES: Final = {
     "first epoch": "the first epoch",
     "file change": "a change of file",
 }
+
+
+def step_words(steps: StepFigures | None) -> str:
+    """Return what figures are of: a step, one of several batches, or a batch where nobody knows."""
+    if steps is None or steps.batches_per_step is None:
+        return "batch"
+    n_batches = steps.batches_per_step
+    return "step" if n_batches == 1 else f"step of {units.count(n_batches)} batches"
+
+
+def steps_sentences(exposure: Exposure) -> list[str]:
+    """Return what a step of the optimiser takes, where that is not a batch, or nobody knows."""
+    steps = exposure.steps
+    if steps is None:
+        return []
+    if steps.batches_per_step is None:
+        why = f": {steps.why_unknown}" if steps.why_unknown else ""
+        return [
+            f"How many batches a step of the optimiser takes is unknown{why}; the waits here are "
+            "of batches. iobench run --batches-per-step N says it."
+        ]
+    if steps.batches_per_step == 1 == steps.most_batches:
+        return []
+    how = STEPS_KNOWN_BY.get(steps.known_by, "")
+    if steps.n_optimizers > 1:
+        how = (
+            f"; {steps.optimizer} bounds them, which steps least often of "
+            f"{units.count(steps.n_optimizers)} optimisers"
+        )
+    some = ""
+    if steps.least_batches != steps.most_batches:
+        some = f", some of {units.count(steps.least_batches)} to {units.count(steps.most_batches)}"
+    text = (
+        f"{units.count(steps.n_steps)} steps of {units.count(steps.batches_per_step)} "
+        f"batch{'es' if steps.batches_per_step > 1 else ''}{some}{how}"
+    )
+    part = exposure.judged if exposure.judged.step else exposure.whole
+    if part.step is not None and part.wait is not None:
+        when = PARTS[exposure.window] if part is exposure.judged else PARTS["whole"]
+        text += (
+            f": a step takes {units.duration(part.step.median_ns)} in the median, "
+            f"{units.duration(part.step.mean_ns)} in the mean, and waits "
+            f"{units.duration(part.wait.mean_ns)} of it ({when})"
+        )
+    return [f"{text}."]
 
 
 def kept_words(n_batches: int, n_folded: int) -> str:
@@ -321,8 +379,12 @@ def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[
     return units.fraction(today.wait_fraction), "; ".join(told)
 
 
-def long_waits_sentence(long: LongWaits) -> str:
-    """Return how few long waits hold how much time, and what they fall together with."""
+def long_waits_sentence(long: LongWaits, steps: StepFigures | None = None) -> str:
+    """Return how few long waits hold how much time, and what they fall together with.
+
+    They are of batches, which are steps where each step of the optimiser takes one.
+    """
+    one, many = ("step", "steps") if step_words(steps) == "step" else ("batch", "batches")
     if long.in_step:
         name = "Workers in step"
     else:
@@ -330,15 +392,15 @@ def long_waits_sentence(long: LongWaits) -> str:
         name = "Rare long waits" if rare else "Uneven waits"
     text = (
         f"{name}: {units.count(long.n_waits)} of "
-        f"{units.count(long.n_steps)} steps wait "
+        f"{units.count(long.n_steps)} {many} wait "
         f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
         f"median; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )
     if long.period_steps is not None:
-        text += f"; one every {units.count(long.period_steps)} steps"
+        text += f"; one every {units.count(long.period_steps)} {many}"
     if long.in_step:
         text += (
-            "; the workers finish their batches together, so that one step waits for all and "
+            f"; the workers finish their batches together, so that one {one} waits for all and "
             "those after it hardly wait: go by the mean, not the median"
         )
     if long.coincidences:

@@ -44,6 +44,10 @@ MOST_CLASSES: Final = 16
 MOST_NAMED: Final = 64
 LIGHTNINGS: Final = ("lightning.pytorch", "pytorch_lightning")
 CONSUMER: Final = "consumer"
+ON_HOST: Final = (
+    "device: forward, backward and step are the host's time, of a device's work that of queueing "
+    "it; iobench.torch.DeviceTimer times the device"
+)
 
 
 class _Listener(Protocol):
@@ -178,7 +182,9 @@ class _Here(threading.local):
     in_model = False
 
     def __init__(self) -> None:
-        self.steps: dict[int, Span] = {}
+        # Of each optimizer that steps: its span, how often its hooks are inside of each other, and
+        # at which batch that began.
+        self.steps: dict[int, tuple[Span, int, int]] = {}
 
 
 _here: Final = _Here()
@@ -235,6 +241,7 @@ def uninstall() -> None:
     while _installed_hooks:
         _installed_hooks.pop()()
     _models.clear()
+    _names.clear()
     for kind, (name, before, ours) in _classes.items():
         if vars(kind).get(name) is not ours:
             continue  # somebody else has replaced it meanwhile
@@ -250,6 +257,9 @@ def name_of_optimizer(optimizer: Any) -> str:
     known = _names.get(id(optimizer))
     if known is not None and known[0]() is optimizer:
         return known[1]
+    recording = current_recording()
+    if recording is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        recording.add_unseen(ON_HOST)
     text = type(optimizer).__name__
     if len(_names) < MOST_NAMED:
         text = f"{text}-{len(_names) + 1}"
@@ -258,14 +268,28 @@ def name_of_optimizer(optimizer: Any) -> str:
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    recording = current_recording()
+    if recording is None:
+        return
+    known = _here.steps.get(id(optimizer))
+    # The step of a class derived from one of torch's calls that one's; of an earlier batch is a
+    # step that an exception has ended.
+    if known is not None and known[2] == recording.step:
+        _here.steps[id(optimizer)] = known[0], known[1] + 1, known[2]
+        return
     span = _span("step", Kind.STEP, name_of_optimizer(optimizer))
     if span is not None:
-        _here.steps[id(optimizer)] = span
+        _here.steps[id(optimizer)] = span, 1, recording.step
 
 
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    span = _here.steps.pop(id(optimizer), None)
-    if span is not None:
+    known = _here.steps.pop(id(optimizer), None)
+    if known is None:
+        return
+    span, depth, batch = known
+    if depth > 1:
+        _here.steps[id(optimizer)] = span, depth - 1, batch
+    else:
         span.__exit__(None, None, None)
 
 

@@ -119,7 +119,8 @@ def test_rounds_by_number_are_rounds_by_time_where_none_overlap(workers, prefetc
             loader.end()
         loader.leave(thread=1)
         script.compute(1)
-    numbered = exposure(script.profile())
+    found = script.profile()
+    numbered = exposure(replace(found, config={**found.config, "batches_per_step": 1}))
     config = {"workers": workers, "prefetch": prefetch, "batch_size": 4}
     spans = [{**span, "sample": -1, "thread": 0} for span in script.sketch.spans]
     by_time = exposure(replace(ScriptSketch(config, spans).profile(), facts=()))

@@ -20,6 +20,7 @@ from iobench.analysis.exposure_figures import (
     PartExposure,
     Phase,
     StageExposure,
+    StepFigures,
     StepStatistics,
 )
 from iobench.profiles.run_facts import RunFacts
@@ -137,6 +138,7 @@ def make_exposure(scale: int = 100) -> Exposure:
             Phase("drain", 3 * MS, 3 * MS, 1),
         ),
         long_waits=None,
+        steps=StepFigures(204, 1, 1, 1, "loop"),
         n_rounds=1,
         n_unfinished_rounds=0,
         workers=2,

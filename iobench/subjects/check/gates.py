@@ -286,7 +286,7 @@ class GrowthGate(Gate):
     def _work(self) -> str:
         """What to divide by: samples where both runs know theirs, else steps."""
         known = self.found.n_samples and self.stored.n_samples
-        return "samples" if known else "steps"
+        return "samples" if known else "batches"
 
     @property
     def judged(self) -> Judged:

@@ -44,8 +44,8 @@ class PartFigures:
         Of all ranks.
     wall_s : float
         Of a rank, in the mean.
-    wait_fraction, wait_per_step_s : float or None
-        The wait as a share of the time, and of a step.
+    wait_fraction, wait_per_step_s, wait_per_batch_s : float or None
+        The wait as a share of the time, of a step of the optimiser, and of a batch.
     samples_per_s, bytes_per_s : float or None
     exposed_fraction : mapping of str to float
         Of the time, by stage.
@@ -55,6 +55,7 @@ class PartFigures:
     wall_s: float
     wait_fraction: float | None
     wait_per_step_s: float | None
+    wait_per_batch_s: float | None
     samples_per_s: float | None
     bytes_per_s: float | None
     exposed_fraction: Mapping[str, float]
@@ -132,6 +133,12 @@ class MeasuredRun:
         return sum(each.lost_spans for each in self.exposures)
 
     @property
+    def batches_per_step(self) -> int | None:
+        """Batches of a step of the optimiser; None where its ranks do not tell the same."""
+        told = {each.steps.batches_per_step if each.steps else None for each in self.exposures}
+        return told.pop() if len(told) == 1 else None
+
+    @property
     def told(self) -> dict[str, Any]:
         """What may explain a difference, by name; what it does not tell is missing."""
         config, exposure = self.config, self.exposures[0]
@@ -141,6 +148,8 @@ class MeasuredRun:
         for name in ("dataset", "framework", "batch_size"):
             if getattr(self.facts, name) is not None:
                 found[name] = getattr(self.facts, name)
+        if self.batches_per_step is not None:
+            found["batches_per_step"] = self.batches_per_step
         if self.facts.compute.step_ns is not None:
             found["step_ns"] = self.facts.compute.step_ns
         if self.facts.cache.asked is not None:
@@ -170,7 +179,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         for window, sums in parts.items():
             part = step_sums(measured, window, n_cells.get(window))
             if part is not None:
-                n_cells.setdefault(window, len(part.stretches["steps"]))
+                n_cells.setdefault(window, len(part.stretches["batches"]))
             sums.append(part)
         exposures.append(measured.exposure.without_waits())
         used.append(utilisation(measured))
@@ -222,19 +231,21 @@ def total_of(runs: list[StepSums]) -> StepSums:
 def _part_figures(sums: StepSums | None) -> PartFigures | None:
     if sums is None:
         return None
-    steps, wall, wait, loop = (
-        sums.total(name) or 0.0 for name in ("steps", "wall", "wait", "loop")
+    batches, wall, wait, loop = (
+        sums.total(name) or 0.0 for name in ("batches", "wall", "wait", "loop")
     )
+    steps = sums.total("steps")
 
     def per_s(name: str) -> float | None:
         amount = sums.total(name)
         return None if amount is None or not loop else amount * 1e9 / loop
 
     return PartFigures(
-        batches=int(steps),
+        batches=int(batches),
         wall_s=seconds(int(loop)),
         wait_fraction=wait / wall if wall else None,
         wait_per_step_s=wait / steps / 1e9 if steps else None,
+        wait_per_batch_s=wait / batches / 1e9 if batches else None,
         samples_per_s=per_s("samples"),
         bytes_per_s=per_s("nbytes"),
         exposed_fraction={

@@ -61,7 +61,7 @@ TURNS, WITHIN, BETWEEN = "turns", "stretches", "runs"
 """What intervals are of: turns of one job, stretches of each run, runs of one configuration."""
 MEMORIES: Final = 2.0
 """A stretch shorter than so many times what steps remember makes intervals too short."""
-PER_STEP, PER_SAMPLE = "steps", "samples"
+PER_STEP, PER_BATCH, PER_SAMPLE = "steps", "batches", "samples"
 NS_PER_S: Final = 1e9
 
 
@@ -360,14 +360,14 @@ def _compare_pair(
     if len(first) > 1 or len(other) > 1:
         basis = BETWEEN
     elif (turns := pair_rounds(a_all, b_all)) is not None:
-        there = min(len(each.rounds["steps"]) for each in (a_all, b_all))
+        there = min(len(each.rounds["batches"]) for each in (a_all, b_all))
         n_turns = 0, there if there > 1 else 0
         if len(turns) >= FEWEST_TURNS:
             basis = TURNS
             n_turns = len(turns), there
             a, b = (of_turns(each, turns) for each in (a_all, b_all))
     figures = []
-    for asked in _asked(a_all, b_all, reasons):
+    for asked in _asked(a_all, b_all, reasons, by_step=_same_steps(*first, *other)):
         why = "" if anyway else _why(asked, reasons)
         blocks = [each.blocks(asked.amount, asked.weight) for each in (a, b)]
         interval = Interval(None)
@@ -381,7 +381,7 @@ def _compare_pair(
         run=", ".join(each.name for each in other),
         figures=tuple(figures),
         basis=basis,
-        n_cells=(len(a.stretches["steps"]), len(b.stretches["steps"])),
+        n_cells=(len(a.stretches["batches"]), len(b.stretches["batches"])),
         n_turns=n_turns,
         forgetful_from=(_forgetful_from(first, a, basis), _forgetful_from(other, b, basis)),
         other_machine=tuple(
@@ -392,11 +392,11 @@ def _compare_pair(
 
 
 def _forgetful_from(runs: Sequence[MeasuredRun], sums: StepSums, basis: str) -> int | None:
-    n_cells = len(sums.stretches["steps"])
+    n_cells = len(sums.stretches["batches"])
     if basis != WITHIN or n_cells == 1:
         return None
     needed = ceil(MEMORIES * sums.memory * n_cells)
-    return needed if sums.n_steps / len(runs[0].exposures) < needed else None
+    return needed if sums.n_batches / len(runs[0].exposures) < needed else None
 
 
 def _interval(a: Blocks, b: Blocks, basis: str) -> Interval:
@@ -410,16 +410,25 @@ def _sums(runs: Sequence[MeasuredRun], window: Window) -> StepSums:
     return found[0] if len(runs) == 1 else total_of(found)
 
 
-def _asked(a: StepSums, b: StepSums, reasons: tuple[str, ...]) -> Iterator[_Asked]:
+def _same_steps(*runs: MeasuredRun) -> bool:
+    """Tell whether steps of the optimiser are known to take as many batches in all runs."""
+    found = {run.batches_per_step for run in runs}
+    return len(found) == 1 and None not in found
+
+
+def _asked(
+    a: StepSums, b: StepSums, reasons: tuple[str, ...], *, by_step: bool
+) -> Iterator[_Asked]:
     samples = all("samples" in each.stretches for each in (a, b))
-    per = PER_SAMPLE if samples and OTHER_BATCH in reasons else PER_STEP
-    one = "sample" if per == PER_SAMPLE else "step"
-    if per == PER_STEP:
-        yield _Asked("step_ns", "time of a step", "ns", "wall", "steps")
+    of_loop, one = (PER_STEP, "step") if by_step else (PER_BATCH, "batch")
+    if samples and OTHER_BATCH in reasons:
+        of_loop, one = PER_SAMPLE, "sample"
+    else:
+        yield _Asked("step_ns", f"time of a {one}", "ns", "wall", of_loop)
     if samples:
         yield _Asked("sample_ns", "time per sample", "ns", "wall", "samples")
-    yield _Asked("compute_ns", f"compute of a {one}", "ns", "compute", per)
-    yield _Asked("wait_ns", f"wait of a {one}", "ns", "wait", per)
+    yield _Asked("compute_ns", f"compute of a {one}", "ns", "compute", of_loop)
+    yield _Asked("wait_ns", f"wait of a {one}", "ns", "wait", of_loop)
     if samples:
         rate = _Asked("samples_per_s", "samples/s", "per_s", "samples", "loop", factor=NS_PER_S)
         yield rate
@@ -434,20 +443,22 @@ def _asked(a: StepSums, b: StepSums, reasons: tuple[str, ...]) -> Iterator[_Aske
     for stage in stages:
         yield _Asked(
             f"{BUSY}{stage}", f"{stage}, busy per {each_one}", "ns", f"{BUSY}{stage}",
-            PER_SAMPLE if samples else PER_STEP, stage, of_loop=False,
+            PER_SAMPLE if samples else PER_BATCH, stage, of_loop=False,
         )  # fmt: skip
-    of_one = "sample" if per == PER_SAMPLE else "batch"
+    several = by_step and a.total("steps") != a.total("batches")
+    if of_loop == PER_STEP and not several:
+        one = "batch"
     for stage in stages:
-        name = f"{stage}, exposed per {of_one}"
-        yield _Asked(f"{EXPOSED}{stage}", name, "ns", f"{EXPOSED}{stage}", per, stage)
+        name = f"{stage}, exposed per {one}"
+        yield _Asked(f"{EXPOSED}{stage}", name, "ns", f"{EXPOSED}{stage}", of_loop, stage)
 
 
 def _exposed(sums: StepSums, stage: str) -> float:
-    steps = sums.total("steps") or 1.0
-    return (sums.total(f"{EXPOSED}{stage}") or 0.0) / steps
+    batches = sums.total("batches") or 1.0
+    return (sums.total(f"{EXPOSED}{stage}") or 0.0) / batches
 
 
 def _why(asked: _Asked, reasons: tuple[str, ...]) -> str:
-    if OTHER_BATCH in reasons and asked.weight == PER_STEP:
+    if OTHER_BATCH in reasons and asked.weight in (PER_STEP, PER_BATCH):
         return OTHER_BATCH
     return OTHER_STEP if OTHER_STEP in reasons and asked.of_loop else ""

@@ -1,0 +1,386 @@
+"""Forward, backward and the optimiser's step by the hook, in real trainers; truth is what sleeps.
+
+A sleep is never shorter than asked for; how much longer a busy machine makes it is not asked. What
+each part is charged with is exact: parts and the rest are the compute, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="it is torch's loops that are hooked into")
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import iobench
+import iobench.torch
+from iobench.analysis.run import Run
+from iobench.recording.kinds import Kind
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
+from iobench.torch import hooks
+from iobench.torch.device_time import DeviceTimer
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore"),  # the frameworks' own, of every release others
+]
+
+FORWARD_S, BACKWARD_S, STEP_S = 0.006, 0.010, 0.004
+
+
+@pytest.fixture(autouse=True)
+def hooked(monkeypatch):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    hooks.install()
+    yield
+    hooks.uninstall()
+
+
+class SlowBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(BACKWARD_S)
+        return gradient
+
+
+class Net(torch.nn.Module):
+    """A model in a model of layers, slow in its forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+
+    def forward(self, x):
+        time.sleep(FORWARD_S)
+        return SlowBackward.apply(self.layers(x))
+
+
+class SlowSGD(torch.optim.SGD):
+    def step(self, closure=None):
+        time.sleep(STEP_S)
+        return super().step(closure)
+
+
+def batches(n):
+    return DataLoader(TensorDataset(torch.ones(2 * n, 3)), batch_size=2)
+
+
+def opened(path):
+    run = Run.open(path).of_rank()
+    whole = run.exposure.whole
+    spent = {row.stage: row.busy_ns for row in whole.compute_stages}
+    assert sum(spent.values()) + whole.compute_rest_ns == whole.compute_ns
+    assert whole.wait_ns + whole.compute_ns == whole.wall_ns
+    return run, spent
+
+
+def text_of(path):
+    return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
+
+
+def at_least(spent, n_batches, n_steps=0):
+    assert spent["forward"] >= n_batches * FORWARD_S * 1e9
+    assert spent["backward"] >= n_batches * BACKWARD_S * 1e9
+    assert spent["step"] >= n_steps * STEP_S * 1e9
+
+
+@pytest.mark.parametrize("collected", [1, 3])
+def test_a_plain_loop(tmp_path, collected):
+    net = Net()
+    optimizer = SlowSGD(net.parameters(), lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            net.train()
+            for number, (x,) in enumerate(batches(6), 1):
+                net(x).sum().backward()
+                if number % collected == 0:
+                    optimizer.step()
+                time.sleep(0.002)
+            net.eval()
+            with torch.no_grad():
+                for (x,) in batches(4):
+                    net(x)
+    run, spent = opened(tmp_path / "run")
+    at_least(spent, 12, 12 // collected)
+    whole = run.exposure.whole
+    # 12 times the end of a step of the script, and 8 batches of a validation, whose forward is none
+    assert whole.compute_rest_ns >= (12 * 0.002 + 8 * FORWARD_S) * 1e9
+    counts = {row.stage: row.n_spans for row in whole.compute_stages}
+    assert counts == {"forward": 12, "backward": 12, "step": 12 // collected}
+    steps = run.exposure.steps
+    assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
+    assert (steps.known_by, steps.n_optimizers) == ("optimizer", 1)
+    deliveries = run.deliveries
+    backward = run.profile.spans[run.profile.spans["kind"] == Kind.BACKWARD]
+    of = deliveries.at(backward["start_ns"].astype(np.int64))
+    training = (deliveries.role == "training") & (deliveries.batch >= 0)
+    assert of.tolist() == np.flatnonzero(training).tolist()
+    assert "not told apart" not in text_of(tmp_path / "run")
+    step = whole.step
+    assert step.median_ns >= collected * (FORWARD_S + BACKWARD_S) * 1e9 + STEP_S * 1e9
+    sums = deliveries.by_step(deliveries.batch >= 0, deliveries.wait_ns)
+    assert sums.sum() == deliveries.wait_ns[deliveries.step >= 0].sum()
+    per_step = {row.stage: row.per_step_ns for row in whole.compute_stages}
+    assert per_step["forward"] * steps.n_steps == pytest.approx(spent["forward"], abs=1)
+
+
+def test_without_a_recording_nothing_is_done_and_a_model_stays_as_it_is(tmp_path):
+    net = Net()
+    optimizer = SlowSGD(net.parameters(), lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        net.train()
+        for (x,) in batches(2):
+            net(x).sum().backward()
+            optimizer.step()
+        state = vars(net).copy()
+        pickled = pickle.dumps(net)
+        assert b"iobench" not in pickled
+        twin = copy.deepcopy(net)
+        assert type(twin) is Net
+        assert not net._forward_hooks
+        assert not net._forward_pre_hooks
+    net(torch.ones(1, 3)).sum().backward()
+    assert vars(net).keys() == state.keys()
+    hooks.uninstall()
+    assert "__call__" not in vars(Net)
+    _, spent = opened(tmp_path / "run")
+    at_least(spent, 2, 2)
+
+
+def test_a_loop_whose_model_nobody_sets_says_that_forward_is_not_told_apart(tmp_path):
+    net = Net()
+    optimizer = SlowSGD(net.parameters(), lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        for (x,) in batches(3):
+            net(x).sum().backward()
+            optimizer.step()
+    run, spent = opened(tmp_path / "run")
+    assert "forward" not in spent
+    assert run.exposure.whole.compute_rest_ns >= 3 * FORWARD_S * 1e9
+    assert "The forward pass is not told apart from the rest" in text_of(tmp_path / "run")
+
+
+def test_two_optimisers_of_a_gan_and_the_one_that_bounds_a_step(tmp_path):
+    critic, generator = torch.nn.Linear(3, 1), torch.nn.Linear(3, 3)
+    of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)
+    of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
+    with iobench.record(tmp_path / "run"):
+        for number, (x,) in enumerate(batches(18), 1):
+            critic(generator(x)).sum().backward()
+            (of_critic if number % 6 else of_generator).step()
+    steps = opened(tmp_path / "run")[0].exposure.steps
+    assert (steps.n_steps, steps.batches_per_step, steps.n_optimizers) == (3, 6, 2)
+    assert steps.optimizer == "Adam-2"
+    told = text_of(tmp_path / "run")
+    assert "3 steps of 6 batches; Adam-2 bounds them, which steps least often of 2" in told
+    assert "A step waits" in told
+    assert "Wait per step of 6 batches" in told
+
+
+def test_steps_that_come_irregularly_are_unknown(tmp_path):
+    net = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        for number, (x,) in enumerate(batches(22), 1):
+            net(x).sum().backward()
+            if number in (1, 3, 8, 12, 22):
+                optimizer.step()
+    run, _ = opened(tmp_path / "run")
+    steps = run.exposure.steps
+    assert (steps.n_steps, steps.batches_per_step) == (None, None)
+    assert run.exposure.whole.step is None
+    told = text_of(tmp_path / "run")
+    assert "takes is unknown: SGD-1 steps after 1 to 10 batches" in told
+    assert "A batch waits" in told
+
+
+@pytest.mark.parametrize("how", ["watch", "blocks", "stage"])
+def test_what_a_script_times_itself_is_not_counted_twice(tmp_path, how):
+    net = Net()
+    optimizer = SlowSGD(net.parameters(), lr=0.1)
+    net.train()
+    with iobench.record(tmp_path / "run"):
+        timer = DeviceTimer("cpu")
+        watch = timer.watch(net, optimizer) if how == "watch" else None
+        for (x,) in batches(4):
+            if how == "blocks":
+                with timer("forward"):
+                    made = net(x)
+                with timer("backward"):
+                    made.sum().backward()
+                with timer("step"):
+                    optimizer.step()
+                continue
+            if how == "stage":
+                with iobench.stage("forward"):
+                    made = net(x)
+            else:
+                made = net(x)
+            made.sum().backward()
+            optimizer.step()
+        if watch is not None:
+            watch.remove()
+    run, spent = opened(tmp_path / "run")
+    # What is told of a step of a class that calls torch's own is that one's time.
+    at_least(spent, 4, 0 if how == "watch" else 4)
+    assert sum(spent.values()) <= run.exposure.whole.compute_ns
+    assert run.exposure.steps.n_steps == 4
+    if how == "watch":
+        counts = {row.stage: row.n_spans for row in run.exposure.whole.compute_stages}
+        assert counts == {"forward": 4, "backward": 4, "step": 4}
+
+
+@pytest.mark.parametrize("with_callback", [False, True])
+@pytest.mark.parametrize("collected", [1, 2])
+def test_a_trainer_of_lightning(tmp_path, with_callback, collected):
+    lightning = pytest.importorskip("lightning", reason="its Trainer trains")
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch, number):
+            return self.net(batch[0]).pow(2).mean()
+
+        def validation_step(self, batch, number):
+            self.net(batch[0])
+
+        def configure_optimizers(self):
+            return SlowSGD(self.parameters(), lr=0.1)
+
+    callbacks = [iobench.torch.LightningCallback()] if with_callback else []
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
+        accumulate_grad_batches=collected, callbacks=callbacks,
+    )  # fmt: skip
+    with iobench.record(tmp_path / "run"):
+        trainer.fit(Model(), batches(6), batches(3))
+    run, spent = opened(tmp_path / "run")
+    # The callback's step begins after the closure, which torch's own step of the optimizer calls.
+    at_least(spent, 12, 0 if with_callback else 12 // collected)
+    # Both lie in the closure of a step.
+    assert spent["step"] < spent["forward"] + spent["backward"]
+    steps = run.exposure.steps
+    assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
+    names = {row.stage for row in run.exposure.whole.compute_stages}
+    assert {"forward", "backward", "step"} <= names
+
+
+@pytest.mark.parametrize("collected", [1, 3])
+def test_a_trainer_of_hugging_face(tmp_path, collected):
+    transformers = pytest.importorskip("transformers", reason="its Trainer trains")
+    pytest.importorskip("accelerate", reason="its Trainer needs it")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x):
+            made = self.net(x)
+            return {"loss": made.pow(2).mean(), "made": made}
+
+    def collate(samples):
+        return {"x": torch.stack([sample[0] for sample in samples])}
+
+    options = transformers.TrainingArguments(
+        str(tmp_path / "out"), per_device_train_batch_size=2, per_device_eval_batch_size=2,
+        num_train_epochs=2, eval_strategy="epoch", save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, use_cpu=True, report_to=[], gradient_accumulation_steps=collected,
+    )  # fmt: skip
+    model = Model()
+    trainer = transformers.Trainer(
+        model, options, data_collator=collate,
+        train_dataset=TensorDataset(torch.ones(12, 3)),
+        eval_dataset=TensorDataset(torch.ones(4, 3)),
+        optimizers=(SlowSGD(model.parameters(), lr=0.1), None),
+    )  # fmt: skip
+    with iobench.record(tmp_path / "run"):
+        trainer.train()
+    run, spent = opened(tmp_path / "run")
+    at_least(spent, 12, 12 // collected)
+    steps = run.exposure.steps
+    assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
+
+
+def test_accelerate_collects_gradients(tmp_path):
+    accelerate = pytest.importorskip("accelerate", reason="it collects the gradients")
+    accelerator = accelerate.Accelerator(gradient_accumulation_steps=4, cpu=True)
+    net = Net()
+    net, optimizer, loader = accelerator.prepare(
+        net, SlowSGD(net.parameters(), lr=0.1), batches(10)
+    )
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            net.train()
+            for (x,) in loader:
+                with accelerator.accumulate(net):
+                    accelerator.backward(net(x).sum())
+                    optimizer.step()
+                    optimizer.zero_grad()
+    run, spent = opened(tmp_path / "run")
+    at_least(spent, 20, 6)
+    steps = run.exposure.steps
+    # The last of an epoch takes what is left.
+    assert (steps.n_steps, steps.batches_per_step, steps.least_batches) == (6, 4, 2)
+
+
+def test_a_compiled_model_stays_one_graph(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compiled = torch.compile(net, backend="eager", fullgraph=True)
+    with iobench.record(tmp_path / "run"):
+        compiled.train()
+        for (x,) in batches(3):
+            compiled(x).sum().backward()
+            optimizer.step()
+        net.train()
+
+        @torch.compile(backend="eager", fullgraph=True)
+        def whole(x):
+            return net(x).sum()
+
+        for (x,) in batches(3):
+            whole(x).backward()
+            optimizer.step()
+    run, spent = opened(tmp_path / "run")
+    assert {"backward", "step"} <= spent.keys()
+    assert run.exposure.steps.batches_per_step == 1
+
+
+def test_errors_and_nested_models_are_left_as_they_are(tmp_path):
+    class Fails(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(3, 1)
+
+        def forward(self, x, *, fails=False):
+            if fails:
+                raise KeyError("mine")
+            return self.inner(x)
+
+    net = Fails()
+    with iobench.record(tmp_path / "run"):
+        net.inner.train()
+        net.train()
+        for number, (x,) in enumerate(batches(3)):
+            if number == 1:
+                with pytest.raises(KeyError, match="mine"):
+                    net(x, fails=True)
+            net(x).sum().backward()
+    run, _ = opened(tmp_path / "run")
+    counts = {row.stage: row.n_spans for row in run.exposure.whole.compute_stages}
+    assert counts == {"forward": 4, "backward": 3}
