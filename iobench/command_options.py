@@ -94,6 +94,7 @@ OF_PROFILE: Final = OF_SOURCE | {
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
         ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
+        CommandOption("--name", "What the run is called: in reports, by trackers, its directory."),
         CommandOption(
             "--digests",
             "Keep a digest of every sample, for iobench compare (needs xxhash).",

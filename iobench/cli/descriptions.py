@@ -22,6 +22,7 @@ from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
+    from iobench.recording.run_directory import RunDirectory
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
@@ -149,6 +150,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         "runs": [
             {
                 **run.config,
+                **_of_process(run),
                 "path": str(run.path),
                 "n_span_files": len(run.span_files()),
                 **_reopened(run.path),
@@ -156,6 +158,17 @@ def describe_run(path: Path) -> dict[str, Any]:
             for run in runs
         ],
     }
+
+
+def _of_process(run: RunDirectory) -> dict[str, Any]:
+    """Return what a script's training process told of its packages and threads."""
+    from iobench.profiles.run_facts import RunFacts
+    from iobench.recording.facts import read_process_facts
+
+    about = RunFacts.from_config(run.config, run.path)
+    about = about.with_processes(read_process_facts(run.processes_path))
+    told = {"versions": about.versions, "thread_settings": about.thread_settings}
+    return {name: dict(values) for name, values in told.items() if values}
 
 
 def _reopened(run: Path) -> dict[str, Any]:

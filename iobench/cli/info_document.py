@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from iobench.profiles.run_facts import RunFacts
 from iobench.report.document import Block, Bytes, Cell, Command, Section, properties, sentences
+from iobench.report.script_lines import commit_words
 from iobench.report.units import UNKNOWN, count, duration, nbytes
 
 __all__ = ["info_title", "listed_values", "said_in_words", "shortened"]
@@ -140,10 +142,12 @@ def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _run_section(number: int, run: Mapping[str, Any]) -> Section:
+    commit = RunFacts.from_config({"commit": run.get("commit")}).commit
+    told = {**run, "commit": commit_words(commit)} if commit else run
     rows = [
         row
-        for name in sorted(run.keys() - {"format", "version", "files_reopened"})
-        for row in _value_rows(name.replace("_", " "), run[name])
+        for name in sorted(told.keys() - {"format", "version", "files_reopened"})
+        for row in _value_rows(name.replace("_", " "), told[name])
     ]
     rows += listed_values("files reopened", map(_reopened, run.get("files_reopened", ())))
     return Section(f"run-{number}", f"as {run.get('format', UNKNOWN)}", (properties(rows),))

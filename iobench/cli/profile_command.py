@@ -69,6 +69,7 @@ def profile(
     variables: VariableNames = None,
     store_dir: StoreDir = None,
     out: Annotated[Path | None, declared("--out")] = None,
+    name: Annotated[str | None, declared("--name")] = None,
     spool: Annotated[
         Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
     ] = None,
@@ -107,6 +108,7 @@ def profile(
         files=files,
         store_dir=store_dir,
         out=out,
+        name=name,
         spool=spool,
         options=split_options(option or []),
         split=split,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.command import declared
 from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ def run(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The run directory. [default: iobench-runs/SCRIPT-N]")
+        Path | None,
+        typer.Option(help="The run directory. [default: iobench-runs/SCRIPT-N or NAME-N]"),
     ] = None,
+    name: Annotated[str | None, declared("--name")] = None,
     steps: Annotated[
         str | None,
         typer.Option(help="Record these batches of the training loop only, e.g. 100:300."),
@@ -76,6 +79,7 @@ def run(
     asked = ScriptRun(
         tuple(command),
         out=out,
+        name=name,
         steps=steps,
         detail=detail,
         spool=spool,

@@ -7,11 +7,12 @@ import hashlib
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
+from iobench.launch.script_commit import commit_of
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
@@ -20,7 +21,7 @@ from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
-from iobench.recording.run_directory import RunDirectory, next_run_path, run_name
+from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (
     RUN_DETAIL,
@@ -58,7 +59,9 @@ class ScriptRun:
     command : tuple of str
         The user's, as a shell would start it.
     out : Path, optional
-        Run directory; by default the next ``iobench-runs/<script>-N``.
+        Run directory; by default the next ``iobench-runs/<name or script>-N``.
+    name : str, optional
+        What the run is called in reports and by trackers.
     steps : str, optional
         ``"100:300"``: batches of the training loop to record.
     detail : str
@@ -77,6 +80,7 @@ class ScriptRun:
 
     command: tuple[str, ...]
     out: Path | None = None
+    name: str | None = None
     steps: str | None = None
     detail: str = "auto"
     spool: Path | None = None
@@ -147,6 +151,11 @@ def run_script(
     run = _join(asked, job, choice, say)
     if run is None:
         return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
+    if job.rank == 0:
+        try:
+            run.update(commit=asdict(commit_of(asked.command, environment)))
+        except StorageError as error:
+            say(str(error))
     inside = _environment(asked, job, run, environment)
     unseen = why_unseen(asked.command, inside)
     if unseen:
@@ -215,12 +224,13 @@ def _join(
         detail=asked.detail,
         digests=asked.digests,
         batches_per_step=asked.batches_per_step,
+        name=checked_name(asked.name),
     )
     document["darshan"] = choice.document()
     document["energy"] = asked.energy
     document |= limits_of_host()
     try:
-        path = _default_path(asked.command, job) if asked.out is None else asked.out
+        path = _default_path(asked, job) if asked.out is None else asked.out
         run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)
         (run.path / "launch").mkdir(exist_ok=True)
     except (OSError, StorageError) as error:
@@ -231,8 +241,8 @@ def _join(
     return run
 
 
-def _default_path(command: Sequence[str], job: JobRank) -> Path:
-    name = _name(command)
+def _default_path(asked: ScriptRun, job: JobRank) -> Path:
+    name = checked_name(asked.name) or _name(asked.command)
     if job.world_size > 1:
         # All launchers of a job must find the same one, without talking to each other.
         code = hashlib.sha256(job.token.encode()).hexdigest()[:8]

@@ -170,7 +170,8 @@ class Profile:
     about: RunFacts = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "about", RunFacts.from_config(self.config, self.path))
+        about = RunFacts.from_config(self.config, self.path)
+        object.__setattr__(self, "about", about.with_processes(self.facts, self.rank))
 
     @property
     def is_script(self) -> bool:

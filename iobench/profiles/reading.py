@@ -87,11 +87,12 @@ class RankProfiles(Sequence[Profile]):
 
     def __init__(self, path: Path | str) -> None:
         run = RunDirectory.open(Path(path))
-        self.about = RunFacts.from_config(run.config, run.path)
+        about = RunFacts.from_config(run.config, run.path)
         run.gather()
         self.path = run.path
         self.config: Mapping[str, Any] = run.config
         self._facts = read_process_facts(run.processes_path)
+        self.about = about.with_processes(self._facts)
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
         self._stopped = run.stopped()

@@ -6,11 +6,15 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from iobench.errors import ProfileError
 from iobench.json_files import read_fields
 from iobench.json_keys import HIDDEN, figure
+from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fields asks
+
+if TYPE_CHECKING:
+    from iobench.recording.facts import ProcessFacts
 
 __all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts"]
 
@@ -179,6 +183,16 @@ class RunFacts:
 
     Parameters
     ----------
+    name : str or None
+        What its user calls the run.
+    commit : ScriptCommit or None
+        That of the script; None where nobody looked.
+    versions : mapping of str to str
+        Of packages that were imported and read, decode, compute or train, by the name they are
+        imported by; of several training processes those of the first one.
+    thread_settings : mapping of str to str
+        Variables that say how many threads libraries use, and ``affinity``, the CPUs that the
+        process may run on; of several training processes those of the first one.
     dataset, format, framework : str or None
         By name.
     threads : int
@@ -258,6 +272,10 @@ class RunFacts:
         What a named dataset is, and which part of it was taken where it can be chosen.
     """
 
+    name: str | None = None
+    commit: ScriptCommit | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    thread_settings: Mapping[str, str] = field(default_factory=dict)
     dataset: str | None = None
     format: str | None = None
     framework: str | None = None
@@ -315,6 +333,22 @@ class RunFacts:
     def kind(self) -> str:
         """What was recorded: ``"script"``, else ``"profile"``."""
         return SCRIPT if self.is_script else "profile"
+
+    def with_processes(self, told: Sequence[ProcessFacts], rank: int | None = None) -> Self:
+        """Return these facts with what a script's first training process says, or that of a rank.
+
+        ``told`` is of all processes, by rank.
+        """
+        first = next(
+            (each for each in told if each.role == "consumer" and rank in (None, each.rank)), None
+        )
+        if not self.is_script or first is None:
+            return self
+        return replace(self, versions=first.versions, thread_settings=first.thread_settings)
+
+    def called(self, what: str) -> str:
+        """Return what a title says of it: its name, and what it is of."""
+        return f"{self.name} ({what})" if self.name else what
 
     def with_loaders(self, loaders: Sequence[AskedLoader]) -> Self:
         """Return these facts with what loaders of a script have in common."""

@@ -13,6 +13,7 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.energy_reader import wants_energy
+from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
@@ -64,6 +65,8 @@ class RunConfig(SourceRequest):
         ``as-is``, ``warm`` or ``cold``.
     out, spool : Path or None
         Where the run and unfinished span files lie.
+    name : str or None
+        What the run is called in reports and by trackers, and its directory without ``out``.
     split : str or None
         One of the dataset's splits, to load no other samples.
     window : str or None
@@ -91,6 +94,7 @@ class RunConfig(SourceRequest):
     batches_per_step: int | None = None
     cache: str = "as-is"
     out: Path | None = None
+    name: str | None = None
     spool: Path | None = None
     split: str | None = None
     window: str | None = None
@@ -126,6 +130,7 @@ class RunConfig(SourceRequest):
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
         wants_energy(self.energy)
+        checked_name(self.name)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         for name in self.formats:
             if name != SOURCE:

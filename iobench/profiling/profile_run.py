@@ -47,8 +47,8 @@ from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.process_io import ProcessIo
-from iobench.recording.run_directory import RunDirectory, next_run_path
-from iobench.recording.this_process import machine
+from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
+from iobench.recording.this_process import machine, package_versions, thread_settings
 from iobench.sources.opening import Source, open_source
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
@@ -358,6 +358,7 @@ def _document(
     published = source.dataset.published
     resident = residency(one.files)
     return {
+        "name": checked_name(config.name),
         "dataset": source.dataset.name,
         "title": source.dataset.title,
         "format": one.format,
@@ -406,6 +407,8 @@ def _document(
         "windows": one.windows,
         "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
         "iobench_version": version("iobench"),
+        "versions": package_versions(),
+        "thread_settings": thread_settings(),
         "command": shlex.join(mask_words(config.command)),
         "files_hint": str(source.files[0].parent) if source.files else "",
         "n_files": len(one.files),
@@ -434,7 +437,7 @@ def _new_run_path(config: RunConfig, dataset: str) -> Path:
         if config.out.exists() and (not config.out.is_dir() or any(config.out.iterdir())):
             raise OptionError(f"--out {config.out}: is there already; name a new folder")
         return config.out
-    return next_run_path(dataset)
+    return next_run_path(checked_name(config.name) or dataset)
 
 
 def _run_progress(

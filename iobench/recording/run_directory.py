@@ -9,18 +9,19 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from iobench.errors import ProfileError, StorageError
+from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.json_files import read_json
-from iobench.masking import mask_values
+from iobench.masking import mask_line, mask_values, printable
 from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.recorder import Recorder
 from iobench.recording.stopped import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
 
-__all__ = ["RunDirectory", "next_run_path", "run_name"]
+__all__ = ["RunDirectory", "checked_name", "next_run_path", "run_name"]
 
 RUN_VERSION: Final = 1
+LONGEST_NAME: Final = 100
 
 
 class RunDirectory:
@@ -264,6 +265,24 @@ class RunDirectory:
     def span_files(self) -> list[Path]:
         """Return the span files that are home, by name."""
         return sorted(self.spans_path.glob("*.spans"))
+
+
+def checked_name(name: str | None) -> str | None:
+    """Return what its user calls a run, in one line without credentials; None of no name.
+
+    Raises
+    ------
+    OptionError
+        If it has no letter or digit, or is too long for a title.
+    """
+    if name is None:
+        return None
+    found = mask_line(printable(" ".join(name.split())))
+    if not any(map(str.isalnum, found)) or len(found) > LONGEST_NAME:
+        raise OptionError(
+            f"--name {found[:LONGEST_NAME]!r}: expected a name of 1 to {LONGEST_NAME} signs"
+        )
+    return found
 
 
 def run_name(text: str) -> str:

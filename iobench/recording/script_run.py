@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,12 +20,34 @@ if TYPE_CHECKING:
 
     from iobench.recording.job import JobRank
 
-__all__ = ["checked_steps", "command_line", "script_document"]
+__all__ = ["ScriptCommit", "checked_steps", "command_line", "script_document"]
 
 KERNEL_MODULE: Final = "ipykernel_launcher"
 """What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
 NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
 """Set by Jupyter to the notebook's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCommit:
+    """The commit that a script was of when it was started.
+
+    Parameters
+    ----------
+    hash : str or None
+        Of the commit; None where it is not known.
+    dirty : bool or None
+        Whether files that git knows were not as in the commit; None where nobody knows.
+    has_script : bool or None
+        Whether git knows the script itself.
+    unknown : str
+        Why something of this is not known.
+    """
+
+    hash: str | None = None
+    dirty: bool | None = None
+    has_script: bool | None = None
+    unknown: str = ""
 
 
 def script_document(
@@ -35,6 +58,7 @@ def script_document(
     detail: str,
     digests: bool = False,
     batches_per_step: int | None = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run of a user's script.
 
@@ -46,6 +70,7 @@ def script_document(
     chosen = checked_steps(steps)
     return {
         "kind": "script",
+        "name": name,
         "command": shlex.join(mask_words(command)),
         "job": job.token,
         "launcher": job.launcher,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = [
+    "THREAD_VARIABLES",
+    "VERSIONED",
     "ProcessIoReader",
     "boot_id",
     "cpu_model",
@@ -43,12 +44,14 @@ VERSIONED: Final = {
     "streaming": "mosaicml-streaming", "litdata": "", "xbatcher": "", "mpi4py": "", "PIL": "pillow",
 }  # fmt: skip
 """What reads, decodes, computes or trains."""
-_OF_THREADS: Final = re.compile(
-    r"OMP_(NUM_THREADS|THREAD_LIMIT|PROC_BIND|PLACES|DYNAMIC|WAIT_POLICY)|KMP_AFFINITY"
-    r"|GOMP_CPU_AFFINITY|TF_NUM_(INTRAOP|INTEROP)_THREADS|DASK_(NUM_WORKERS|SCHEDULER|\w*THREADS\w*)"
-    r"|SLURM_(CPUS_PER_TASK|CPUS_ON_NODE|CPU_BIND|NTASKS|NTASKS_PER_NODE|THREADS_PER_CORE)"
-    r"|[A-Z0-9]+_(NUM|MAX)_THREADS|[A-Z0-9]+_NTHREADS"
-)
+THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY",
+    "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+    "NUMBA_NUM_THREADS", "BLOSC_NTHREADS", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS",
+    "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "DASK_NUM_WORKERS", "DASK_SCHEDULER",
+    "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_CPU_BIND", "SLURM_NTASKS_PER_NODE",
+)  # fmt: skip
 
 STATUS: Final = Path("/proc/self/status")
 # Taken before anybody puts a timer in their place: this read is no part of the loading.
@@ -99,7 +102,7 @@ def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     That is the CPUs that this process may run on, as ``"0-3,8"``, where the system tells.
     """
-    found = {name: environ[name] for name in sorted(environ) if _OF_THREADS.fullmatch(name)}
+    found = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
     if sys.platform == "linux":
         found["affinity"] = _ranges(os.sched_getaffinity(0))
     return found

@@ -49,8 +49,9 @@ def title_line(reports: Sequence[RunReport]) -> str:
     batches = _distinct(units.count(report.exposure.whole.n_batches) for report in reports)
     frameworks = _distinct(report.facts.framework or units.UNKNOWN for report in reports)
     each = " each" if len(reports) > 1 else ""
+    what = f"{first.facts.dataset or 'unnamed dataset'} as {', '.join(formats)}"
     return (
-        f"{first.facts.dataset or 'unnamed dataset'} as {', '.join(formats)}: "
+        f"{first.facts.called(what)}: "
         f"loader {'/'.join(frameworks)}, {'/'.join(workers)}, batch size {'/'.join(sizes)}, "
         f"{'/'.join(batches)} batches{each}"
     )

@@ -52,10 +52,10 @@ def _what(run: FoundRun) -> str:
     if first is None:
         return "run.json cannot be read"
     if first.is_script:
-        command = " ".join((first.command or "a script").split())
+        command = " ".join(first.called(first.command or "a script").split())
         return command if len(command) <= LONGEST else f"{command[: LONGEST - 3]}..."
     labels = [(each and (each.own_label or each.format)) or "unknown" for each in run.told]
-    told = f"{first.dataset or 'unknown'} as {', '.join(labels)}"
+    told = first.called(f"{first.dataset or 'unknown'} as {', '.join(labels)}")
     return told if first.own_label else f"{told} ({first.framework or 'unknown'})"
 
 

@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure
+    from iobench.recording.script_run import ScriptCommit
     from iobench.report.run_report import RunReport
 
 __all__ = [
+    "SHORT_HASH",
+    "commit_words",
     "measured_compute_line",
     "script_lines",
     "script_title",
@@ -20,11 +23,13 @@ __all__ = [
 ]
 
 MOST_LISTED: Final = 8
+SHORT_HASH: Final = 12
 
 
 def script_title(reports: Sequence[RunReport]) -> str:
     """Return the script's command, its loaders, and how much of it was recorded."""
     first = max(reports, key=lambda report: report.exposure.whole.n_batches)
+    called = first.facts.called(first.facts.command or "unnamed script")
     loaders = first.exposure.loaders
     batches = units.count(
         sum(report.exposure.whole.n_batches + report.exposure.n_folded for report in reports)
@@ -32,18 +37,30 @@ def script_title(reports: Sequence[RunReport]) -> str:
     if not any(report.exposure.whole.n_batches for report in reports) and any(
         report.exposure.stopped for report in reports
     ):
-        return f"{first.facts.command or 'unnamed script'}: nothing was recorded"
+        return f"{called}: nothing was recorded"
     if not any(report.exposure.has_consumer for report in reports):
-        return f"{first.facts.command or 'unnamed script'}: no loader"
+        return f"{called}: no loader"
     what = _loader(loaders[0]) if len(loaders) == 1 else f"{units.count(len(loaders))} loaders"
     is_job = first.job_size > 1
     ranks = f"{units.count(first.job_size)} training processes, " if is_job else ""
     started = f" ({first.facts.launcher})" if is_job and first.facts.launcher else ""
     in_all = " in all" if len(reports) > 1 else ""
-    return (
-        f"{first.facts.command or 'unnamed script'}: {ranks}{what}, {batches} batches"
-        f"{in_all}{started}"
+    return f"{called}: {ranks}{what}, {batches} batches{in_all}{started}"
+
+
+def commit_words(commit: ScriptCommit | None) -> str | None:
+    """Return a script's commit as a phrase; None where nobody looked."""
+    if commit is None:
+        return None
+    found = units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]
+    said = {True: "with changes that are not committed", False: "unchanged", None: ""}
+    told = (
+        found,
+        said[commit.dirty],
+        "which does not have the script itself" if commit.has_script is False else "",
+        f"not known: {commit.unknown}" if commit.hash and commit.unknown else commit.unknown,
     )
+    return ", ".join(filter(None, told))
 
 
 def _loader(each: LoaderExposure) -> str:

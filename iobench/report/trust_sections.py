@@ -16,6 +16,7 @@ from iobench.report.document import (
     Table,
     sentences,
 )
+from iobench.report.script_lines import commit_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,14 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         "emulated step": Duration(facts.compute.step_ns),
         "step from": facts.compute.source,
         "page cache": facts.cache.asked,
+        "name": facts.name,
+        "commit": commit_words(facts.commit),
+        "versions": ", ".join(f"{name} {told}" for name, told in facts.versions.items()) or None,
+        "threads": ", ".join(
+            f"{name} {told}" if name == "affinity" else f"{name}={told}"
+            for name, told in facts.thread_settings.items()
+        )
+        or None,
         "run directory": Path(report.run).name if report.run else None,
         "iobench": facts.iobench_version,
     }

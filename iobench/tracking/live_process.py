@@ -53,6 +53,7 @@ class LiveTeller:
         self.order, self.answer = order, answer
         self.run, self.name = Path(order["run"]), str(order["name"])
         self.notes = TrackingNotes(self.run, rank=int(order["rank"]))
+        self.title = self.run.name
         self._begun: dict[str, tuple[Tracker, Any]] = {}
         self._answered: set[int] = set()
 
@@ -85,7 +86,7 @@ class LiveTeller:
                         self.answer({"failed": str(error), "by": wanted})
 
     def _opened(self) -> Run:
-        RunDirectory.open(self.run)
+        self.title = RunDirectory.open(self.run).config.get("name") or self.run.name
         return Run(open_profile(self.run, rank=int(self.order["rank"])))
 
     def _answer_epochs(self, contents: RunContents, *, final: bool) -> None:
@@ -101,7 +102,7 @@ class LiveTeller:
     ) -> None:
         if wanted not in self._begun:
             made = self._tracker(wanted)
-            self._begun[wanted] = made, made.begin(contents, title=self.run.name)
+            self._begun[wanted] = made, made.begin(contents, title=self.title)
         tracker, run = self._begun[wanted]
         tracker.tell(run, contents, final=final)
         if final:

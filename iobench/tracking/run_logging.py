@@ -95,12 +95,13 @@ def _tell(
 ) -> list[str]:
     """Tell a server of every training process; return where they can be looked at."""
     several = sum(map(len, opened)) > 1
+    title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
     found: dict[str, None] = {}
     for number, (name, each) in enumerate(_named(opened)):
         contents = run_contents(each, name=name)
         if contents.cut:
             say(f"too long for a parameter, and cut: {', '.join(contents.cut)}")
-        part = tracker.begin(contents, title=run.absolute().name, several=several)
+        part = tracker.begin(contents, title=title, several=several)
         finished = False
         try:
             tracker.tell(part, contents)

@@ -268,6 +268,10 @@ def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tu
         "launcher": facts.launcher or None,
         "steps": None if facts.steps is None else f"{facts.steps[0]}:{facts.steps[1]}",
         "command": facts.command,
+        "name": facts.name,
+        "commit": None if facts.commit is None else facts.commit.hash,
+        **{f"version/{key}": value for key, value in facts.versions.items()},
+        **{f"threads/{key}": value for key, value in facts.thread_settings.items()},
         **{f"machine/{key}": value for key, value in facts.machine.items()},
     }
     for each in exposure.loaders if facts.is_script else ():

@@ -54,9 +54,15 @@ ASKED = {
         "profile maelstrom-yr --tiny --data-dir URL",
         "profile maelstrom-yr --tiny --files URL",
         "profile URL --out URL",
+        "profile maelstrom-yr --tiny --name URL --batches 2 --no-such-option",
         "profile --no-such-option=URL",
     ),
-    "run": ("run URL", "run --out URL -- true", "run --steps URL -- true"),
+    "run": (
+        "run URL",
+        "run --out URL -- true",
+        "run --steps URL -- true",
+        "run --name URL -- true",
+    ),
     "report": ("report URL", "report RUN --html URL", "report RUN --wandb URL"),
     "check": (
         "check URL",

@@ -107,6 +107,17 @@ def artifacts(client, run):
     return {each.path for each in client.list_artifacts(run.info.run_id, "iobench")}
 
 
+def test_a_run_is_called_by_its_name_and_tells_its_environment(uri, tmp_path):
+    told = {"versions": {"numpy": "2.0"}, "thread_settings": {"MKL_NUM_THREADS": "3"}}
+    run = make_run(tmp_path / "run", name="wide net", commit={"hash": "1f" * 20}, **told)
+    assert main(["report", str(run), "--mlflow", uri]) == 0
+    _, (found,) = runs_of(uri)
+    assert found.info.run_name == "wide net"
+    assert found.data.params["iobench/commit"] == "1f" * 20
+    assert found.data.params["iobench/version/numpy"] == "2.0"
+    assert found.data.params["iobench/threads/MKL_NUM_THREADS"] == "3"
+
+
 def test_a_run_is_read_back(uri, tmp_path, capsys):
     run = make_run(tmp_path / "run")
     assert main(["report", str(run), "--json", "--mlflow", uri]) == 0

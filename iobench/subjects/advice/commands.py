@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["SETTINGS", "ProfileCommand", "commands_of"]
 
 FLAGS: Final = {name for name, option in OF_PROFILE.items() if option.is_flag}
-ONE_RUN: Final = {"--out", "--json"}
-"""Options not to repeat: a run directory is written once."""
+ONE_RUN: Final = {"--out", "--json", "--name"}
+"""Options not to repeat: a run directory is written once, and another run is another one."""
 SETTINGS: Final = {
     name: OF_PROFILE[f"--{name.replace('_', '-')}"].name
     for name in ("format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir")

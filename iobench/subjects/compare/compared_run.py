@@ -10,6 +10,8 @@ import numpy as np
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
 from iobench.json_keys import HIDDEN, figure, key
+from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
+from iobench.report.script_lines import SHORT_HASH
 from iobench.report.units import seconds
 from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
@@ -156,9 +158,22 @@ class MeasuredRun:
             found["cache"] = self.facts.cache.asked
         if self.facts.is_script and config.get("command"):
             found["script"] = config["command"]
+        found |= self._environment()
         found["ranks"] = len(self.exposures)
         found["folded_batches"] = self.n_folded
         return found | {name: machine[name] for name in OF_MACHINE if machine.get(name) is not None}
+
+    def _environment(self) -> dict[str, str]:
+        """Return commit, versions and settings of threads; nothing that was not looked for."""
+        commit, found = self.facts.commit, {}
+        if commit is not None and commit.hash is not None:
+            changed = {True: " with changes", False: "", None: " (changes unknown)"}
+            found["commit"] = f"{commit.hash[:SHORT_HASH]}{changed[commit.dirty]}"
+        if versions := self.facts.versions:
+            found |= {name: versions.get(name, "not imported") for name in VERSIONED}
+        if settings := self.facts.thread_settings:
+            found |= {name: settings.get(name, "not set") for name in THREAD_VARIABLES}
+        return found
 
 
 def measure_run(path: Path, name: str | None = None) -> MeasuredRun:

@@ -98,7 +98,8 @@ def _called(name: str, run: ComparedRun) -> Sentence:
         kept_words(sum(part.n_batches for part in each.parts("whole")), each.n_folded)
         for each in run.members
     ]
-    told = "; ".join(filter(None, kept))
+    names = dict.fromkeys(each.facts.name for each in run.members)
+    told = "; ".join(filter(None, (*names, *kept)))
     return Sentence(f"{name}: {run.name}{told and f': {told}'}", "strong")
 
 

@@ -1,0 +1,265 @@
+"""What a run says of itself: its name, its script's commit, versions and settings of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.analysis.run import Run
+from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.launch.running import ScriptRun, run_script
+from iobench.recording.run_directory import RunDirectory
+from iobench.report.json_report import to_json
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="asks git")
+TRAIN = "import numpy\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Callable[..., str]:
+    """Make git commands in a repository that holds ``train.py``."""
+    folder = tmp_path / "code"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+        "GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"),
+        **{
+            f"GIT_{who}_{what}": f"nobody{sign}"
+            for who in ("AUTHOR", "COMMITTER")
+            for what, sign in (("NAME", ""), ("EMAIL", "@example.org"))
+        },
+    }
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "data.bin").write_text("first\n")
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "first")
+    return git
+
+
+def commit_told(found: Any) -> dict[str, Any]:
+    told: dict[str, Any] = RunDirectory.open(found.run).config["commit"]
+    (run,) = to_json([Run.open(found.run)])["runs"]
+    assert run["commit"] == {name: value if value != "" else None for name, value in told.items()}
+    return told
+
+
+@needs_git
+def test_the_commit_of_a_script_and_what_differs_from_it(
+    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, capfd: Any
+) -> None:
+    folder = tmp_path / "code"
+    first = repository("rev-parse", "HEAD")
+
+    def told(script: str, out: str) -> dict[str, Any]:
+        return commit_told(launch(sys.executable, folder / script, out=tmp_path / out))
+
+    assert told("train.py", "same") == {
+        "hash": first, "dirty": False, "has_script": True, "unknown": "",
+    }  # fmt: skip
+    (folder / "new.py").write_text(TRAIN)
+    assert told("new.py", "new") == {
+        "hash": first, "dirty": False, "has_script": False, "unknown": "",
+    }  # fmt: skip
+    (folder / "train.py").write_text(TRAIN + "# changed\n")
+    assert told("train.py", "changed")["dirty"] is True
+    assert main(["report", str(tmp_path / "changed")]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert f"commit {first[:12]}, with changes that are not committed" in said
+    assert main(["info", str(tmp_path / "new")]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert f"commit {first[:12]}, unchanged, which does not have the script itself" in said
+
+
+MEAN = """\
+[core]
+    fsmonitor = {0}
+    hooksPath = hooks
+[filter "mean"]
+    clean = {0}
+    process = {0}
+    required = true
+[status]
+    submoduleSummary = true
+"""
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["mean", "me=an"])
+def test_nothing_of_a_strangers_repository_is_run(
+    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    folder, ran = tmp_path / "code", tmp_path / "ran"
+    program = folder / "program"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
+    program.chmod(0o755)
+    (folder / "hooks").mkdir()
+    shutil.copy(program, folder / "hooks" / "post-index-change")
+    (folder / ".gitattributes").write_text(f"*.bin filter={name}\n")
+    with (folder / ".git" / "config").open("a") as file:
+        file.write(MEAN.format(program).replace('"mean"', f'"{name}"'))
+    (folder / "data.bin").write_text("other\n")  # to be compared, filtered
+    told = commit_told(launch(sys.executable, folder / "train.py"))
+    assert not ran.exists()
+    assert told["hash"] == repository("rev-parse", "HEAD")
+    assert (told["dirty"], told["has_script"]) == (None, True)
+    assert "has filters, which were not run" in told["unknown"]
+    if name == "mean":  # a plain git would have
+        with contextlib.suppress(subprocess.CalledProcessError):  # that program answers nothing
+            repository("status")
+        assert ran.exists()
+
+
+@needs_git
+def test_why_a_commit_is_not_known(
+    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
+) -> None:
+    train = script(TRAIN)
+    nowhere = {**os.environ, "GIT_CEILING_DIRECTORIES": "/"}
+
+    def why(*command: object, out: str, **more: Any) -> str:
+        told = commit_told(launch(*command, out=tmp_path / out, **more))
+        assert (told["hash"], told["dirty"], told["has_script"]) == (None, None, None)
+        return str(told["unknown"])
+
+    if subprocess.run(
+        ["git", "rev-parse"], cwd=tmp_path, capture_output=True, check=False
+    ).returncode:  # the folder for temporary files is itself in none
+        text = why(sys.executable, train, out="none", environment=nowhere)
+        assert text == "the script is in no git repository"
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    assert why(sys.executable, train, out="empty") == "the repository has no commit yet"
+    text = why(sys.executable, train, out="no-git", environment={**os.environ, "PATH": "/nowhere"})
+    assert text == "there is no git"
+    text = why(sys.executable, "-c", TRAIN, out="no-script")
+    assert text == "the command names no script that lies here"
+
+
+def test_a_name_is_the_directory_the_title_and_what_trackers_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: Callable[..., Path], capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = (sys.executable, str(script(TRAIN)))
+    for number in (1, 2):
+        ended = run_script(ScriptRun(command, name="  wide  Net, b=32 "), lambda line: None)
+        assert ended.run == tmp_path / "iobench-runs" / f"wide-Net-b-32-{number}"
+    (run,) = to_json([Run.open(ended.run)])["runs"]
+    assert run["name"] == "wide Net, b=32"
+    assert main(["report", str(ended.run)]) == 0
+    assert capfd.readouterr().out.startswith("wide Net, b=32 (")
+    assert main(["report", "iobench-runs"]) == 0
+    assert capfd.readouterr().out.count(" wide Net, b=32") == 2
+    ended = run_script(ScriptRun(command, name="x", out=tmp_path / "mine"), lambda line: None)
+    assert ended.run == tmp_path / "mine"
+    assert RunDirectory.open(ended.run).config["name"] == "x"
+
+
+@pytest.mark.parametrize("name", ["", " - ", "x" * 101])
+def test_what_is_no_name_is_refused_before_anything_is_started(name: str, tmp_path: Path) -> None:
+    asked = ScriptRun((sys.executable, "-c", "open('started', 'w')"), name=name, out=tmp_path / "r")
+    with pytest.raises(OptionError, match=r"--name .*: expected a name of 1 to 100 signs"):
+        run_script(asked, lambda line: None)
+    assert not (tmp_path / "r").exists()
+
+
+def test_versions_of_what_was_imported_and_threads(
+    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, capfd: Any
+) -> None:
+    told = {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "3",
+        "DASK_SCHEDULER": "tls://me:Zq7Wv9hidden@host:1",
+    }
+    told.pop("OMP_NUM_THREADS", None)
+    text = """
+        import os
+        os.environ["OMP_NUM_THREADS"] = "2"  # as many scripts do, before the first import
+        import numpy
+    """
+    found = launch(sys.executable, script(text), environment=told)
+    (run,) = to_json([Run.open(found.run)])["runs"]
+    import numpy
+
+    assert run["versions"] == {"numpy": numpy.__version__}
+    settings = run["thread_settings"]
+    assert (settings["OMP_NUM_THREADS"], settings["OPENBLAS_NUM_THREADS"]) == ("2", "3")
+    if sys.platform == "linux":
+        assert settings["affinity"]
+    assert "Zq7Wv9hidden" not in "".join(
+        path.read_text(errors="replace") for path in found.run.rglob("*.json")
+    )
+    assert "host:1" in settings["DASK_SCHEDULER"]
+    assert main(["info", str(found.run), "--json"]) == 0
+    (info,) = json.loads(capfd.readouterr().out)["runs"]
+    assert (info["versions"], info["thread_settings"]) == (run["versions"], settings)
+
+
+LOOP = """
+    import torch
+    data = torch.utils.data.TensorDataset(torch.zeros(24, 2))
+    for x in torch.utils.data.DataLoader(data, batch_size=2):
+        pass
+"""
+
+
+def test_compare_says_what_else_was_not_the_same(
+    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, capfd: Any
+) -> None:
+    pytest.importorskip("torch", reason="the script loads with PyTorch")
+    plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    train = script(LOOP)
+    for name, more in (("one", {}), ("two", {"OMP_NUM_THREADS": "1"}), ("three", {})):
+        environment = {**plain, **more}
+        launch(sys.executable, train, out=tmp_path / name, name=name, environment=environment)
+    # As an environment with another version would have told.
+    (told,) = (tmp_path / "three" / "processes").glob("rank*.json")
+    facts = json.loads(told.read_text())
+    facts["versions"] = {"torch": "1.0", "numpy": facts["versions"]["numpy"], "zarr": "2.18"}
+    told.write_text(json.dumps(facts))
+
+    def differs(other: str) -> dict[str, list[str]]:
+        words = ["compare", str(tmp_path / "one"), str(tmp_path / other)]
+        assert main([*words, "--json"]) == 0
+        found: dict[str, list[str]] = json.loads(capfd.readouterr().out)["differences"]
+        return found
+
+    assert differs("two") == {"OMP_NUM_THREADS": ["not set", "1"]}
+    found = differs("three")
+    assert found.keys() == {"torch", "zarr"}
+    assert found["zarr"] == ["not imported", "2.18"]
+    assert found["torch"][1] == "1.0"
+    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert "OMP_NUM_THREADS not set | 1" in said
+    assert f"B: {tmp_path / 'two'}: two" in said
+
+
+def test_a_profile_has_a_name_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
+    words = "profile maelstrom-yr --tiny --batches 4 --compute none --workers 1 --name my-run"
+    assert main(words.split()) == 0
+    assert capfd.readouterr().out.startswith("my-run (maelstrom-yr as source): ")
+    (run,) = to_json([Run.open(tmp_path / "iobench-runs" / "my-run-1")])["runs"]
+    assert (run["name"], run["commit"]) == ("my-run", None)
+    assert run["versions"]["numpy"]
