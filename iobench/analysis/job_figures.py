@@ -16,6 +16,8 @@ PARTS: Final = (
     "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
     "validation_wait", "checkpoint", "between", "shutdown",
 )  # fmt: skip
+NEARLY: Final = 0.95
+"""Training processes that ran for this share of the longest one's time ran as long."""
 LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 
@@ -124,7 +126,9 @@ class JobTime:
         Bytes read before the first loader was asked that nothing but the system's counter told of,
         beyond what imports may read.
     rank : int
-        Which training process; of a job, the one that ran longest.
+        Which training process; of a job, the one whose times these are.
+    ranks : tuple of JobTime
+        Of a job, all its training processes.
     start_up : StartUp or None
         Its start, and its imports package by package: what the job's ``imports`` is the sum of,
         but for the first batch. None where imports were not told.
@@ -137,6 +141,7 @@ class JobTime:
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
+    ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
     start_up: StartUp | None = None
 
     @figure
@@ -159,14 +164,20 @@ class JobTime:
 
 
 def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | None:
-    """Return where the time of a job went: that of its training process that ran longest.
+    """Return where the time of a job went: that of one of its training processes.
 
-    So no two clocks are compared. Bytes and files are those of all of them.
+    So no two clocks are compared. Of those that ran longest it is the one that spent most on
+    getting data: where they take their steps together, the others waited for it as they computed.
+    Bytes and files are those of all of them.
     """
     known = [each for each in ranks if each is not None]
     if not known:
         return None
-    longest = max(known, key=lambda each: (each.wall_ns, -each.rank))
+    least_ns = NEARLY * max(each.wall_ns for each in known)
+    longest = max(
+        (each for each in known if each.wall_ns >= least_ns),
+        key=lambda each: (each.load_ns, each.wall_ns, -each.rank),
+    )
     parts = tuple(
         replace(
             part,
@@ -178,7 +189,7 @@ def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | Non
     unknown = [*dict.fromkeys(text for each in known for text in each.unknown)]
     if len(known) < n_ranks:
         unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes told no times")
-    return replace(longest, parts=parts, unknown=tuple(unknown))
+    return replace(longest, parts=parts, unknown=tuple(unknown), ranks=tuple(known))
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -24,12 +24,15 @@ from iobench.report.document import (
 from iobench.report.sentences import job_sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.job_figures import JobPart, JobTime
     from iobench.report.document import Block
 
 __all__ = ["job_time_section", "job_time_sections"]
 
+MOST_RANKS: Final = 16
 PART_NAMES: Final = {
     "imports": "start of Python, imports",
     "initial_load": "initial load",
@@ -96,7 +99,10 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
 
     ``of_ranks`` where it is of several training processes.
     """
-    longest = f"Times are those of rank {job.rank}, which ran longest; bytes and files, of all."
+    longest = (
+        f"Times are those of rank {job.rank}, of those that ran longest the one that spends most "
+        "on getting data, for which others may wait as they compute; bytes and files, of all."
+    )
     return Section(
         "job_time",
         "Where the job's time went",
@@ -108,6 +114,7 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
+            *(_rank_table(job.ranks) if of_ranks else ()),
             *_start_up(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"),
             *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
@@ -194,4 +201,38 @@ def _table(job: JobTime) -> Table:
             if each.ns
         ),
         total=("all", Duration(job.wall_ns), Share(1.0 if job.wall_ns else None), "", ""),
+    )
+
+
+def _rank_table(ranks: Sequence[JobTime]) -> tuple[Table, ...]:
+    """Return a row for each training process, of many those that spend most on getting data."""
+    if len(ranks) < 2:
+        return ()
+    shown = sorted(ranks, key=lambda each: (-each.load_ns, each.rank))[:MOST_RANKS]
+    more = f", the {len(shown)} that spend most on getting data of {len(ranks)}"
+    columns = (
+        ("before the loop", ("initial_load", "stage_in")),
+        ("waiting", ("train_wait", "validation_wait")),
+        ("computing", ("train_compute", "validation_compute")),
+        ("imports", ("imports",)),
+        ("the rest", ("checkpoint", "between", "shutdown")),
+    )
+    return (
+        Table(
+            f"Ranks{more if len(shown) < len(ranks) else ''}",
+            (
+                *(Column("rank"), Column("all", "time")),
+                *(Column(name, "time") for name, _ in columns),
+                Column("most"),
+            ),
+            tuple(
+                (
+                    str(each.rank),
+                    Duration(each.wall_ns),
+                    *(Duration(sum(each.part(part).ns for part in of)) for _, of in columns),
+                    PART_NAMES[each.bound_by],
+                )
+                for each in sorted(shown, key=lambda each: each.rank)
+            ),
+        ),
     )

@@ -87,6 +87,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     recording = loop_recording()
     if recording is None:
         return stock_iter(loader)
+    began_ns = recording.clock.now_ns()
     known = _known_loader(recording, loader)
     if torch.is_grad_enabled() and not known.facts.gradients:
         known.facts.gradients = True
@@ -94,6 +95,8 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     log = known.new_log()
     log.role = role_of_pass(recording, loader)
     log.ask()
+    # Facts are written, which may take long where disks are busy: that is no wait of the loop's.
+    recording.recorder.own_ns += max(0, log.asked_ns - began_ns)
     try:
         iterator = _start(loader, stock_iter, known, log)
     except BaseException:
