@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.deliveries import EVALUATION
 from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
 from iobench.analysis.time_intervals import union
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
@@ -120,7 +121,10 @@ def job_time_of(run: RankRun) -> JobTime | None:
         )
     if profile.lost_spans:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
-    if (deliveries.role[deliveries.batch >= 0] == "").any():
+    roles = deliveries.role[deliveries.batch >= 0]
+    if len(roles) and (roles == EVALUATION).all():
+        unknown.append("whether any pass trains: none took an optimiser's step, so all validate")
+    if (roles == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
     if closed_ns is not None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))

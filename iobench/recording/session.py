@@ -118,6 +118,8 @@ class Recording:
         Whether a model was last set to evaluate, and not to train.
     n_parts : int
         Spans of parts of a step that nobody asked for: they say nothing of batches.
+    trained_model : weakref.ref or None
+        The one that was last set to train.
     keep_nbytes : int
         How many bytes of spans this training process and its workers keep one by one; 0 is all.
     ended_workers : EndedWorkers or None
@@ -137,6 +139,7 @@ class Recording:
     latest: DeliveryLog | None = None
     model_evaluates: bool = False
     n_parts: int = 0
+    trained_model: weakref.ref[Any] | None = None
     _loaded = False
 
     def __init__(
@@ -472,6 +475,8 @@ class Recording:
             nbytes = written_nbytes(self.run.spool or self.run.spans_path, 0)
         day_nbytes = nbytes * max(self.job.world_size, 1) * DAY_NS // lasted_ns
         line = day_line(day_nbytes, keep_nbytes())
+        # At the end of a pass: what is read and imported for it is no time of the script's.
+        self.recorder.once_ns += self.clock.now_ns() - self._begun_ns - lasted_ns
         if RUN_TOKEN not in os.environ:
             logger.info("%s", line)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -107,7 +108,7 @@ def install() -> None:
                 _setting.inside = not outermost
             recording = current_recording() if outermost else None
             if recording is not None:
-                recording.model_evaluates = not mode
+                _set(recording, self, mode)
                 training_hooks.see_model(self)
             return found
 
@@ -117,6 +118,22 @@ def install() -> None:
 
         module.train = train
         _installed.append(restore)
+
+
+def _set(recording: Recording, model: Any, mode: bool) -> None:
+    """Note that a model was set to train or to evaluate; not so a part of one that trains.
+
+    Parts are kept from learning so, where a model's own ``train`` sets them to evaluate.
+    """
+    if mode:
+        recording.model_evaluates = False
+        recording.trained_model = weakref.ref(model)
+        return
+    whole = None if recording.trained_model is None else recording.trained_model()
+    if whole is None or whole is model or not any(each is model for each in whole.modules()):
+        recording.model_evaluates = True
+    elif sum(1 for _ in model.parameters()) == sum(1 for _ in whole.parameters()):
+        recording.model_evaluates = True  # all of it, but for who wraps it
 
 
 def uninstall() -> None:

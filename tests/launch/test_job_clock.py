@@ -254,3 +254,162 @@ def test_epochs_of_keras(
     assert all(each["complete"] for each in run["epochs"])
     assert run["validation"]["batches"] == (3 - first) * 2 + 2 + 2
     assert min(parts["train_compute"], parts["validation_compute"]) > 0
+
+
+ENDING = """
+    import os, signal, sys, time
+    import torch
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, i):
+            time.sleep(0.01)
+            return torch.zeros(3)
+
+    end = getattr(signal, sys.argv[1])
+    train = torch.utils.data.DataLoader(Samples(), batch_size=4)
+    check = torch.utils.data.DataLoader(Samples(), batch_size=4)
+    net = torch.nn.Linear(3, 1)
+    for x in train:
+        net(x).mean().backward()
+        torch.optim.SGD(net.parameters(), 0.1).step()
+        time.sleep(0.02)
+    with torch.no_grad():
+        for k, x in enumerate(check):
+            if k == 1:
+                os.kill(os.getpid(), end)
+                time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGINT"])
+def test_a_script_that_a_signal_ends_in_its_validation(
+    script: Callable[..., Any], launch: Callable[..., Any], name: str
+) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
+    found = launch(sys.executable, script(ENDING), name)
+    assert found.code in (-getattr(signal, name), 128 + getattr(signal, name))
+    parts, job, run = job_of(found)
+    assert parts["train_wait"] >= 12 * 10_000_000
+    assert parts["train_compute"] >= 3 * 20_000_000
+    assert parts["validation_wait"] >= 8 * 10_000_000
+    assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
+    # Python itself turns Ctrl-C into an exception, and ends as ever.
+    unknown = " ".join(job["unknown"])
+    assert ("ended without ending its recording" in unknown) == (name != "SIGINT")
+    assert (f"({name})" in unknown) == (name != "SIGINT")
+
+
+NO_LOOP = """
+    import sys, time
+    import numpy as np
+    if sys.argv[1] == "save":
+        import torch
+        torch.save({"weights": torch.zeros(1000)}, sys.argv[2])
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("what", ["nothing", "save"])
+def test_a_script_without_any_loop(
+    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, what: str
+) -> None:
+    if what == "save":
+        pytest.importorskip("torch", reason="the script saves with PyTorch")
+    parts, _, run = job_of(launch(sys.executable, script(NO_LOOP), what, tmp_path / "w.pt"))
+    assert parts["between"] >= 200_000_000
+    assert (parts["checkpoint"] > 0) == (what == "save")
+    assert not any(parts[name] for name in PARTS if name.startswith(("train", "validation")))
+    assert parts["initial_load"] == 0
+    assert "No loader was asked for batches." in run["verdict"]
+
+
+ABANDONED = """
+    import sys, time
+    import torch
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, i):
+            time.sleep(0.005)
+            return torch.zeros(3)
+
+    if __name__ == "__main__":
+        how, workers = sys.argv[1], int(sys.argv[2])
+        loader = torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=workers)
+        kept = iter(loader)
+        for _ in range(3):
+            next(kept)
+            time.sleep(0.02)
+        if how == "dropped":
+            del kept
+        time.sleep(0.5)
+        if how == "another":
+            for k, x in enumerate(loader):
+                if k == 1:
+                    break
+"""
+
+
+@pytest.mark.parametrize(("how", "workers"), [("kept", 1), ("dropped", 0), ("another", 1)])
+def test_time_after_a_loader_was_left_is_no_training(
+    script: Callable[..., Any], launch: Callable[..., Any], how: str, workers: int
+) -> None:
+    pytest.importorskip("torch", reason="the script loads with PyTorch")
+    found = launch(sys.executable, script(ABANDONED), how, workers)
+    parts, _, run = job_of(found)
+    assert found.code == 0
+    assert parts["between"] >= 400_000_000
+    assert parts["train_compute"] >= 2 * 20_000_000
+    assert run["batches"] == (5 if how == "another" else 3)
+    assert not run["epochs"][-1]["complete"]
+
+
+RANKS = """
+    import os, sys, time
+    from pathlib import Path
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+
+    slow, folder = int(sys.argv[1]), Path(sys.argv[2])
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo")
+    for k in range(3):
+        np.save(folder / f"{rank}-{k}.npy", np.zeros(1000))
+    for k in range(3):
+        np.load(folder / f"{rank}-{k}.npy")
+        time.sleep(1.0 if rank == slow else 0.01)
+    dist.barrier()
+    data = torch.utils.data.TensorDataset(torch.zeros(8, 3))
+    for (x,) in torch.utils.data.DataLoader(data, batch_size=4):
+        dist.all_reduce(x)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_job_is_told_by_the_rank_that_others_wait_for(
+    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, slow: int
+) -> None:
+    pytest.importorskip("torch", reason="torchrun is torch's")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    found = launch(*torchrun, script(RANKS), slow, tmp_path)
+    assert found.code == 0, found.err
+    document = to_json([Run.open(found.run)])
+    ranks = [{each["part"]: each["ns"] for each in run["job"]["parts"]} for run in document["runs"]]
+    for run, parts in zip(document["runs"], ranks, strict=True):
+        assert sum(parts.values()) == run["job"]["wall_ns"]
+    load_ns = [parts["initial_load"] for parts in ranks]
+    assert load_ns[slow] >= 2_000_000_000 > load_ns[1 - slow]
+    # The other one waited as long outside of its loops, and may have ended later.
+    job = {each["part"]: each["ns"] for each in document["job"]["parts"]}
+    assert job == ranks[slow]
+    text = text_of(found)
+    assert f"Times are those of rank {slow}, of those that ran longest" in text
+    assert "Ranks" in text.partition("Verdict")[0]

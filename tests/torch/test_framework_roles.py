@@ -165,3 +165,131 @@ def test_two_loaders_that_train_together_and_one_that_validates_among_them(tmp_p
     assert run.exposure.validation.n_batches == 2 * 9
     times = epoch_times(epoch_figures(run))
     assert [each.n_batches for each in times] == [8, 8]
+
+
+def trains(loader, weight, optimizer=None):
+    for (x,) in loader:
+        (x * weight).sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+
+
+class Frozen(torch.nn.Module):
+    """A model whose own ``train`` keeps a part of it from learning."""
+
+    def __init__(self):
+        super().__init__()
+        self.part, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.part.eval()
+        return self
+
+
+def test_a_part_that_is_kept_from_learning_does_not_make_a_pass_evaluate(tmp_path):
+    model, wrapped = Frozen(), torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    other = torch.nn.Linear(3, 1)
+    with iobench.record(tmp_path / "run"):
+        model.train()
+        assert (model.training, model.part.training) == (True, False)
+        for _ in batches(2):  # steps of an optimiser that nobody sees
+            pass
+        model.eval()
+        for _ in batches(3):
+            pass
+        wrapped.train()
+        wrapped.module.eval()  # all of it
+        for _ in batches(4):
+            pass
+        model.train()
+        other.eval()  # no part of it: nobody knows which of them a pass is for
+        for _ in batches(5):
+            pass
+    run = Run.open(tmp_path / "run").of_rank()
+    assert passes(run) == [("", 2), ("evaluation", 3), ("evaluation", 4), ("evaluation", 5)]
+
+
+def test_two_losses_and_two_optimisers_of_one_loader(tmp_path):
+    one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    first, second = torch.optim.SGD([one], lr=0.1), torch.optim.Adam([other], lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            for number, (x,) in enumerate(batches(6)):
+                if number % 3:  # a critic, and now and then a generator
+                    (x * one).sum().backward()
+                    first.step()
+                else:
+                    (x * other).sum().backward(retain_graph=True)
+                    (x * other * one.detach()).mean().backward()
+                    second.step()
+    run = Run.open(tmp_path / "run").of_rank()
+    assert passes(run) == [("training", 6), ("training", 6)]
+    times = epoch_times(epoch_figures(run))
+    assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
+
+
+def test_a_training_that_begins_its_pass_without_gradients(tmp_path):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with iobench.record(tmp_path / "run"), torch.no_grad():
+        for (x,) in batches(3):
+            with torch.enable_grad():
+                (x * weight).sum().backward()
+            optimizer.step()
+        for (x,) in batches(2):
+            weight.mul_(0.9).add_(x.mean(0))  # an average of weights, say
+    run = Run.open(tmp_path / "run").of_rank()
+    assert passes(run) == [("training", 3), ("evaluation", 2)]
+
+
+def test_accelerate(tmp_path):
+    accelerate = pytest.importorskip("accelerate", reason="its loaders and optimisers are meant")
+    weight = torch.nn.Parameter(torch.ones(3))
+    made = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    train, check, optimizer = made.prepare(
+        batches(6), batches(4), torch.optim.SGD([weight], lr=0.1)
+    )
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            for (x,) in train:
+                with made.accumulate():
+                    made.backward((x * weight).sum())
+                    optimizer.step()
+                    optimizer.zero_grad()
+            with torch.no_grad():
+                for (x,) in check:
+                    x * weight
+    run = Run.open(tmp_path / "run").of_rank()
+    assert passes(run) == [("training", 6), ("evaluation", 4)] * 2
+    times = epoch_times(epoch_figures(run))
+    assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    data = TensorDataset(torch.ones(10, 3))
+    kept = DataLoader(data, 2, num_workers=workers, persistent_workers=bool(workers))
+    with iobench.record(tmp_path / "run"):
+        for _ in range(3):
+            trains(kept, weight, optimizer)
+            with torch.no_grad():
+                for _x in DataLoader(data, 5):  # made anew each time
+                    pass
+    run = Run.open(tmp_path / "run").of_rank()
+    assert passes(run) == [("training", 5), ("evaluation", 2)] * 3
+    times = epoch_times(epoch_figures(run))
+    assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
+        (number, 5, True) for number in range(3)
+    ]
+    assert all(each.validation_ns > 0 for each in times)
+    with iobench.record(tmp_path / "anew"):
+        for _ in range(3):
+            trains(DataLoader(data, 2, num_workers=workers), weight, optimizer)
+    run = Run.open(tmp_path / "anew").of_rank()
+    times = epoch_times(epoch_figures(run))
+    assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
+        (number, 5, True) for number in range(3)
+    ]
