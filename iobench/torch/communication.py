@@ -46,15 +46,18 @@ NAMES: Final = {
 """Methods of a process group, as versions of torch have them, and the operation each begins."""
 WAIT: Final = "wait"
 HOOK: Final = "hook"
+FROM_ROOT: Final = ("broadcast", "scatter", "buffers")
 GRADIENTS: Final = "gradients"
 BUFFERS: Final = "buffers"
+BUCKETS: Final = "buckets from 0"
+"""In its second pass DistributedDataParallel agrees on which gradients are sent together."""
 MOST_BEGUN: Final = 4096
 LANE: Final = "communication"
 
 _lock: Final = threading.RLock()
 _installed: Final[list[Callable[[], None]]] = []
 _begun: Final[dict[int, _Begun]] = {}
-_groups: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+_named_so_far: Final[dict[tuple[int, str, int], tuple[weakref.ref[Any], str]]] = {}
 _reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDictionary()
 
 
@@ -90,6 +93,7 @@ def _install() -> None:
     _replace(dist, "_register_comm_hook", _with_timed_hook)
     _replace(DistributedDataParallel, "__init__", _watched)
     _replace(dist.Reducer, "prepare_for_forward", _told)
+    _replace(dist.Reducer, "_rebuild_buckets", _timed_rebuild)
     _installed.append(register_optimizer_step_post_hook(_stepped).remove)
 
 
@@ -140,12 +144,12 @@ def _timed(name: str, original: Any) -> Any:
         start_ns = now_ns()
         work = original(self, *args, **kwargs)
         nbytes, on_cpu = _message(args)
-        text = _named(self, name)
+        options = kwargs.get("opts", args[-1] if args else None)
+        text = _named(self, name, getattr(options, "rootRank", -1))
         if work is None:  # it has waited, or the device is going to
             flags = Flag(0) if on_cpu else Flag.BEGUN
             lane.write(start_ns, now_ns(), nbytes, -1, _described(lane.recorder, text, flags))
             return work
-        options = kwargs.get("opts", args[-1] if args else None)
         apart = not on_cpu or getattr(options, "asyncOp", True)
         if apart:
             described = _described(lane.recorder, text, Flag.BEGUN)
@@ -211,15 +215,31 @@ def _size(value: Any) -> tuple[int, bool]:
     return 0, True
 
 
-def _named(group: Any, name: str) -> str:
-    """Return the name of an operation; of a part of the ranks, with these."""
-    known = _groups.get(id(group))
-    if known is None or known[0]() is not group:
-        whole = group.size() == torch.distributed.get_world_size()
-        ranks = () if whole else sorted(torch.distributed.get_process_group_ranks(group))
-        known = weakref.ref(group), f" of ranks {','.join(map(str, ranks))}" if ranks else ""
-        _groups[id(group)] = known
-    return name + known[1]
+def _named(group: Any, name: str, root: int = -1) -> str:
+    """Return the name of an operation, with its root; of a part of the ranks, with these."""
+    known = _named_so_far.get((id(group), name, root))
+    if known is not None and known[0]() is group:
+        return known[1]
+    dist: Any = torch.distributed
+    text = name
+    if root >= 0:
+        way = "from" if name in FROM_ROOT else "to"
+        text = f"{name} {way} {dist.get_global_rank(group, root)}"
+    if group.size() != dist.get_world_size():
+        text += f" of ranks {_ranges(dist.get_process_group_ranks(group))}"
+    _named_so_far[id(group), name, root] = weakref.ref(group), text
+    return text
+
+
+def _ranges(ranks: list[int]) -> str:
+    """Return numbers as ``"0-3,8"``."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and found[-1][-1] == rank - 1:
+            found[-1][1:] = [rank]
+        else:
+            found.append([rank])
+    return ",".join("-".join(map(str, each)) for each in found)
 
 
 _texts: tuple[Recorder | None, dict[tuple[str, int], bytes]] = None, {}
@@ -264,7 +284,7 @@ def _timed_buffers(original: Any) -> Any:
         if lane is None:
             return original(*args, **kwargs)
         nbytes, on_cpu = _message(args[1:2])
-        text = _named(args[0], BUFFERS) if args else BUFFERS
+        text = _named(args[0], BUFFERS, args[3] if len(args) > 3 else 0)
         start_ns = lane.now_ns()
         try:
             return original(*args, **kwargs)
@@ -274,6 +294,20 @@ def _timed_buffers(original: Any) -> Any:
             lane.write(start_ns, lane.now_ns(), nbytes, -1, described)
 
     return _broadcast_coalesced
+
+
+def _timed_rebuild(original: Any) -> Any:
+    def _rebuild_buckets(self: Any) -> Any:
+        lane = thread_lane()
+        if lane is None:
+            return original(self)
+        start_ns = lane.now_ns()
+        rebuilt = original(self)
+        if rebuilt:
+            lane.write(start_ns, lane.now_ns(), 0, -1, _described(lane.recorder, BUCKETS, Flag(0)))
+        return rebuilt
+
+    return _rebuild_buckets
 
 
 def _with_timed_hook(original: Any) -> Any:
@@ -294,7 +328,7 @@ def _with_timed_hook(original: Any) -> Any:
 
         watched = _reducers.get(reducer)
         if watched is not None:
-            watched.nbytes = -1  # its own operations tell
+            watched.nbytes = 0  # its own operations tell
         return original(reducer, state, timed)
 
     return _register_comm_hook

@@ -12,6 +12,7 @@ from iobench.analysis.run import Run
 from iobench.profiles.contents import Profile
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.subjects.job.ranks import compare_ranks, missing_ranks
 from iobench.subjects.job.steps import rank_steps
@@ -32,7 +33,8 @@ def job(waits, *, compute=10, comm=False, hosts=None):
         met = max(script.now for script in scripts) + 2
         for script in scripts:
             if comm:
-                script.sketch.add(LOOP, Kind.COMM, script.now, met)
+                label = comm if isinstance(comm, str) else ""
+                script.sketch.add(LOOP, Kind.COMM, script.now, met, label=label)
             script.now = met
     for rank, script in enumerate(scripts):
         script.sketch.host = hosts[rank] if hosts else "here"
@@ -67,15 +69,127 @@ def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_la
 
 @settings(deadline=None)
 @given(jobs)
-def test_a_collective_operation_is_peer_input_wait_while_somebody_waits(waits):
+def test_waiting_in_an_operation_for_who_waited_for_input_is_peer_input_wait(waits):
     found = compared(job(waits, comm=True))
     longest = [max(each) for each in zip(*waits, strict=True)]
     for rank, each in zip(found.ranks, waits, strict=True):
-        # All compute alike: the operation begins when a rank has computed, and needs 2 ns itself.
-        lengths = [top - own + 2 for top, own in zip(longest, each, strict=True)]
-        peers = [max(0, top - own - 10) for top, own in zip(longest, each, strict=True)]
-        assert rank.peer_input_wait_ns == sum(peers)
-        assert rank.comm_ns == sum(lengths) - sum(peers)
+        # All compute alike: who comes late waited longer, and the operation needs 2 ns itself.
+        assert rank.peer_input_wait_ns == sum(longest) - sum(each)
+        assert rank.peer_other_wait_ns == 0
+        assert rank.comm_ns == 2 * len(each)
+
+
+def one_step(parts, *, ends, name="all_reduce", names=None, nbytes=-1):
+    """Return profiles of ranks that wait, compute and meet once: ``parts[rank] = (wait, work)``."""
+    profiles = []
+    for rank, (wait, work) in enumerate(parts):
+        script = Script(rank=rank, world_size=len(parts))
+        script.loader(0, 0, (wait, 0, 0)).next()
+        script.compute(work)
+        label = names[rank] if names else name
+        script.sketch.add(LOOP, Kind.COMM, script.now, ends[rank], label=label, nbytes=nbytes)
+        script.now = ends[rank]
+        profiles.append(script.profile())
+    return profiles
+
+
+def split(profiles):
+    """Return (peer input wait, other peer wait, comm) of each rank."""
+    return [
+        (each.peer_input_wait_ns, each.peer_other_wait_ns, each.comm_ns)
+        for each in compared(profiles).ranks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        # The last rank waited for its input and then computed as the others do.
+        ([(0, 50), (100, 50)], [(100, 0, 5), (0, 0, 5)]),
+        # It computed longer.
+        ([(0, 50), (0, 150)], [(0, 100, 5), (0, 0, 5)]),
+        # Both, and the other one waited as well.
+        ([(60, 50), (100, 80)], [(40, 30, 5), (0, 0, 5)]),
+        # The other one computed meanwhile: without that wait the last one had come before it.
+        ([(0, 120), (100, 50)], [(30, 0, 5), (0, 0, 5)]),
+        # Its waiting less than the other one explains nothing.
+        ([(40, 10), (0, 150)], [(0, 100, 5), (0, 0, 5)]),
+        ([(0, 10), (0, 60), (90, 10)], [(90, 0, 5), (40, 0, 5), (0, 0, 5)]),
+    ],
+)
+def test_who_comes_late_is_asked_why(parts, expected):
+    end = max(wait + work for wait, work in parts) + 5
+    assert split(one_step(parts, ends=[end] * len(parts))) == expected
+
+
+def test_a_slow_operation_is_communication():
+    assert split(one_step([(10, 50), (10, 50)], ends=[960, 960])) == [(0, 0, 900)] * 2
+
+
+def test_from_one_rank_all_wait_for_it_alone():
+    parts = [(20, 10), (0, 10), (500, 10)]
+    profiles = one_step(parts, ends=[33, 35, 513], name="broadcast from 0")
+    assert split(profiles) == [(0, 0, 3), (20, 0, 5), (0, 0, 3)]
+    assert split(one_step(parts, ends=[33, 35, 513], name="broadcast"))[0] == (3, 0, 0), (
+        "and from whom nobody knows: it is what lies beside any rank's wait"
+    )
+
+
+def test_who_sends_and_is_held_until_others_come_waits_for_them():
+    profiles = one_step([(0, 10), (300, 10)], ends=[312, 313], name="broadcast from 0")
+    assert split(profiles) == [(300, 0, 2), (0, 0, 3)]
+    profiles = one_step([(300, 10), (0, 10)], ends=[312, 313], name="gather to 0")
+    assert split(profiles) == [(0, 0, 2), (300, 0, 3)]
+
+
+def test_to_one_rank_it_waits_for_all():
+    profiles = one_step([(0, 10), (0, 40), (0, 10)], ends=[45, 41, 11], name="reduce to 0")
+    assert split(profiles) == [(0, 30, 5), (0, 0, 1), (0, 0, 1)]
+
+
+def test_groups_of_ranks_meet_among_themselves():
+    names = ["all_reduce of ranks 0,1"] * 2 + ["all_reduce of ranks 2,3"] * 2
+    parts = [(0, 10), (0, 20), (0, 10), (0, 500)]
+    assert split(one_step(parts, ends=[25, 25, 505, 505], names=names)) == [
+        (0, 10, 5), (0, 0, 5), (0, 490, 5), (0, 0, 5),
+    ]  # fmt: skip
+
+
+def test_between_two_ranks_nobody_knows_who_came_late():
+    names = ["send", "recv"]
+    assert split(one_step([(0, 10), (0, 200)], ends=[210, 210], names=names)) == [
+        (0, 0, 200), (0, 0, 10),
+    ]  # fmt: skip
+
+
+def test_what_goes_on_beside_the_loop_holds_it_only_while_it_waits():
+    profiles = []
+    for rank, work in enumerate((100, 140)):
+        script = Script(rank=rank, world_size=2)
+        script.loader(0, 0, (10, 0, 0)).next()
+        begun = script.now
+        script.compute(work)
+        held, end = script.now, 10 + 140 + 30
+        add = script.sketch.add
+        add(LOOP, Kind.COMM, held, end, label="gradients", nbytes=600, flags=Flag.BEGUN)
+        own = {"label": "gradients", "nbytes": 600, "flags": Flag.DETAIL, "thread": 2}
+        add(LOOP, Kind.COMM, begun, end, **own)
+        script.now = end
+        profiles.append(script.profile())
+    first, second = compared(profiles).ranks
+    assert (first.peer_other_wait_ns, first.comm_ns) == (40, 30)
+    assert (second.peer_other_wait_ns, second.comm_ns) == (0, 30)
+    assert (first.comm_own_ns, first.comm_hidden_ns, first.comm_nbytes) == (170, 100, 600)
+    assert first.comm_nbytes_per_s == pytest.approx(600e9 / 130)
+    assert second.comm_nbytes_per_s == pytest.approx(600e9 / 170)
+
+
+def test_bytes_that_one_operation_does_not_tell_are_unknown():
+    told, untold = (one_step([(0, 1), (0, 1)], ends=[5, 5], nbytes=n) for n in (700, -1))
+    assert [each.comm_nbytes for each in compared(told).ranks] == [700, 700]
+    assert compared(told).ranks[0].comm_nbytes_per_s == pytest.approx(700e9 / 4)
+    for each in compared(untold).ranks:
+        assert (each.comm_nbytes, each.comm_nbytes_per_s, each.comm_hidden_ns) == (None,) * 3
 
 
 @settings(deadline=None)
@@ -130,14 +244,45 @@ def test_loaders_are_the_same_by_what_they_load_whatever_their_numbers():
     assert (found.n_steps, found.n_single_steps) == (0, 4)
 
 
-def on_host(profile: Profile, shift: int, wall: int) -> Profile:
+def on_host(profile: Profile, shift: int, wall: int, behind: int = 0) -> Profile:
     """Return the profile of a machine whose monotonic clock is ``shift`` ahead."""
+    since = 10**18 - behind
     spans = profile.spans.copy()
     spans["start_ns"] += shift
     spans["end_ns"] += shift
-    anchors = (Anchor(shift, 10**18), Anchor(shift + 10**9, 10**18 + 10**9 + wall))
+    anchors = (Anchor(shift, since), Anchor(shift + 10**9, since + 10**9 + wall))
     processes = tuple(replace(each, anchors=anchors) for each in profile.processes)
     return replace(profile, spans=spans, processes=processes)
+
+
+@settings(deadline=None)
+@given(jobs, st.integers(-(10**6), 10**6), st.integers(-300, 300))
+def test_operations_that_none_leaves_before_all_came_set_clocks(waits, shift, behind):
+    hosts = ["a", "b", "a", "b"][: len(waits)]
+    profiles = job(waits, comm="all_reduce", hosts=hosts)
+    moved = [
+        on_host(each, shift, 0, behind=behind) if host == "b" else on_host(each, 0, 0)
+        for each, host in zip(profiles, hosts, strict=True)
+    ]
+    found, true = compared(moved), compared(job(waits, comm="all_reduce"))
+    assert found.n_clock_operations == len(waits[0])
+    for one, other in zip(found.ranks, true.ranks, strict=True):
+        # However wrong the wall clock is, times are no further off than is said.
+        most = found.clock_uncertainty_ns * len(waits[0])
+        assert abs(one.peer_input_wait_ns - other.peer_input_wait_ns) <= most
+        assert one.wait_ns == other.wait_ns
+
+
+def test_clocks_are_known_to_what_operations_take_where_ranks_take_turns_to_be_last():
+    profiles = job([[30, 5], [10, 60]], comm="barrier", hosts=["a", "b"])
+    moved = [on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, 0, behind=10**6)]
+    found = compared(moved)
+    assert found.clock_uncertainty_ns <= 4, "an operation takes 2 ns after the last one came"
+    assert [each.peer_input_wait_ns for each in found.ranks] == pytest.approx([55, 20], abs=4)
+    wrong = compared([on_host(each, *more) for each, more in zip(
+        job([[30, 5], [10, 60]], comm="send", hosts=["a", "b"]), [(0, 0), (10**12, 0)], strict=True
+    )])  # fmt: skip
+    assert (wrong.n_clock_operations, wrong.clock_uncertainty_ns) == (0, 0)
 
 
 @pytest.mark.parametrize("wall", [0, -8])

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from iobench.analysis.run import Run
 from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
+from iobench.report.json_report import to_json
 from iobench.testing import FakeClock
 
 Launch = Callable[..., Any]
@@ -136,6 +138,91 @@ def test_torchrun_of_two_ranks(launch: Launch, script: Script) -> None:
         ("consumer", 1, "torchrun"),
     ]
     assert found.launcher.unseen == []
+
+
+MEETING = """
+import time
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+
+
+class Late(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if rank == 1:
+            time.sleep(0.1)  # its input is late
+        return torch.full((64,), float(index + rank))
+
+
+def slow(state, bucket):
+    time.sleep(0.1)
+    future = dist.all_reduce(bucket.buffer().div_(2), async_op=True).get_future()
+    return future.then(lambda done: done.value()[0])
+
+
+def train(data, work, hook=None):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    if hook is not None:
+        ddp.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    for x in DataLoader(data, batch_size=2):
+        ddp(x).square().mean().backward()
+        optimizer.step()
+        if rank == 1:
+            time.sleep(work)  # it computes longer
+    print(rank, *(float(each.sum()).hex() for each in model.state_dict().values()), flush=True)
+
+
+same = torch.arange(512.0).reshape(8, 64)
+train(Late(), 0)
+train(same, 0.1)
+train(same, 0, slow)
+dist.all_reduce(torch.ones(1000))
+dist.barrier()
+dist.destroy_process_group()
+"""
+N_STEPS, SLEPT_NS = 4, 10**8
+
+
+@pytest.mark.long
+def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
+    launch: Launch, script: Script, plainly: Plainly
+) -> None:
+    pytest.importorskip("torch", reason="torchrun is torch's")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    path = script(MEETING)
+    found = launch(*torchrun, path)
+    assert found.code == 0, found.err
+    plain = plainly(*torchrun, path, timeout=60)
+    assert plain.returncode == 0, plain.stderr
+    assert sorted(found.out.splitlines()) == sorted(plain.stdout.splitlines()), "bit for bit"
+
+    document = to_json([Run.open(found.run)])
+    first, second = document["job"]["ranks"]
+    assert [each["collective_operations"] for each in (first, second)] == [
+        first["collective_operations"]
+    ] * 2
+    # The first rank waits for the second one's input, and for its work; not the other way round.
+    # In its first step it is slow itself.
+    late_ns = 2 * (N_STEPS - 1) * SLEPT_NS
+    assert first["peer_input_wait_s"] * 1e9 >= 0.8 * late_ns
+    assert first["peer_other_wait_s"] * 1e9 >= 0.8 * (N_STEPS - 1) * SLEPT_NS
+    assert second["peer_input_wait_s"] * 1e9 < 0.2 * late_ns
+    # Both are held by a slow operation alike, in each step as often as there are buckets.
+    for each in (first, second):
+        assert each["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
+    # What was not waited for is none of it: the input of the second rank, and no more.
+    assert first["peer_input_wait_s"] <= 1.2 * (second["wait_s"] - first["wait_s"])
+    told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}
+    assert not [text for text in told if "collective" in text or "gradients" in text]
 
 
 SPAWNED = """

@@ -29,10 +29,20 @@ class RankExposure:
     exposed_ns : int
         In these steps: its wait while all others had theirs.
     comm_ns : int or None
-        Time in collective operations without waiting for another rank's input; None where no
-        such operation was recorded.
-    peer_input_wait_ns : int or None
-        Time in them during which another rank still waited for its batch.
+        Time for which collective operations held the training loop, from its first wait to the
+        end of its last step, without waiting for another rank to come; None where no such
+        operation was recorded, as for the next ones.
+    peer_input_wait_ns, peer_other_wait_ns : int or None
+        And with that: for a rank that came late as it had waited longer for its batches, and for
+        one that had computed or done anything else for longer.
+    n_operations, comm_nbytes : int or None
+        Operations of the training loop, and the bytes that they carry: of each the larger of what
+        the rank hands in and what it gets. None where one does not tell.
+    comm_own_ns, comm_hidden_ns : int or None
+        Time of operations that carry bytes and tell when they were done, the loop held or not;
+        and of that, what the loop was not held for.
+    comm_own_nbytes, comm_own_peer_wait_ns : int or None
+        What these carry; and of their time, until the last rank had come.
     """
 
     rank: int
@@ -44,11 +54,29 @@ class RankExposure:
     exposed_ns: int
     comm_ns: int | None
     peer_input_wait_ns: int | None
+    peer_other_wait_ns: int | None = None
+    n_operations: int | None = field(default=None, metadata=key("collective_operations"))
+    comm_nbytes: int | None = None
+    comm_own_ns: int | None = None
+    comm_hidden_ns: int | None = None
+    comm_own_nbytes: int | None = None
+    comm_own_peer_wait_ns: int | None = None
 
     @figure
     def wait_fraction(self) -> float | None:
         """Share of its time spent waiting; None without time."""
         return self.wait_ns / self.wall_ns if self.wall_ns else None
+
+    @figure
+    def comm_nbytes_per_s(self) -> float | None:
+        """Bytes over time of operations that tell both, waiting for others to come left out.
+
+        So it is what NCCL's tests call algorithm bandwidth, not bus bandwidth; None without time.
+        """
+        if self.comm_own_ns is None or self.comm_own_nbytes is None:
+            return None
+        spent_ns = self.comm_own_ns - (self.comm_own_peer_wait_ns or 0)
+        return self.comm_own_nbytes * 1e9 / spent_ns if spent_ns > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +127,10 @@ class JobExposure:
         The machines.
     clock_uncertainty_ns : int or None
         How far apart instants of different machines may be shown, by the pairs of monotonic and
-        wall-clock time of each; that their wall clocks agree is taken for granted. None where all
-        ran on one machine, where times are exact.
+        wall-clock time of each, whose wall clocks are taken to agree; or by operations that no
+        rank leaves before all have come. None where all ran on one machine, where times are exact.
+    n_clock_operations : int
+        Such operations, 0 where it is by wall clocks alone.
     n_uncertain_steps : int
         Steps whose last two ranks are on different machines and closer than that.
     bin_ns : int
@@ -131,6 +161,7 @@ class JobExposure:
     step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     step_last: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     n_folded: int = field(default=0, metadata=HIDDEN)
+    n_clock_operations: int = field(default=0, metadata=key("clock_operations"))
 
     @figure
     def wait_fraction(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.time_intervals import union
+from iobench.subjects.job.communication import clock_bounds, peer_waits, waited_by
 from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
 from iobench.subjects.job.steps import rank_steps
 
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
+    from iobench.subjects.job.communication import Communication, PeerWaits
     from iobench.subjects.job.steps import RankSteps, Stream
 
 __all__ = ["RankOfJob", "compare_ranks", "job_of_ranks", "missing_ranks", "rank_of_job"]
 
 Integers = NDArray[np.int64]
 N_BINS: Final = 48
+OF_COMMUNICATION: Final = (
+    "comm_ns", "peer_input_wait_ns", "peer_other_wait_ns", "n_operations", "comm_nbytes",
+    "comm_own_ns", "comm_hidden_ns", "comm_own_nbytes", "comm_own_peer_wait_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,8 @@ def compare_ranks(
         Columns of the matrix.
     """
     steps = sorted(steps, key=lambda each: each.rank)
-    shift_ns, spread_ns = _clocks(steps)
-    shifts = [shift_ns[each.boot_id] for each in steps]
+    clocks = _clocks(steps)
+    shifts, spread_ns = clocks.shift_ns, clocks.spread_ns
     rank = np.repeat(np.arange(len(steps)), [len(each.stream) for each in steps])
     asked = _joined([each.asked_ns + by for each, by in zip(steps, shifts, strict=True)])
     delivered = _joined([each.delivered_ns + by for each, by in zip(steps, shifts, strict=True)])
@@ -127,11 +132,12 @@ def compare_ranks(
         exposed_ns=int(alone.sum()),
         imbalance=max(waits) / mean if mean else None,
         hosts=tuple(dict.fromkeys(each.host for each in steps)),
-        clock_uncertainty_ns=spread_ns if len(shift_ns) > 1 else None,
+        clock_uncertainty_ns=spread_ns if clocks.n_machines > 1 else None,
+        n_clock_operations=clocks.n_operations,
         n_uncertain_steps=int((apart & near).sum()),
         bin_ns=bin_ns,
         matrix_ns=tuple(
-            tuple(np.diff(_waited_by(each.wait_start_ns, each.wait_end_ns, edges - by)).tolist())
+            tuple(np.diff(waited_by(each.wait_start_ns, each.wait_end_ns, edges - by)).tolist())
             for each, by in zip(steps, shifts, strict=True)
             for edges in [begin + bin_ns * np.arange(n_bins + 1, dtype=np.int64)]
         ),
@@ -150,23 +156,61 @@ def _numbers(names: Sequence[str]) -> list[int]:
     return [number[name] for name in names]
 
 
-def _clocks(steps: Sequence[RankSteps]) -> tuple[dict[str, int], int]:
-    """Return what to add to the times of each machine, and how far apart that may be.
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """What to add to the times of each rank, and how far apart that may be.
+
+    Parameters
+    ----------
+    shift_ns : list of int
+        Of each rank.
+    spread_ns, n_machines : int
+    n_operations : int
+        By how many collective operations that is known, of the machine that has fewest; 0 where
+        it is by wall clocks alone.
+    """
+
+    shift_ns: list[int]
+    spread_ns: int
+    n_machines: int
+    n_operations: int
+
+
+def _clocks(steps: Sequence[RankSteps]) -> _Clocks:
+    """Set the clocks of a job's machines.
 
     A machine's monotonic clock is set against wall time by the pairs its processes noted; as far
     as these differ from each other, the wall clock was moved meanwhile, and nobody knows which of
-    them are right.
+    them are right. Operations that none leaves before all have come bound it from both sides.
     """
     pairs: dict[str, list[int]] = {}
     for each in steps:
         found = pairs.setdefault(each.boot_id, [])
         found.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
-    offset = {boot: _middle(each) for boot, each in pairs.items()}
-    first = next(iter(offset.values()), 0)
-    wrong = sorted(
-        max((abs(pair - offset[boot]) for pair in each), default=0) for boot, each in pairs.items()
-    )
-    return {boot: value - first for boot, value in offset.items()}, sum(wrong[-2:])
+    offset = [_middle(each) for each in pairs.values()]
+    shift = [value - offset[0] for value in offset]
+    wrong = [
+        max((abs(pair - middle) for pair in each), default=0)
+        for middle, each in zip(offset, pairs.values(), strict=True)
+    ]
+    machine = _numbers([each.boot_id for each in steps])
+    bounds = {}
+    if len(pairs) > 1:
+        step_of = np.split(
+            _step_numbers(steps, _joined([each.asked_ns for each in steps]))[0],
+            np.cumsum([len(each.stream) for each in steps])[:-1],
+        )
+        bounds = clock_bounds([each.comm for each in steps], step_of, machine)
+    n_operations = 0
+    # Where they contradict each other, one of the clocks went slower than the other.
+    if len(bounds) == len(pairs) - 1 and all(least <= most for least, most, _ in bounds.values()):
+        wrong[:1] = [0]  # whose clock is the common one
+        for number, (least, most, _) in bounds.items():
+            shift[number] = min(max(shift[number], least), most)
+            wrong[number] = max(most - shift[number], shift[number] - least)
+        n_operations = min((n for _, _, n in bounds.values()), default=0)
+    shift_ns = [shift[number] for number in machine]
+    return _Clocks(shift_ns, sum(sorted(wrong)[-2:]), len(pairs), n_operations)
 
 
 def _middle(values: list[int]) -> int:
@@ -212,25 +256,21 @@ def _ranks(
     n_last = np.bincount(rank[last], minlength=len(steps))
     exposed = np.zeros(len(steps), dtype=np.int64)
     np.add.at(exposed, rank[last], alone)
-    waiting = union(
-        _joined([each.wait_start_ns + by for each, by in zip(steps, shifts, strict=True)]),
-        _joined([each.wait_end_ns + by for each, by in zip(steps, shifts, strict=True)]),
+    waits = [
+        (each.wait_start_ns + by, each.wait_end_ns + by)
+        for each, by in zip(steps, shifts, strict=True)
+    ]
+    step_of = np.split(step, np.cumsum([len(each.stream) for each in steps])[:-1])
+    peers = peer_waits(
+        [each.rank for each in steps],
+        [each.comm for each in steps],
+        waits,
+        step_of,
+        _first_of_later_steps(step, asked),
+        shifts,
     )
-    later_asked = _first_of_later_steps(step, asked)
-    first = np.searchsorted(rank, np.arange(len(steps)))
     found = []
-    for index, each in enumerate(steps):
-        comm, peer = None, None
-        if len(each.comm_start_ns):
-            begin, end = each.comm_start_ns + shifts[index], each.comm_end_ns + shifts[index]
-            cut = np.full(len(begin), np.iinfo(np.int64).max)
-            after = each.comm_delivery >= 0
-            cut[after] = later_asked[step[first[index] + each.comm_delivery[after]]]
-            # Who begins the next step has left the operation: all input has come by then.
-            stop = np.maximum(np.minimum(end, cut), begin)
-            shared = _waited_by(*waiting, stop) - _waited_by(*waiting, begin)
-            peer = int(shared.sum())
-            comm = int((end - begin).sum()) - peer
+    for index, (each, peer) in enumerate(zip(steps, peers, strict=True)):
         found.append(
             RankExposure(
                 rank=each.rank,
@@ -240,21 +280,26 @@ def _ranks(
                 wall_ns=each.wall_ns,
                 n_last=int(n_last[index]),
                 exposed_ns=int(exposed[index]),
-                comm_ns=comm,
-                peer_input_wait_ns=peer,
+                **_communication(each.comm, peer),
             )
         )
     return tuple(found)
 
 
-def _waited_by(start: Integers, end: Integers, time_ns: Integers) -> Integers:
-    """Return how much of intervals, which are apart and in order, lies before each instant."""
-    total = np.append(0, np.cumsum(end - start))
-    place = np.searchsorted(start, time_ns, side="left")
-    inside = place > 0
-    waited: Integers = total[place]
-    waited[inside] -= np.maximum(end[place[inside] - 1] - time_ns[inside], 0)
-    return waited
+def _communication(comm: Communication | None, peer: PeerWaits | None) -> dict[str, int | None]:
+    """Return what a rank's figures say of its collective operations."""
+    if comm is None or peer is None:
+        return dict.fromkeys(OF_COMMUNICATION)
+    own_ns = int((comm.own_end_ns - comm.own_start_ns).sum())
+    held = waited_by(comm.held_start_ns, comm.held_end_ns, comm.own_end_ns)
+    held = held - waited_by(comm.held_start_ns, comm.held_end_ns, comm.own_start_ns)
+    known = comm.own_nbytes > 0
+    values = (
+        comm.held_ns - peer.input_ns - peer.other_ns, peer.input_ns, peer.other_ns, len(comm),
+        comm.carried_nbytes, own_ns if known else None, own_ns - int(held.sum()) if known else None,
+        comm.own_nbytes if known else None, peer.own_ns if known else None,
+    )  # fmt: skip
+    return dict(zip(OF_COMMUNICATION, values, strict=True))
 
 
 def _first_of_later_steps(step: Integers, asked: Integers) -> Integers:

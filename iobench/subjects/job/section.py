@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
+    ByteRate,
+    Bytes,
     Column,
     Count,
     Duration,
@@ -21,7 +23,9 @@ from iobench.subjects.contract import Subject
 from iobench.subjects.job.ranks import job_of_ranks, rank_of_job
 
 if TYPE_CHECKING:
-    from iobench.report.document import Cell
+    from collections.abc import Sequence
+
+    from iobench.report.document import Cell, Sentence
     from iobench.subjects.job.figures import JobExposure, RankExposure
 
 __all__ = ["SUBJECT", "job_section"]
@@ -40,6 +44,7 @@ def job_section(job: JobExposure) -> Section:
             *sentences(_missing(job), "caution"),
             *_heat_map(job),
             *_rank_table(job),
+            *_communication(job),
         ),
     )
 
@@ -60,19 +65,18 @@ def _lines(job: JobExposure) -> list[str]:
         )
     if job.imbalance is not None:
         lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
-    peers = [each.peer_input_wait_ns for each in job.ranks if each.peer_input_wait_ns is not None]
-    if peers:
-        comm = sum(each.comm_ns or 0 for each in job.ranks)
-        lines.append(
-            f"Collective operations of all ranks: {units.duration(comm)}, and "
-            f"{units.duration(sum(peers))} in them waiting for another rank's input."
-        )
     if job.n_single_steps:
         lines.append(f"{units.count(job.n_single_steps)} steps of one rank alone are left out.")
     if job.clock_uncertainty_ns is not None:
+        within = f"to within {units.duration(job.clock_uncertainty_ns)}"
+        how = f"their wall clocks; if those agree, {within}"
+        if job.n_clock_operations:
+            how = (
+                f"{units.count(job.n_clock_operations)} collective operations, which no rank "
+                f"leaves before all have come: {within}"
+            )
         lines.append(
-            f"Times of {units.count(len(job.hosts))} machines are set by their wall clocks; if "
-            f"those agree, to within {units.duration(job.clock_uncertainty_ns)}. In "
+            f"Times of {units.count(len(job.hosts))} machines are set by {how}. In "
             f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than that."
         )
     return lines
@@ -91,15 +95,13 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
     shown = _slowest(job, MOST_RANKS)
     if not shown:
         return ()
-    some = any(each.comm_ns is not None for each in job.ranks)
-    rest = f", the {len(shown)} that wait longest of {len(job.ranks)}"
-    comm = (Column("comm", "time"), Column("peer input wait", "time")) if some else ()
+    rest = _rest(job, shown)
     return (
         Table(
-            f"Ranks{rest if len(job.ranks) > len(shown) else ''}",
+            f"Ranks{rest}",
             (
                 *(Column("rank"), Column("host"), Column("batches"), Column("wait", "time")),
-                *(Column("exposed"), Column("last in steps"), Column("alone", "time"), *comm),
+                *(Column("exposed"), Column("last in steps"), Column("alone", "time")),
             ),
             tuple(
                 (
@@ -110,12 +112,65 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
                     _share(each.wait_ns, each.wall_ns),
                     Count(each.n_last),
                     Duration(each.exposed_ns),
-                    *((Duration(each.comm_ns), Duration(each.peer_input_wait_ns)) if some else ()),
                 )
                 for each in shown
             ),
         ),
     )
+
+
+def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
+    """Return what collective operations held the ranks for, and what they carried."""
+    known = [each for each in job.ranks if each.comm_ns is not None]
+    if not known:
+        return ()
+    held, late, other = (
+        sum(getattr(each, name) or 0 for each in known)
+        for name in ("comm_ns", "peer_input_wait_ns", "peer_other_wait_ns")
+    )
+    shown = [each for each in _slowest(job, MOST_RANKS) if each.comm_ns is not None]
+    rates = any(each.comm_nbytes_per_s is not None for each in shown)
+    line = (
+        f"Collective operations hold the training loops of {units.count(len(known))} ranks for "
+        f"{units.duration(held + late + other)} in all: {units.duration(late)} until a rank came "
+        f"that had waited longer for its input, {units.duration(other)} until one came that was "
+        f"late otherwise, {units.duration(held)} for the operations themselves."
+    )
+    return (
+        *sentences([line]),
+        Table(
+            f"Communication{_rest(job, shown)}",
+            (
+                *(Column("rank"), Column("operations"), Column("comm", "time")),
+                *(Column("peer input wait", "time"), Column("other peer wait", "time")),
+                *(Column("hidden", "time"), Column("bytes"), *((Column("rate"),) if rates else ())),
+            ),
+            tuple(
+                (
+                    str(each.rank),
+                    Count(each.n_operations),
+                    Duration(each.comm_ns),
+                    Duration(each.peer_input_wait_ns),
+                    Duration(each.peer_other_wait_ns),
+                    Duration(each.comm_hidden_ns),
+                    Bytes(each.comm_nbytes),
+                    *((ByteRate(each.comm_nbytes_per_s),) if rates else ()),
+                )
+                for each in shown
+            ),
+            note=(
+                "Hidden: operations went on and did not hold the loop. Rate: bytes of tensors over "
+                "the time of operations after the last rank came (algorithm bandwidth)."
+            )
+            if rates
+            else "",
+        ),
+    )
+
+
+def _rest(job: JobExposure, shown: Sequence[RankExposure]) -> str:
+    few = len(job.ranks) > len(shown)
+    return f", the {len(shown)} that wait longest of {len(job.ranks)}" if few else ""
 
 
 def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:

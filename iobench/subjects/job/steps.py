@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
-from iobench.analysis.partition import leaf_pieces
-from iobench.recording.kinds import Kind
-from iobench.recording.span_file import Flag
+from iobench.subjects.job.communication import communication_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
     from iobench.recording.span_reader import Anchor
+    from iobench.subjects.job.communication import Communication
 
 __all__ = ["RankSteps", "rank_steps"]
 
@@ -51,10 +50,8 @@ class RankSteps:
         How long it waited in between.
     wait_start_ns, wait_end_ns : ndarray of int64, shape (n_waits,)
         All its waits.
-    comm_start_ns, comm_end_ns : ndarray of int64
-        Collective operations of the training loop, apart.
-    comm_delivery : ndarray of int64
-        The delivery before each of them, -1 for none.
+    comm : Communication or None
+        Collective operations of the training loop; None where none was recorded.
     """
 
     rank: int
@@ -74,16 +71,13 @@ class RankSteps:
     step_wait_ns: Integers
     wait_start_ns: Integers
     wait_end_ns: Integers
-    comm_start_ns: Integers
-    comm_end_ns: Integers
-    comm_delivery: Integers
+    comm: Communication | None
 
 
 def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> RankSteps:
     """Return the steps of one training process; what its profile took need not be kept."""
     rows = np.flatnonzero(deliveries.batch >= 0)
     streams, stream = _streams(loop, deliveries)
-    comm = _comm(profile, loop)
     asked, delivered = deliveries.asked_ns, deliveries.delivered_ns[rows]
     first = np.append(0, rows[:-1] + 1) if len(rows) else rows
     waited = np.append(0, np.cumsum(deliveries.wait_ns))
@@ -107,9 +101,7 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_start_ns=asked,
         wait_end_ns=deliveries.delivered_ns,
-        comm_start_ns=comm[0],
-        comm_end_ns=comm[1],
-        comm_delivery=np.searchsorted(delivered, comm[0], side="right") - 1,
+        comm=communication_of(profile, loop, deliveries),
     )
 
 
@@ -129,12 +121,3 @@ def _streams(loop: TrainingLoop, deliveries: Deliveries) -> tuple[tuple[Stream, 
         found.append((*names.get(loader, ("", "", "", loader)), passes[loader]))
         passes[loader] += 1
     return tuple(found), np.searchsorted(rounds, deliveries.round)
-
-
-def _comm(profile: Profile, loop: TrainingLoop) -> tuple[Integers, Integers]:
-    spans: NDArray[Any] = profile.spans
-    chosen = (spans["kind"] == Kind.COMM) & ((spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0)
-    chosen &= (spans["process"] == loop.process) & (spans["thread"] == loop.thread)
-    pieces = leaf_pieces(spans[chosen], np.zeros(int(chosen.sum()), dtype=np.int64))
-    timed = pieces.duration_ns > 0
-    return pieces.start_ns[timed], pieces.end_ns[timed]
