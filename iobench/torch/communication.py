@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -47,6 +48,7 @@ NAMES: Final = {
 WAIT: Final = "wait"
 HOOK: Final = "hook"
 FROM_ROOT: Final = ("broadcast", "scatter", "buffers")
+TO_ROOT: Final = ("reduce", "gather")
 GRADIENTS: Final = "gradients"
 BUFFERS: Final = "buffers"
 BUCKETS: Final = "buckets from 0"
@@ -56,8 +58,11 @@ LANE: Final = "communication"
 
 _lock: Final = threading.RLock()
 _installed: Final[list[Callable[[], None]]] = []
-_begun: Final[dict[int, _Begun]] = {}
-_named_so_far: Final[dict[tuple[int, str, int], tuple[weakref.ref[Any], str]]] = {}
+_waited_at_once: Final[dict[int, tuple[int, int, int, bytes]]] = {}
+"""By thread, the operation that it is going to wait for: its work, start, bytes, description."""
+_begun: Final[dict[int, tuple[weakref.ref[Any], int, int, str]]] = {}
+"""By work, those that go on beside: start, bytes, name."""
+_names: Final[dict[tuple[int, str, int], _Name]] = {}
 _reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDictionary()
 
 
@@ -119,107 +124,22 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 # -- operations ---------------------------------------------------------------------------
 
 
-class _Begun:
-    """An operation that has begun, until somebody waits for it."""
+class _Name:
+    """What an operation of a group is called, and how its spans are described."""
 
-    __slots__ = ("apart", "name", "nbytes", "start_ns", "work")
+    __slots__ = ("begun", "group", "plain", "recorder", "text")
 
-    def __init__(self, work: Any, name: str, start_ns: int, nbytes: int, *, apart: bool) -> None:
-        self.work = weakref.ref(work)
-        self.name, self.start_ns, self.nbytes, self.apart = name, start_ns, nbytes, apart
-
-    def is_of(self, work: Any) -> bool:
-        """Tell whether it is what the script has there, and not one that was there before."""
-        return self.work() is work
+    def __init__(self, recorder: Recorder, group: Any, text: str) -> None:
+        self.recorder, self.group, self.text = recorder, weakref.ref(group), text
+        self.plain = _described(recorder, text)
+        self.begun = _described(recorder, text, Flag.BEGUN)
 
 
-def _timed(name: str, original: Any) -> Any:
-    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if activation._active is None:
-            return original(self, *args, **kwargs)
-        lane = thread_lane()
-        if lane is None:
-            return original(self, *args, **kwargs)
-        now_ns = lane.now_ns
-        start_ns = now_ns()
-        work = original(self, *args, **kwargs)
-        nbytes, on_cpu = _message(args)
-        options = kwargs.get("opts", args[-1] if args else None)
-        text = _named(self, name, getattr(options, "rootRank", -1))
-        if work is None:  # it has waited, or the device is going to
-            flags = Flag(0) if on_cpu else Flag.BEGUN
-            lane.write(start_ns, now_ns(), nbytes, -1, _described(lane.recorder, text, flags))
-            return work
-        apart = not on_cpu or getattr(options, "asyncOp", True)
-        if apart:
-            described = _described(lane.recorder, text, Flag.BEGUN)
-            lane.write(start_ns, now_ns(), nbytes, -1, described)
-        if on_cpu:
-            if len(_begun) >= MOST_BEGUN:  # nobody waits for them
-                _begun.pop(next(iter(_begun)), None)
-            _begun[id(work)] = _Begun(work, text, start_ns, nbytes, apart=apart)
-        return work
-
-    return begin
-
-
-def _timed_wait(original: Any) -> Any:
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if activation._active is None:
-            return original(self, *args, **kwargs)
-        begun = _begun.pop(id(self), None)
-        lane = thread_lane()
-        if lane is None or begun is None or not begun.is_of(self):
-            return original(self, *args, **kwargs)
-        now_ns = lane.now_ns
-        if not begun.apart:
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                described = _described(lane.recorder, begun.name, Flag(0))
-                lane.write(begun.start_ns, now_ns(), begun.nbytes, -1, described)
-        was_done = self.is_completed()
-        start_ns = now_ns()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            end_ns = now_ns()
-            lane.write(start_ns, end_ns, -1, -1, _described(lane.recorder, WAIT, Flag(0)))
-            if not was_done:  # else nobody knows when it was
-                _write_apart(lane, begun.name, begun.start_ns, end_ns, begun.nbytes)
-
-    return wait
-
-
-def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
-    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them.
-
-    The larger of what this rank hands in and what it gets, as NCCL's tests count.
-    """
-    try:
-        nbytes, on_cpu = 0, True
-        for each in args[:2]:
-            own, here = _size(each)
-            nbytes, on_cpu = max(nbytes, own), on_cpu and here
-    except (RuntimeError, TypeError, NotImplementedError):  # sparse ones
-        return -1, True
-    return nbytes, on_cpu
-
-
-def _size(value: Any) -> tuple[int, bool]:
-    if isinstance(value, torch.Tensor):
-        return value.nbytes, value.device.type == "cpu"
-    if isinstance(value, list | tuple):
-        sizes = [_size(each) for each in value]
-        return sum(nbytes for nbytes, _ in sizes), all(here for _, here in sizes)
-    return 0, True
-
-
-def _named(group: Any, name: str, root: int = -1) -> str:
+def _named(recorder: Recorder, group: Any, name: str, root: int = -1) -> _Name:
     """Return the name of an operation, with its root; of a part of the ranks, with these."""
-    known = _named_so_far.get((id(group), name, root))
-    if known is not None and known[0]() is group:
-        return known[1]
+    known = _names.get((id(group), name, root))
+    if known is not None and known.recorder is recorder and known.group() is group:
+        return known
     dist: Any = torch.distributed
     text = name
     if root >= 0:
@@ -227,8 +147,8 @@ def _named(group: Any, name: str, root: int = -1) -> str:
         text = f"{name} {way} {dist.get_global_rank(group, root)}"
     if group.size() != dist.get_world_size():
         text += f" of ranks {_ranges(dist.get_process_group_ranks(group))}"
-    _named_so_far[id(group), name, root] = weakref.ref(group), text
-    return text
+    found = _names[id(group), name, root] = _Name(recorder, group, text)
+    return found
 
 
 def _ranges(ranks: list[int]) -> str:
@@ -242,18 +162,110 @@ def _ranges(ranks: list[int]) -> str:
     return ",".join("-".join(map(str, each)) for each in found)
 
 
-_texts: tuple[Recorder | None, dict[tuple[str, int], bytes]] = None, {}
+_descriptions: Final[dict[tuple[str, int], bytes]] = {}
+_describes: Recorder | None = None
 
 
-def _described(recorder: Recorder, name: str, flags: int) -> bytes:
-    global _texts
-    if _texts[0] is not recorder:
-        _texts = recorder, {}
-    found = _texts[1].get((name, flags))
+def _described(recorder: Recorder, text: str, flags: int = 0) -> bytes:
+    global _describes
+    if _describes is not recorder:
+        _describes = recorder
+        _descriptions.clear()
+    found = _descriptions.get((text, flags))
     if found is None:
-        found = layout.DESCRIPTION.pack(0, recorder.string(name), Kind.COMM, flags, 1)
-        _texts[1][name, flags] = found
+        found = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, flags, 1)
+        _descriptions[text, flags] = found
     return found
+
+
+def _timed(name: str, original: Any) -> Any:
+    has_root = name in FROM_ROOT or name in TO_ROOT
+
+    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = activation._active
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        lane = recorder.lane()
+        now_ns = lane.now_ns
+        start_ns = now_ns()
+        work = original(self, *args, **kwargs)
+        # torch's functions give options last, or by name.
+        options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
+        nbytes, on_cpu = _message(args)
+        root = getattr(options, "rootRank", -1) if has_root else -1
+        known = _named(recorder, self, name, root)
+        if work is None:  # it has waited, or the device is going to
+            described = known.plain if on_cpu else known.begun
+            lane.write(start_ns, now_ns(), nbytes, -1, described)
+        elif on_cpu and not getattr(options, "asyncOp", True):
+            _waited_at_once[get_ident()] = id(work), start_ns, nbytes, known.plain
+        else:
+            lane.write(start_ns, now_ns(), nbytes, -1, known.begun)
+            if on_cpu:
+                if len(_begun) >= MOST_BEGUN:  # nobody waits for them
+                    _begun.pop(next(iter(_begun)), None)
+                _begun[id(work)] = weakref.ref(work), start_ns, nbytes, known.text
+        return work
+
+    return begin
+
+
+def _timed_wait(original: Any) -> Any:
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = activation._active
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        at_once = _waited_at_once.pop(get_ident(), None)
+        if at_once is not None and at_once[0] == id(self):
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                lane = recorder.lane()
+                now_ns = lane.now_ns
+                lane.write(at_once[1], now_ns(), at_once[2], -1, at_once[3])
+        begun = _begun.pop(id(self), None)
+        if begun is None or not _is(begun[0], self):
+            return original(self, *args, **kwargs)
+        was_done = self.is_completed()
+        lane = recorder.lane()
+        now_ns = lane.now_ns
+        start_ns = now_ns()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            end_ns = now_ns()
+            lane.write(start_ns, end_ns, -1, -1, _described(recorder, WAIT))
+            if not was_done:  # else nobody knows when it was
+                _, begun_ns, nbytes, text = begun
+                _write_apart(lane, text, begun_ns, end_ns, nbytes)
+
+    return wait
+
+
+def _is(reference: weakref.ref[Any], work: Any) -> bool:
+    """Tell whether an operation is what it was, and not another in the same place of memory."""
+    return reference() is work
+
+
+def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
+    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them.
+
+    The larger of what this rank hands in and what it gets, as NCCL's tests count.
+    """
+    nbytes, on_cpu = 0, True
+    try:
+        for each in args[:2]:
+            while type(each) is list and len(each) == 1:
+                each = each[0]
+            if type(each) is list:
+                sizes = [_message((part,)) for part in each]
+                nbytes = max(nbytes, sum(own for own, _ in sizes))
+                on_cpu = on_cpu and all(here for _, here in sizes)
+            elif hasattr(each, "nbytes"):
+                nbytes, on_cpu = max(nbytes, each.nbytes), on_cpu and each.is_cpu
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError):  # sparse ones
+        return -1, True
+    return nbytes, on_cpu
 
 
 _beside: tuple[Recorder | None, Lane | None] = None, None
@@ -263,16 +275,13 @@ def _write_apart(lane: Lane, name: str, start_ns: int, end_ns: int, nbytes: int)
     """Write an operation's own time, beside what the thread did meanwhile."""
     global _beside
     recorder = lane.recorder
-    _, batch, epoch = layout.POSITION.unpack(lane.position)
     with _lock:
         if _beside[0] is not recorder:
             _beside = recorder, recorder.foreign_lane(LANE)
         own = _beside[1]
         assert own is not None
-        recorder.emit_on(
-            own, Kind.COMM, start_ns, end_ns, nbytes=nbytes, label=recorder.string(name),
-            flags=Flag.DETAIL, batch=batch, epoch=epoch,
-        )  # fmt: skip
+        own.position = lane.position
+        own.write(start_ns, end_ns, nbytes, -1, _described(recorder, name, Flag.DETAIL))
 
 
 # -- DistributedDataParallel --------------------------------------------------------------
@@ -284,13 +293,12 @@ def _timed_buffers(original: Any) -> Any:
         if lane is None:
             return original(*args, **kwargs)
         nbytes, on_cpu = _message(args[1:2])
-        text = _named(args[0], BUFFERS, args[3] if len(args) > 3 else 0)
+        known = _named(lane.recorder, args[0], BUFFERS, args[3] if len(args) > 3 else 0)
         start_ns = lane.now_ns()
         try:
             return original(*args, **kwargs)
         finally:
-            flags = Flag(0) if on_cpu else Flag.BEGUN
-            described = _described(lane.recorder, text, flags)
+            described = known.plain if on_cpu else known.begun
             lane.write(start_ns, lane.now_ns(), nbytes, -1, described)
 
     return _broadcast_coalesced
@@ -304,7 +312,7 @@ def _timed_rebuild(original: Any) -> Any:
         start_ns = lane.now_ns()
         rebuilt = original(self)
         if rebuilt:
-            lane.write(start_ns, lane.now_ns(), 0, -1, _described(lane.recorder, BUCKETS, Flag(0)))
+            lane.write(start_ns, lane.now_ns(), 0, -1, _described(lane.recorder, BUCKETS))
         return rebuilt
 
     return _rebuild_buckets
@@ -323,7 +331,7 @@ def _with_timed_hook(original: Any) -> Any:
             try:
                 return hook(*args)
             finally:
-                described = _described(lane.recorder, HOOK, Flag(0))
+                described = _described(lane.recorder, HOOK)
                 lane.write(start_ns, lane.now_ns(), -1, -1, described)
 
         watched = _reducers.get(reducer)
@@ -344,7 +352,7 @@ class _Gradients:
         self._logger = torch.distributed.Logger(reducer)
         self._name, self.nbytes = name, nbytes
         self._last = 0
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | None = None  # of a pass that is not told yet
 
     def began(self, recorder: Recorder) -> None:
         """Note that a forward pass begins, whose gradients are to be recorded."""
@@ -359,7 +367,7 @@ class _Gradients:
         end = told.get("backward_comm_time_end", 0)
         if end <= self._last:
             return
-        self._last = end
+        self._last, self._recorder = end, None
         lane = thread_lane()
         if lane is None:
             return
@@ -405,7 +413,7 @@ def _watched(original: Any) -> Any:
             if each.requires_grad and name not in self.parameters_to_ignore
         )
         self.reducer._set_ddp_runtime_logging_sample_rate(1)
-        name = _named(self.process_group, GRADIENTS)
+        name = _named(recording.recorder, self.process_group, GRADIENTS).text
         watched = _reducers[self.reducer] = _Gradients(self.reducer, name, nbytes)
         recording.open_log(watched)
 
