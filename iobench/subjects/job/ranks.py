@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.subjects.job.communication import clock_bounds, peer_waits, waited_by
 from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
+from iobench.subjects.job.peer_waits import clock_bounds, peer_waits, waited_by
 from iobench.subjects.job.steps import rank_steps
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
-    from iobench.subjects.job.communication import Communication, PeerWaits
+    from iobench.subjects.job.peer_waits import Communication, PeerWaits
     from iobench.subjects.job.steps import RankSteps, Stream
 
 __all__ = ["RankOfJob", "compare_ranks", "job_of_ranks", "missing_ranks", "rank_of_job"]

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
-from iobench.subjects.job.communication import communication_of
+from iobench.subjects.job.peer_waits import communication_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
     from iobench.recording.span_reader import Anchor
-    from iobench.subjects.job.communication import Communication
+    from iobench.subjects.job.peer_waits import Communication
 
 __all__ = ["RankSteps", "rank_steps"]
 
