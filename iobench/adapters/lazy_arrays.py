@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_array, note_name
 from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.task_spans import CHUNKS
 
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["adapt"]
 
@@ -21,7 +25,7 @@ def adapt(patches: Patches, xarray: Any) -> None:
     """Time opening, loading, and the decoding that xarray does itself (scale, offset, masks).
 
     A load is a ``read``; what the library below (netCDF4, h5py, zarr, ecCodes) is seen to do in
-    it has spans of its own inside.
+    it has spans of its own inside, and so has waiting for a lock that another thread holds.
     """
     indexing = xarray.core.indexing
     on_disk = xarray.backends.BackendArray
@@ -40,8 +44,16 @@ def adapt(patches: Patches, xarray: Any) -> None:
         if isinstance(name, str) and isinstance(file, str):
             span.detail = f"{file}:{name}" if file else name
 
+    note_file = note_name(0, "filename_or_obj")
+
+    def note_chunked(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        note_file(span, result, args, kwargs)
+        _tell_chunks(span.lane.recorder, result)
+
     for name in OPENERS:
-        patches.time(xarray, name, Kind.OPEN, by_threads=True, note=note_name(0, "filename_or_obj"))
+        # Of many files at once, what was read of each is not held against all of them.
+        note = note_file if name == "open_mfdataset" else note_chunked
+        patches.time(xarray, name, Kind.OPEN, by_threads=True, note=note)
     for name in LOADERS:
         patches.time(xarray, name, Kind.OPEN, hiding=False, note=note_name(0, "filename_or_obj"))
     for array in (indexing.LazilyIndexedArray, indexing.LazilyVectorizedIndexedArray):
@@ -58,3 +70,27 @@ def adapt(patches: Patches, xarray: Any) -> None:
     patches.time(
         home._ElementwiseFunctionArray, "get_duck_array", Kind.DECODE, hiding=False, note=note_array
     )
+    locks = xarray.backends.locks
+    for lock in (locks.CombinedLock, locks.SerializableLock):
+        patches.time(lock, "__enter__", Kind.LOCK, only_if=_is_held)
+
+
+def _is_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(args[0].locked())
+
+
+def _tell_chunks(recorder: Recorder, opened: Any) -> None:
+    """Tell of each variable that dask cuts into chunks its bytes, and their number.
+
+    Under the name that its reads have, and in no sum.
+    """
+    variables = getattr(opened, "variables", None) or {opened.name: opened.variable}
+    now_ns, label = recorder.clock.now_ns(), recorder.string(CHUNKS)
+    for name, variable in variables.items():
+        if variable.chunks is not None:
+            source = variable.encoding.get("source") or opened.encoding.get("source", "")
+            recorder.emit(
+                Kind.OPEN, now_ns, now_ns, int(variable.nbytes), label=label,
+                detail=recorder.string(f"{source}:{name}"), flags=Flag.DETAIL,
+                pieces=math.prod(map(len, variable.chunks)),
+            )  # fmt: skip

@@ -51,7 +51,8 @@ def advise(
     """Rank what would help by the gain predicted for it, with its cost and the command.
 
     Of a run directory it tells from what was recorded; of anything else it profiles the original
-    files and one store of their samples first, in turns, unless --format says what.
+    files and one store of their samples first, in turns, unless --format says what. --try runs the
+    command of a script again, from here, with what its environment changes.
     """
     import json as json_text
 
@@ -169,18 +170,23 @@ def _try(
 ) -> tuple[Sequence[TriedChange], str]:
     """Return what came of the best changes, or why none could be tried."""
     from iobench.trials.configurations import baseline_config, changed_config, try_changes
+    from iobench.trials.script_changes import can_try_script, try_script_changes
 
+    every = (*advice.changes, *advice.to_measure)
+    facts = advice.circumstances.facts
     if config is None:
+        of_script = [change for change in every if facts.is_script and can_try_script(change)]
+        if of_script:
+            with _trial_folder() as folder:
+                chosen = of_script[:number]
+                command = facts.command or ""
+                return try_script_changes(command, chosen, folder, screen, rounds=rounds), ""
         return [], (
             "Nothing tried: the loader is the script's own, so the change has to be made there; "
             "iobench check -- COMMAND --against -- CHANGED COMMAND then compares both in turns."
         )
     base = baseline_config(config, advice.baseline)
-    possible = [
-        change
-        for change in (*advice.changes, *advice.to_measure)
-        if changed_config(base, change.candidate) is not None
-    ]
+    possible = [change for change in every if changed_config(base, change.candidate) is not None]
     if not possible:
         return [], "Nothing tried: nothing is proposed that iobench profile could run."
     with _trial_folder() as folder:

@@ -137,6 +137,7 @@ class Kind(IntEnum):
     COLLATE = 7, Family.LOAD, _COPIES, "#ad8420", "#d3aa48"
     FUSED = 8, Family.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2"
     OPAQUE = 9, Family.LOAD, _MIXED, "#7f7568", "#a59a8b"
+    LOCK = 10, Family.LOAD, Trait.NONE, "#b08a5a", "#d0aa78", "waiting for a library's lock"
 
     SAMPLER = 20, Family.HANDOVER, Trait.NONE, "#9d7aa8"
     SUBMIT_QUEUE = 21, Family.HANDOVER, _QUEUES, "#a58bb0", "", "the queue to the workers"

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import AdvisedChange, LoadingWay
     from iobench.subjects.advice.levers import Candidate
 
-__all__ = ["baseline_config", "changed_config", "try_changes"]
+__all__ = [
+    "baseline_config",
+    "changed_config",
+    "changes_in_turns",
+    "time_of_sample",
+    "try_changes",
+]
 
 TRIAL_S: Final = 3.0
 """Seconds of steady state that each turn takes at most."""
@@ -133,6 +139,18 @@ def _try_in_turns(
     ]
     again = _arm(config, folder / "again", "baseline", screen)
     _arm(config, folder / "warm-up", "baseline", screen)(0)  # what only a first run pays for
+    return changes_in_turns(arms, again, names, changes, screen, rounds)
+
+
+def changes_in_turns(
+    arms: Sequence[Callable[[int], float]],
+    again: Callable[[int], float],
+    names: Sequence[str],
+    changes: Sequence[AdvisedChange],
+    screen: Screen,
+    rounds: int,
+) -> list[TriedChange]:
+    """Run the baseline, each change, and the baseline again; return what each change saved."""
     costs = interleave(
         [*arms, again],
         rounds,
@@ -164,11 +182,20 @@ def _arm(config: RunConfig, folder: Path, name: str, screen: Screen) -> Callable
     quiet = _QuietScreen(screen)
 
     def run(round: int) -> float:
-        path = profile(replace(config, out=folder / f"{round}"), quiet)
-        measured = exposure(open_profile(path))
-        window = measured.judged
-        if not window.n_samples or not window.wall_ns:
-            raise TrialError(f"{path}: {name} delivered no samples to time")
-        return window.wall_ns / window.n_samples / 1e9
+        return time_of_sample(profile(replace(config, out=folder / f"{round}"), quiet), name)
 
     return run
+
+
+def time_of_sample(run: Path, name: str) -> float:
+    """Return the seconds that a sample took in the part of a run that is judged.
+
+    Raises
+    ------
+    TrialError
+        If it delivered none.
+    """
+    window = exposure(open_profile(run)).judged
+    if not window.n_samples or not window.wall_ns:
+        raise TrialError(f"{run}: {name} delivered no samples to time")
+    return window.wall_ns / window.n_samples / 1e9

@@ -6,12 +6,18 @@ those of one sample go on side by side.
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.analysis.run import Run
+from iobench.cli import main
+from iobench.report.json_report import to_json
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,3 +125,97 @@ def test_tasks_in_processes_are_said_to_be_unseen(
     unseen = stages["opaque:dask processes"]
     assert unseen.exposed_ns >= N_SAMPLES * SLEEP_NS
     assert "fused:read+decode" not in stages
+
+
+PAIRS = """
+    import sys, threading
+    import dask, numpy as np, torch, xarray as xr
+
+    path, chunks, workers, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+    class Pairs(torch.utils.data.Dataset):
+        data = None
+
+        def __len__(self):
+            return 19
+
+        def __getitem__(self, i):
+            if self.data is None:
+                how = {"none": None, "ten": {"time": 10}, "one": {"time": 1}}[chunks]
+                self.data = xr.open_dataset(path, chunks=how)
+            pair = self.data.x.isel(time=slice(i, i + 2))
+            # What is used twice is read by a task of its own: whole chunks.
+            return torch.from_numpy((pair - pair.mean()).values)
+
+    if __name__ == "__main__":
+        made = xr.Dataset({"x": (("time", "y"), np.ones((20, 1024), "f4"))})
+        made.to_netcdf(path, encoding={"x": {"zlib": True, "chunksizes": (10, 1024)}})
+        if threads:
+            dask.config.set(num_workers=threads)
+        for epoch in range(2):
+            for batch in torch.utils.data.DataLoader(Pairs(), 4, num_workers=workers):
+                pass
+"""
+
+
+@pytest.mark.parametrize(("chunks", "workers"), [("ten", 2), ("one", 0), ("none", 0)])
+def test_what_of_chunks_is_read_how_often_is_said(
+    launch: Callable[..., Any],
+    script: Callable[..., Any],
+    tmp_path: Any,
+    chunks: str,
+    workers: int,
+) -> None:
+    path = tmp_path / "x.nc"
+    found = launch(sys.executable, script(PAIRS), path, chunks, workers, 3)
+    assert found.code == 0, found.err
+    run = Run.open(found.run)
+    tasks = to_json([run])["runs"][0]["tasks"]
+    text = " ".join(TerminalRenderer().render(report_document([run])).split())
+    if chunks == "none":  # nothing of dask's is said where it does nothing
+        assert tasks is None
+        assert "Tasks of dask" not in text
+        return
+    (variable,) = tasks["variables"]
+    assert variable["name"].endswith("x.nc:x")
+    assert (variable["nbytes"], variable["epochs"]) == (20 * 4096, 2)
+    assert variable["n_chunks"] == {"ten": 2, "one": 20}[chunks]
+    # Of two epochs of 19 pairs, one pair of each lies in two chunks of ten.
+    n_reads = 2 * {"ten": 18 + 2, "one": 2 * 19}[chunks]
+    assert variable["n_reads"] == n_reads
+    assert variable["read_nbytes"] == n_reads * 4096 * {"ten": 10, "one": 1}[chunks]
+    assert "parts of chunks" in text
+    assert tasks["n_graphs"] == 2 * 19
+    assert tasks["threads"] == 3
+    most = 3 * tasks["processes"]
+    assert (f"up to {most} at once on" in text) == (most > tasks["cpus"])
+
+
+def test_a_script_is_tried_with_its_environment_changed(
+    launch: Callable[..., Any],
+    script: Callable[..., Any],
+    tmp_path: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    told = tmp_path / "schedulers.txt"
+    text = PAIRS.replace(
+        "class Pairs",
+        f"open({str(told)!r}, 'a').write(f'{{dask.config.get(\"scheduler\", None)}}\\n')\n\n"
+        "    class Pairs",
+    )
+    found = launch(sys.executable, script(text), tmp_path / "x.nc", "ten", 0, 0)
+    assert found.code == 0, found.err
+    told.unlink()
+    capfd.readouterr()
+    assert main(["advise", str(found.run), "--try", "3", "--rounds", "1", "--json"]) in (0, None)
+    answer = json.loads(capfd.readouterr().out)
+    lines = [line for change in answer["to_measure"] for line in change["commands"]]
+    (command,) = [line for line in lines if line.startswith("DASK_SCHEDULER")]
+    assert shlex.split(command)[:2] == ["DASK_SCHEDULER=synchronous", sys.executable]
+    assert "+ xr.open_dataset(..., chunks=None)" in lines
+    settings = [each["settings"] for each in answer["tried"]]
+    assert {"DASK_SCHEDULER": "synchronous"} in settings
+    # Once to warm up, each change once, and the script as it is twice.
+    ran = told.read_text().split()
+    assert ran.count("synchronous") == 1
+    assert ran.count("None") == 1 + 2 + len(settings) - 1

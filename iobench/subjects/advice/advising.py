@@ -153,6 +153,10 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
     if Lever.PAGE_CACHE in levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
+    if Lever.LOADED in levers and circumstances.tasks is not None:
+        tasks = circumstances.tasks
+        kept = tasks.processes * sum(each.nbytes for each in tasks.variables)
+        return Cost(memory_nbytes=kept)
     return _cost_of_store(found, ways, circumstances) if OF_STORE & levers else Cost()
 
 

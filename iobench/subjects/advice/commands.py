@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.command_options import OF_PROFILE, OF_SOURCE
-from iobench.subjects.advice.levers import Lever
+from iobench.subjects.advice.levers import ENVIRONMENT, Lever
 
 if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
@@ -34,6 +34,12 @@ SCRIPT_SETTINGS: Final = (
     "pin_memory",
 )
 """Arguments of torch's DataLoader."""
+OPENINGS: Final = {
+    "chunks": ("xr.open_dataset(..., chunks=...)", "xr.open_dataset(..., chunks=None)"),
+    "engine": ("xr.open_dataset(...)", 'xr.open_dataset(..., engine="h5netcdf")'),
+    "load": ("xr.open_dataset(..., chunks=...)", "xr.open_dataset(..., chunks=None).load()"),
+}
+"""What stands in a script, and what may stand there."""
 STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
 
 
@@ -115,6 +121,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if {*STORED, Lever.LOADER} & levers:
         lines.extend(_load(candidate, facts, name, baseline))
     if facts.is_script:
+        lines.extend(_of_tasks(settings, facts.command))
         lines.extend(_of_loader(settings))
         if Lever.PAGE_CACHE in levers:
             lines.append("cat FILES... > /dev/null")
@@ -132,6 +139,17 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
             made.pop("--pipeline", None)
         lines.append(given.varied(of_one | made, {"--pipeline"} if stored else ()))
     return tuple(lines)
+
+
+def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterator[str]:
+    """Yield the command with its environment, or the lines to change where a file is opened."""
+    told = [f"{name}={value}" for name, value in settings.items() if name in ENVIRONMENT]
+    if told:
+        yield " ".join([*told, command or "COMMAND"])
+    for name, (before, after) in OPENINGS.items():
+        if name in settings:
+            yield f"- {before}"
+            yield f"+ {after}"
 
 
 def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:

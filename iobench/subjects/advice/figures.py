@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from iobench.analysis.step_sums import StepSums
     from iobench.subjects.advice.levers import Candidate, RuledOut
     from iobench.subjects.replay.figures import Payoffs
+    from iobench.subjects.tasks.figures import Tasks
 
 __all__ = [
     "Advice",
@@ -167,6 +168,8 @@ class Circumstances:
         Of the rank that waits longest.
     n_folded : int
         Batches of that rank before those it is about, of which there are sums only.
+    tasks : Tasks or None
+        What dask computed for it.
     """
 
     facts: RunFacts = field(default_factory=lambda: RunFacts.from_config({}))
@@ -185,6 +188,7 @@ class Circumstances:
     ranks: int = 1
     n_loaders: int = 1
     n_folded: int = 0
+    tasks: Tasks | None = None
 
 
 class Evidence(Enum):

@@ -10,7 +10,7 @@ from typing import Final
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 
-__all__ = ["Candidate", "Lever", "Reason", "RuledOut"]
+__all__ = ["ENVIRONMENT", "SCHEDULER", "THREADS", "Candidate", "Lever", "Reason", "RuledOut"]
 
 
 class Lever(Enum):
@@ -41,7 +41,20 @@ class Lever(Enum):
     """Chunks that hold what a sample needs and no more."""
     CODEC = "codec"
     """Fewer bytes from storage for more decoding, or the reverse."""
+    TASKS = "tasks"
+    """Where dask's tasks are computed, and by how many threads: by its environment."""
+    UNCHUNKED = "unchunked"
+    """Lazy arrays without dask."""
+    ENGINE = "engine"
+    """Another library that reads the same files."""
+    LOADED = "loaded"
+    """Lazy data loaded once, and kept by each process."""
 
+
+SCHEDULER: Final = "DASK_SCHEDULER"
+THREADS: Final = "DASK_NUM_WORKERS"
+ENVIRONMENT: Final = frozenset({SCHEDULER, THREADS})
+"""What of dask's configuration the environment sets, where the script does not set it itself."""
 
 TITLES: Final = {
     Lever.OUT_OF_ORDER: "batches as they are ready, out of order",
@@ -51,6 +64,9 @@ TITLES: Final = {
     Lever.PAGE_CACHE: "files read once before, into the page cache",
     Lever.MEMORY: "finished samples in memory",
     Lever.CHUNKS: "chunks of one sample each",
+    Lever.UNCHUNKED: "lazy arrays without dask's chunks",
+    Lever.ENGINE: "another engine of xarray's",
+    Lever.LOADED: "data loaded into memory once",
 }
 
 
@@ -96,6 +112,11 @@ class Candidate:
                     yield f"a prefetch of {ahead} batches"
                 case Lever.BATCH:
                     yield f"batches of {settings.get('batch_size')} samples"
+                case Lever.TASKS if SCHEDULER in settings:
+                    yield "dask's tasks in the thread that asks for them"
+                case Lever.TASKS:
+                    number = settings[THREADS]
+                    yield f"{number} thread{'s' * (number != 1)} of dask's in each process"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, its workers kept"
                 case Lever.CODEC:

@@ -13,6 +13,7 @@ from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.subjects.device.figures import device_sums
+from iobench.subjects.tasks.figures import tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,6 +192,7 @@ def _circumstances(
         ranks=max(1, len(profile.ranks)),
         n_loaders=n_loaders,
         n_folded=exposure.n_folded,
+        tasks=found.once(tasks_of),
     )
 
 

@@ -1,0 +1,83 @@
+"""A script run as it was and with its environment changed, in turns."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from iobench.errors import TrialError
+from iobench.masking import MASK
+from iobench.subjects.advice.levers import ENVIRONMENT
+from iobench.trials.command_arms import recorded_command, run_command
+from iobench.trials.configurations import changes_in_turns, time_of_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.sources.request import Screen
+    from iobench.subjects.advice.figures import AdvisedChange, TriedChange
+
+__all__ = ["can_try_script", "try_script_changes"]
+
+
+def can_try_script(change: AdvisedChange) -> bool:
+    """Tell whether a change of a script is one of its environment alone."""
+    settings = change.candidate.settings
+    return bool(settings) and settings.keys() <= ENVIRONMENT
+
+
+def try_script_changes(
+    command: str,
+    changes: Sequence[AdvisedChange],
+    folder: Path,
+    screen: Screen,
+    *,
+    rounds: int,
+) -> list[TriedChange]:
+    """Run a script, each change of its environment, and the script again, in turns.
+
+    Parameters
+    ----------
+    command : str
+        As it was recorded; it runs where this process does.
+    changes : sequence of AdvisedChange
+        Of which `can_try_script` holds.
+    folder : Path
+        Where the run directories go.
+    screen : Screen
+    rounds : int
+        Turns of each, after one that does not count.
+
+    Raises
+    ------
+    TrialError
+        If a run fails or delivers nothing, or the command was not kept in full.
+    """
+    words = shlex.split(command)
+    if not words or any(MASK in word for word in words):
+        raise TrialError(
+            f"{command or 'the run'}: its command was not kept in full, expected words without "
+            f"{MASK}; run it again with iobench check -- COMMAND --against -- COMMAND"
+        )
+
+    def arm(name: str, number: int | str, told: Mapping[str, object]) -> Callable[[int], float]:
+        environment = os.environ | {key: str(value) for key, value in told.items()}
+
+        def run(round: int) -> float:
+            out = folder / f"{number}-{round}"
+            run_command(recorded_command(words, out), environment=environment)
+            return time_of_sample(out, name)
+
+        return run
+
+    told = [dict(change.candidate.settings) for change in changes]
+    names = ["as it is", *(" ".join(f"{k}={v}" for k, v in each.items()) for each in told)]
+    arms = [
+        arm(name, number, each)
+        for number, (name, each) in enumerate(zip(names, [{}, *told], strict=True))
+    ]
+    screen.note(f"running in turns: {command}")
+    arm("as it is", "warm-up", {})(0)  # what only a first run pays for
+    return changes_in_turns(arms, arm("as it is", "again", {}), names, changes, screen, rounds)
