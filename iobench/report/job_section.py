@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.job_figures import LOADS
+from iobench.recording.spool import is_shared
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -116,9 +117,28 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
             _table(job),
             *(_rank_table(job.ranks) if of_ranks else ()),
             *_start_up(job),
-            Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"),
+            Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {_help(job)}"),
             *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
         ),
+    )
+
+
+def _help(job: JobTime) -> str:
+    """Return what helps against the largest part."""
+    told = job.start_up if job.bound_by == "imports" else None
+    known = {
+        each.file_system
+        for each in (told.packages if told is not None else ())
+        if each.own_ns and each.file_system is not None
+    }
+    if told is None or not known:
+        return HELP[job.bound_by]
+    lie = f"packages lie on {' and '.join(sorted(known))}"
+    if not any(map(is_shared, known)):
+        return f"what helps: import less; {lie}."
+    return (
+        f"what helps: import less, or from an environment on node-local storage; {lie}, and each "
+        f"of {units.count(told.n_modules)} modules is looked for, opened and read."
     )
 
 

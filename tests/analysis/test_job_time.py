@@ -323,6 +323,26 @@ def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
         assert told_ns == job.part("imports").ns
 
 
+@pytest.mark.parametrize(
+    ("file_system", "said"),
+    [
+        ("lustre", "packages lie on lustre, and each of 7 modules is looked for"),
+        ("ext4", "import less; packages lie on ext4."),
+        (None, "or from an environment on node-local storage."),
+    ],
+)
+def test_what_helps_against_imports_depends_on_where_they_lie(file_system, said):
+    script = Script()
+    script.now = 1_000
+    train(script, script.loader())
+    imported = [ImportedPackage("slow", [(40, 900)], 860, 7, "site-packages", file_system)]
+    job, _ = job_of(script, imports_ns=[(20, 950)], imported=imported)
+    assert job.bound_by == "imports"
+    texts = [getattr(each, "text", "") for each in job_time_section(job).blocks]
+    (text,) = [each for each in texts if each.startswith("The largest part")]
+    assert said in text
+
+
 def test_the_start_is_told_package_by_package():
     imported = [
         ImportedPackage("fast", [(40, 45)], 5, 3, "site-packages", "lustre"),

@@ -169,9 +169,11 @@ def test_packages_without_files_of_archives_and_lazily_loaded_ones(
         file.writestr("packed/__init__.py", SLEEPS.format(0.1) + "import packed.more, beside")
         file.writestr("packed/more.py", SLEEPS.format(0.1))
         file.writestr("beside.py", SLEEPS.format(0.1))
+        file.writestr("only_found.py", SLEEPS.format(0.1))
     environment["PYTHONPATH"] += os.pathsep + str(archive)
     text = """
         import importlib.util, numpy, sys, time
+        importlib.util.find_spec("only_found")  # by the loader of all that is in the archive
         import spread.one, packed
         def lazily(name):
             spec = importlib.util.find_spec(name)
@@ -191,6 +193,7 @@ def test_packages_without_files_of_archives_and_lazily_loaded_ones(
     assert told["packed"]["own_ns"] >= 200 * MS
     assert told["beside"]["own_ns"] >= 100 * MS
     assert {told[name]["place"] for name in ("packed", "beside")} == {"an archive"}
+    assert told["only_found"]["own_ns"] < 100 * MS
     # When it is used: what the script sleeps before that is no import.
     assert 100 * MS <= told["lazy"]["own_ns"] < 300 * MS
     assert told["also_lazy"]["own_ns"] < 100 * MS

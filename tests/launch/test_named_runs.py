@@ -75,6 +75,9 @@ def test_the_commit_of_a_script_and_what_differs_from_it(
     assert told("train.py", "same") == {
         "hash": first, "dirty": False, "has_script": True, "unknown": "",
     }  # fmt: skip
+    with contextlib.chdir(folder):
+        found = launch(sys.executable, "-m", "train", out=tmp_path / "module")
+        assert commit_told(found)["hash"] == first
     (folder / "new.py").write_text(TRAIN)
     assert told("new.py", "new") == {
         "hash": first, "dirty": False, "has_script": False, "unknown": "",

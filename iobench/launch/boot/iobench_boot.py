@@ -319,6 +319,8 @@ class Watcher:
         """Time a module's loading, and act when it has been loaded; its loader is as it was."""
         loader: Any = spec.loader
         load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
+        # One loader may be of several modules, of which one was looked for and not loaded.
+        load = getattr(load, "__dict__", {}).get("iobench_load", load)
         awaited = name in AFTER
         known = packages.get(package)
         if known is not None and known.origin is None:  # a module of it may be from elsewhere
@@ -341,6 +343,7 @@ class Watcher:
                 if began_ns >= 0:
                     _leave(began_ns)
 
+        exec_module.__dict__["iobench_load"] = load
         try:
             loader.exec_module = exec_module
         except AttributeError:
