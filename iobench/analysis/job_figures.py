@@ -125,6 +125,9 @@ class JobTime:
     unseen_nbytes : int
         Bytes read before the first loader was asked that nothing but the system's counter told of,
         beyond what imports may read.
+    reload_ns : int
+        The part of ``between`` from the first to the last read of data between two passes over
+        loaders, or after them; its bytes are those of ``between``.
     rank : int
         Which training process; of a job, the one whose times these are.
     ranks : tuple of JobTime
@@ -140,6 +143,7 @@ class JobTime:
     calls_ns: int = field(default=0, metadata=HIDDEN)
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
+    reload_ns: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
     ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
     start_up: StartUp | None = None
@@ -155,8 +159,8 @@ class JobTime:
 
     @property
     def load_ns(self) -> int:
-        """Time that goes into getting data: that of `LOADS`."""
-        return sum(each.ns for each in self.parts if each.part in LOADS)
+        """Time that goes into getting data: that of `LOADS`, and reading outside of loops."""
+        return self.reload_ns + sum(each.ns for each in self.parts if each.part in LOADS)
 
     def share(self, spent_ns: int) -> float | None:
         """Return the share of its time that this is; None without time."""

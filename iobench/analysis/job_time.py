@@ -32,6 +32,8 @@ HARDLY_ANY: Final = 1000
 """Reads at either end of an initial load that bring less than this part of its bytes are none of it
 unless they take a fifth of the time in reads."""
 LITTLE: Final = 5
+ALIKE: Final = 10
+"""Two reads are of one load where each brings at least this part of its bytes."""
 
 
 class _Clock:
@@ -128,7 +130,12 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("what some passes over loaders are for; they count as training")
     if closed_ns is not None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))
-    found["between"] = replace(found["between"], ns=clock.rest())
+    again_ns, again_nbytes = 0, None
+    if len(deliveries):
+        reads = _reads_of(run, process, imports)
+        start, end, again_nbytes = _read_between(reads, deliveries, ends)
+        again_ns = clock.give(start, end)
+    found["between"] = replace(found["between"], ns=again_ns + clock.rest(), nbytes=again_nbytes)
     for part, rows in loops:
         found[part] = replace(found[part], nbytes=_delivered(run, rows))
     return JobTime(
@@ -140,6 +147,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - (load_nbytes or 0)),
         rank=run.rank,
         start_up=start_up,
+        reload_ns=again_ns,
     )
 
 
@@ -322,10 +330,26 @@ def _initial_load(
 ) -> _InitialLoad | None:
     """Return what was read before the first loader was asked; None if nothing was.
 
-    From the first read to the last one, with what is done between them, as they follow each other:
-    one gap twice as long as all the rest of it is none of it. What follows the last of several
-    reads belongs to it as long as it usually does.
+    What follows the last of several reads belongs to it as long as what is between them usually
+    takes.
     """
+    reads = _reads_of(run, process, imports)
+    reads = _without_small_ends(reads[reads["start_ns"] < first_ns])
+    if not len(reads):
+        return None
+    start, end, calls_ns = _stretches(reads, first_ns)
+    gaps = start[1:] - end[:-1]
+    joined = end.copy()
+    whole = _joined(reads, start, end)
+    joined[:-1] = np.where(whole, start[1:], end[:-1])
+    if whole.sum() > 1:
+        joined[-1] = min(first_ns, int(end[-1]) + int(np.median(gaps[whole])))
+    names = {run.profile.strings[number] for number in np.unique(reads["detail"]).tolist()}
+    return _InitialLoad(start, joined, calls_ns, _known_bytes(reads), _n_files(names - {""}))
+
+
+def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
+    """Return what a process and those beside it read, in order, but for what imports read."""
     spans = run.profile.spans
     helps = [
         index
@@ -336,32 +360,57 @@ def _initial_load(
         np.isin(spans["process"], helps)
         & is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
         & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
-        & (spans["start_ns"] < first_ns)
     ]
     if len(imports):  # what is read to import is no data
         place = np.searchsorted(imports[:, 0], reads["start_ns"], side="right") - 1
         inside = (place >= 0) & (reads["start_ns"] < imports[np.maximum(place, 0), 1])
         reads = reads[~inside]
-    reads = _without_small_ends(reads[np.argsort(reads["start_ns"], kind="stable")])
-    if not len(reads):
-        return None
+    found: NDArray[Any] = reads[np.argsort(reads["start_ns"], kind="stable")]
+    return found
+
+
+def _stretches(reads: NDArray[Any], until_ns: int) -> tuple[Integers, Integers, int]:
+    """Return from when until when something was read, and how long that is in all."""
     start, end = union(reads["start_ns"].astype(np.int64), reads["end_ns"].astype(np.int64))
-    end = np.minimum(end, first_ns)
-    calls_ns = int((end - start).sum())
+    end = np.minimum(end, until_ns)
+    return start, end, int((end - start).sum())
+
+
+def _joined(reads: NDArray[Any], start: Integers, end: Integers) -> Marks:
+    """Tell which gaps between reads are of one load: what is done between reads belongs to it.
+
+    One gap twice as long as all the rest is none of it. Of a single gap that is not known: it is
+    where about as much was read before it as after it.
+    """
     gaps = start[1:] - end[:-1]
-    joined = gaps <= 2 * (gaps.sum() - gaps + calls_ns)
-    after = np.where(joined, start[1:], end[:-1])
-    last = int(end[-1])
-    if joined.sum() > 1:
-        last = min(first_ns, last + int(np.median(gaps[joined])))
-    names = {run.profile.strings[number] for number in np.unique(reads["detail"]).tolist()}
-    return _InitialLoad(
-        start,
-        np.append(after, last),
-        calls_ns,
-        _known_bytes(reads),
-        _n_files(names - {""}),
-    )
+    if len(gaps) == 1:
+        nbytes = np.maximum(reads["nbytes"], 0).astype(np.int64)
+        before = int(nbytes[reads["start_ns"] < start[1]].sum())
+        return np.array([min(before, int(nbytes.sum()) - before) * ALIKE >= nbytes.sum() > 0])
+    joined: Marks = gaps <= 2 * (gaps.sum() - gaps + (end - start).sum())
+    return joined
+
+
+def _read_between(
+    reads: NDArray[Any], deliveries: Deliveries, ends: Integers
+) -> tuple[Integers, Integers, int | None]:
+    """Return from when until when data was read between loops and after them, and its bytes."""
+    begun, over = deliveries.from_ns, np.maximum.accumulate(ends)
+    place = np.searchsorted(begun, reads["start_ns"], side="right") - 1
+    outside = (place >= 0) & (reads["start_ns"] >= over[np.maximum(place, 0)])
+    reads, place = reads[outside], place[outside]
+    found, nbytes = [], []
+    for each in np.unique(place).tolist():
+        some = _without_small_ends(reads[place == each])
+        until_ns = int(begun[each + 1]) if each + 1 < len(begun) else np.iinfo(np.int64).max
+        start, end, _ = _stretches(some, until_ns)
+        end[:-1] = np.where(_joined(some, start, end), start[1:], end[:-1])
+        found.append((start, end))
+        nbytes.append(_known_bytes(some) or 0)
+    if not found:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), None
+    start, end = (np.concatenate(each) for each in zip(*found, strict=True))
+    return start, end, sum(nbytes) or None
 
 
 def _without_small_ends(reads: NDArray[Any]) -> NDArray[Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["job_time_section", "job_time_sections"]
 
 MOST_RANKS: Final = 16
+WORTH_SAYING: Final = 0.01
 PART_NAMES: Final = {
     "imports": "start of Python, imports",
     "initial_load": "initial load",
@@ -117,6 +118,7 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
             _table(job),
             *(_rank_table(job.ranks) if of_ranks else ()),
             *_start_up(job),
+            *_reload(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {_help(job)}"),
             *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
         ),
@@ -125,6 +127,8 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
 
 def _help(job: JobTime) -> str:
     """Return what helps against the largest part."""
+    if job.bound_by == "between" and 2 * job.reload_ns > job.part("between").ns:
+        return HELP["initial_load"]
     told = job.start_up if job.bound_by == "imports" else None
     known = {
         each.file_system
@@ -186,6 +190,20 @@ def _start_up(job: JobTime) -> tuple[Block, ...]:
             "which is a part of waiting for data."
         )
     return table, Sentence(text)
+
+
+def _reload(job: JobTime) -> tuple[Sentence, ...]:
+    """Return what of the time outside of loops is reading data again."""
+    if job.reload_ns < WORTH_SAYING * job.wall_ns:
+        return ()
+    nbytes = job.part("between").nbytes
+    return (
+        Sentence(
+            f"Of what is outside of loops {units.duration(job.reload_ns)} are reading data after "
+            "the first pass, with what is done between the reads"
+            f"{'' if nbytes is None else f' ({units.nbytes(nbytes)})'}."
+        ),
+    )
 
 
 def _unseen(job: JobTime) -> tuple[str, ...]:

@@ -165,6 +165,39 @@ def test_variables_of_a_file_are_no_files(names, n_files):
     assert job_sentence(job).startswith("The job is bound by its initial load: 100 % of ")
 
 
+def test_data_read_anew_between_passes_is_told():
+    script = Script()
+    for _ in range(3):
+        for _ in range(4):
+            read(script, 100, nbytes=1_000)
+            script.now += 50
+        train(script, script.loader())
+        script.now += 5
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] == 4 * 100 + 4 * 50
+    assert job.reload_ns == 2 * (4 * 100 + 3 * 50)
+    assert job.part("between").nbytes == 2 * 4_000
+    assert times(job)["between"] == job.reload_ns + 2 * (5 + 50) + 5
+    assert (
+        job.load_ns
+        == sum(each.ns for each in job.parts if each.part in ("initial_load", "train_wait"))
+        + job.reload_ns
+    )
+    text = " ".join(getattr(each, "text", "") for each in job_time_section(job).blocks)
+    assert "Of what is outside of loops 1.10 us are reading data after the first pass" in text
+
+
+@pytest.mark.parametrize(("first", "second", "joined"), [(900, 1_000, True), (3, 1_000, False)])
+def test_two_reads_are_of_one_load_where_both_bring_data(first, second, joined):
+    script = Script()
+    read(script, 10, nbytes=first)
+    script.now += 5_000
+    read(script, 10, nbytes=second)
+    train(script, script.loader())
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] == (10 + 5_000 + 10 if joined else 20)
+
+
 def test_what_imports_read_is_none():
     script = Script()
     read(script, 50)
