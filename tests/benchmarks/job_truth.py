@@ -171,7 +171,7 @@ SCRIPTS = {
                 4).with_options(options)
 
         class Clock(keras.callbacks.Callback):
-            """From the first batch of a pass to its last; a batch is waited for inside of its."""
+            # From the first batch of a pass to its last: each is waited for within its own call.
 
             def on_train_batch_begin(self, batch, *_):
                 self.began_ns = self.began_ns if batch else truth.now()
