@@ -232,3 +232,37 @@ def test_tasks_in_parallel_each_have_their_time(watch: Any) -> None:
     assert len(slept) == 4
     assert len({span.thread for span in slept}) > 1
     assert all(span.cpu_ns < span.end_ns - span.start_ns for span in slept)
+
+
+def test_only_who_has_to_wait_for_a_lock_of_xarrays_is_timed(watch: Any) -> None:
+    locks = pytest.importorskip("xarray.backends.locks", reason="has the locks")
+    inner, held, asked = threading.Lock(), threading.Event(), threading.Event()
+
+    class Asked(locks.SerializableLock):  # type: ignore[misc, name-defined]
+        def locked(self) -> bool:
+            asked.set()
+            return inner.locked()
+
+    lock = Asked()
+    lock.lock = inner
+
+    def hold() -> None:
+        with inner:
+            held.set()
+            asked.wait(30)
+            time.sleep(0.02)
+
+    def work() -> None:
+        with locks.CombinedLock([lock, locks.SerializableLock()]):
+            pass  # nobody holds them
+        asked.clear()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(30)
+        with locks.CombinedLock([lock, locks.SerializableLock()]):
+            thread.join()
+
+    watch(work)
+    (waited,) = [span for span in watch.spans if span.kind == "lock"]
+    assert waited.thread == "MainThread"
+    assert waited.end_ns > waited.start_ns

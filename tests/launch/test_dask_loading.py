@@ -116,6 +116,29 @@ def test_one_thread_that_does_all_waits_for_all(
     assert computed.exposed_ns == computed.busy_ns >= N_SAMPLES * N_TIMES * SLEEP_NS
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_cluster_is_waited_for_and_said_to_be_unseen(
+    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, *, processes: bool
+) -> None:
+    pytest.importorskip("distributed", reason="is the cluster")
+    cluster = f"n_workers=1, threads_per_worker=2, processes={processes}, dashboard_address=None"
+    text = SCRIPT.replace(
+        "dask.config.set(scheduler=scheduler, num_workers=4)",
+        f"import distributed; client = distributed.Client(distributed.LocalCluster({cluster}))",
+    )
+    text += "        client.cluster.close(); client.close()\n"
+    found = launch(sys.executable, script(text), "netcdf4", 0, "-", tmp_path / "x.nc")
+    stages = stages_of(found)
+    unseen = stages["opaque:dask.distributed"]
+    # Two threads for four tasks.
+    assert unseen.exposed_ns >= N_SAMPLES * 2 * SLEEP_NS
+    assert "fused:read+decode" not in stages
+    tasks = to_json([Run.open(found.run)])["runs"][0]["tasks"]
+    assert tasks["unseen"] == ["opaque:dask.distributed"]
+    assert tasks["n_graphs"] == 0
+    assert tasks["elsewhere_nbytes"] >= N_SAMPLES * N_TIMES * NBYTES
+
+
 def test_tasks_in_processes_are_said_to_be_unseen(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any
 ) -> None:
@@ -132,6 +155,7 @@ PAIRS = """
     import dask, numpy as np, torch, xarray as xr
 
     path, chunks, workers, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    engine = "zarr" if path.endswith("zarr") else None
 
     class Pairs(torch.utils.data.Dataset):
         data = None
@@ -142,14 +166,17 @@ PAIRS = """
         def __getitem__(self, i):
             if self.data is None:
                 how = {"none": None, "ten": {"time": 10}, "one": {"time": 1}}[chunks]
-                self.data = xr.open_dataset(path, chunks=how)
+                self.data = xr.open_dataset(path, engine=engine, chunks=how)
             pair = self.data.x.isel(time=slice(i, i + 2))
             # What is used twice is read by a task of its own: whole chunks.
             return torch.from_numpy((pair - pair.mean()).values)
 
     if __name__ == "__main__":
         made = xr.Dataset({"x": (("time", "y"), np.ones((20, 1024), "f4"))})
-        made.to_netcdf(path, encoding={"x": {"zlib": True, "chunksizes": (10, 1024)}})
+        if engine:
+            made.to_zarr(path, encoding={"x": {"chunks": (10, 1024)}})
+        else:
+            made.to_netcdf(path, encoding={"x": {"zlib": True, "chunksizes": (10, 1024)}})
         if threads:
             dask.config.set(num_workers=threads)
         for epoch in range(2):
@@ -158,15 +185,19 @@ PAIRS = """
 """
 
 
-@pytest.mark.parametrize(("chunks", "workers"), [("ten", 2), ("one", 0), ("none", 0)])
+@pytest.mark.parametrize(
+    ("name", "chunks", "workers"),
+    [("x.nc", "ten", 2), ("x.zarr", "ten", 0), ("x.nc", "one", 0), ("x.nc", "none", 0)],
+)
 def test_what_of_chunks_is_read_how_often_is_said(
     launch: Callable[..., Any],
     script: Callable[..., Any],
     tmp_path: Any,
+    name: str,
     chunks: str,
     workers: int,
 ) -> None:
-    path = tmp_path / "x.nc"
+    path = tmp_path / name
     found = launch(sys.executable, script(PAIRS), path, chunks, workers, 3)
     assert found.code == 0, found.err
     run = Run.open(found.run)
@@ -177,7 +208,7 @@ def test_what_of_chunks_is_read_how_often_is_said(
         assert "Tasks of dask" not in text
         return
     (variable,) = tasks["variables"]
-    assert variable["name"].endswith("x.nc:x")
+    assert variable["name"].endswith(f"{name}:x")
     assert (variable["nbytes"], variable["epochs"]) == (20 * 4096, 2)
     assert variable["n_chunks"] == {"ten": 2, "one": 20}[chunks]
     # Of two epochs of 19 pairs, one pair of each lies in two chunks of ten.

@@ -81,6 +81,9 @@ class Tasks:
         Time that threads waited for locks of xarray, which one of them at a time holds as it reads.
     unseen : tuple of str
         Stages whose work was done where nobody saw it.
+    elsewhere_nbytes : int
+        Bytes that threads and processes other than the training loop's read meanwhile, of no batch
+        that is known.
     variables : tuple of ChunkedVariable
         Those of which most was read first.
     """
@@ -93,6 +96,7 @@ class Tasks:
     n_tasks: int
     lock_ns: int
     unseen: tuple[str, ...]
+    elsewhere_nbytes: int
     variables: tuple[ChunkedVariable, ...]
     worked_ns: int = field(default=0, metadata=HIDDEN)
 
@@ -137,9 +141,21 @@ def tasks_of(run: RankRun) -> Tasks | None:
         n_tasks=len(tasks),
         lock_ns=int((locks["end_ns"] - locks["start_ns"]).sum()),
         unseen=unseen,
+        elsewhere_nbytes=_elsewhere_nbytes(run, spans),
         variables=_variables(run, spans, strings, labels.get(CHUNKS, -1)),
         worked_ns=int((tasks["end_ns"] - tasks["start_ns"]).sum()),
     )
+
+
+def _elsewhere_nbytes(run: RankRun, spans: NDArray[Any]) -> int:
+    loop, deliveries = run.loop, run.deliveries
+    if not len(deliveries):
+        return 0
+    other = (spans["process"] != loop.process) | (spans["thread"] != loop.thread)
+    read = spans[other & is_one_of(spans["kind"], TELLS_READ) & (spans["nbytes"] > 0)]
+    low_ns, high_ns = int(deliveries.from_ns.min()), int(deliveries.until_ns.max())
+    meanwhile = (read["start_ns"] >= low_ns) & (read["start_ns"] < high_ns)
+    return int(read["nbytes"][(read["batch"] < 0) & meanwhile].sum())
 
 
 def _variables(
@@ -155,9 +171,12 @@ def _variables(
     at = deliveries.of_batch(read["batch"].astype(np.int64))
     epoch = np.where(at >= 0, np.append(deliveries.of_epoch, -1)[at], -1)
     found = {}
-    for number in np.unique(told["detail"]).tolist():
+    opened = np.unique(told["detail"]).tolist()
+    for number in opened:
         name = strings[number]
-        numbers = by_name.get(_plain(name), [])
+        # Zarr's arrays know their place in the store alone.
+        alone = sum(_plain(strings[each]).endswith(_inner(name)) for each in opened) == 1
+        numbers = by_name.get(_plain(name)) or (by_name.get(_inner(name), []) if alone else [])
         of_it = np.isin(read["detail"], numbers)
         mine, epochs = read[of_it], np.unique(epoch[of_it & (epoch >= 0)])
         of_name = told[told["detail"] == number]
@@ -179,3 +198,7 @@ def _plain(name: str) -> str:
     """Return file and variable as all libraries would spell them: HDF5's have a slash before."""
     file, _, variable = name.rpartition(":")
     return f"{file}:{variable.lstrip('/')}"
+
+
+def _inner(name: str) -> str:
+    return ":" + name.rpartition(":")[2]

@@ -45,6 +45,12 @@ def _told(found: Tasks) -> Iterator[str]:
             f"{stage} is the wait for other processes' or a cluster's work: what they read and "
             "decode for a batch is not seen."
         )
+    if found.unseen and found.elsewhere_nbytes:
+        read = units.nbytes(found.elsewhere_nbytes)
+        yield (
+            f"Other threads and processes that recorded read {read} while the loop went on, of no "
+            "batch that is known."
+        )
 
 
 def _who(found: Tasks) -> str:
