@@ -173,6 +173,11 @@ def jax() -> None:
     _install("iobench.jax.device_puts", "transfers of jax")
 
 
+def horovod() -> None:
+    """Say that what Horovod sends is not seen."""
+    _tell_unseen("collective operations of Horovod")
+
+
 def _install(module: str, what: str) -> None:
     """Call a room's ``install()``: by name, since rooms of frameworks are above this one."""
     try:

@@ -14,7 +14,9 @@ from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
+from iobench.report.document import Sentence
 from iobench.subjects.job.ranks import compare_ranks, missing_ranks
+from iobench.subjects.job.section import job_section
 from iobench.subjects.job.steps import rank_steps
 
 
@@ -157,9 +159,29 @@ def test_groups_of_ranks_meet_among_themselves():
 
 def test_between_two_ranks_nobody_knows_who_came_late():
     names = ["send", "recv"]
-    assert split(one_step([(0, 10), (0, 200)], ends=[210, 210], names=names)) == [
-        (0, 0, 200), (0, 0, 10),
-    ]  # fmt: skip
+    profiles = one_step([(0, 10), (0, 200)], ends=[210, 210], names=names, nbytes=8)
+    assert split(profiles) == [(0, 0, 200), (0, 0, 10)]
+    first, second = compared(profiles).ranks
+    assert (first.comm_alone_ns, second.comm_alone_ns) == (200, 10)
+    assert first.comm_nbytes_per_s is None
+
+
+def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
+    loop, idle = Script(rank=0, world_size=2), Script(rank=1, world_size=2)
+    loop.now = 10**12
+    loop.loader(0, 0, (5, 0, 0)).next()
+    loop.sketch.add(LOOP, Kind.COMM, loop.now, loop.now + 40, label="all_reduce", nbytes=8)
+    loop.now += 40
+    idle.sketch.add(LOOP, Kind.COMM, loop.now - 2, loop.now, label="all_reduce", nbytes=8)
+    found = compared([loop.profile(), idle.profile()])
+    assert found.clock_uncertainty_ns is None
+    assert (found.hosts, found.imbalance) == (("here",), None)
+    told = [block.text for block in job_section(found).blocks if isinstance(block, Sentence)]
+    assert any(text.startswith("Rank 1 asked no loader that is seen") for text in told)
+    assert found.steps_wall_ns == 45
+    first, second = found.ranks
+    assert (first.comm_ns, first.comm_alone_ns, first.comm_nbytes_per_s) == (40, 40, None)
+    assert (second.host, second.comm_ns) == ("here", None)
 
 
 def test_what_goes_on_beside_the_loop_holds_it_only_while_it_waits():
@@ -343,7 +365,7 @@ def test_missing_ranks_are_named():
     missing = missing_ranks(facts, (0, 1, 2), world_size=5, unclosed={2: "h2"})
     assert [(each.rank, each.host, each.what) for each in missing] == [
         (1, "h1", "ended with RuntimeError"),
-        (2, "h2", "killed, or still at work"),
+        (2, "h2", "killed, left by os._exit, or still at work"),
         (3, "h3", "left no spans"),
         (4, None, "never started"),
     ]

@@ -225,6 +225,18 @@ def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
     assert not [text for text in told if "collective" in text or "gradients" in text]
 
 
+def test_communication_by_horovod_is_said_to_be_unseen(launch: Launch, script: Script) -> None:
+    package = script("", "horovod.py").parent
+    found = launch(
+        sys.executable,
+        script("import numpy, horovod"),
+        environment={**os.environ, "PYTHONPATH": str(package)},
+    )
+    assert found.code == 0, found.err
+    unseen = [text for facts in found.facts for text in facts.unseen]
+    assert unseen == ["collective operations of Horovod"]
+
+
 SPAWNED = """
 import os, sys
 import torch

@@ -46,6 +46,7 @@ AFTER = {
     "keras": "tensorflow",
     "grain": "grain",
     "jax": "jax",
+    "horovod": "horovod",
 }
 
 _due: list[str] = []

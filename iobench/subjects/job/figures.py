@@ -40,9 +40,14 @@ class RankExposure:
         the rank hands in and what it gets. None where one does not tell.
     comm_own_ns, comm_hidden_ns : int or None
         Time of operations that carry bytes and tell when they were done, the loop held or not;
-        and of that, what the loop was not held for.
+        and of that, what the loop was not held for: None where one does not tell that, as those
+        that were done before they were waited for.
     comm_own_nbytes, comm_own_peer_wait_ns : int or None
-        What these carry; and of their time, until the last rank had come.
+        What these carry; and of their time, until the last rank had come: None where that is not
+        known of one.
+    comm_alone_ns : int or None
+        Of ``comm_ns``, in operations that no other rank tells of, or between two: waiting for
+        other ranks may be in it.
     """
 
     rank: int
@@ -61,6 +66,7 @@ class RankExposure:
     comm_hidden_ns: int | None = None
     comm_own_nbytes: int | None = None
     comm_own_peer_wait_ns: int | None = None
+    comm_alone_ns: int | None = None
 
     @figure
     def wait_fraction(self) -> float | None:
@@ -73,9 +79,10 @@ class RankExposure:
 
         So it is what NCCL's tests call algorithm bandwidth, not bus bandwidth; None without time.
         """
-        if self.comm_own_ns is None or self.comm_own_nbytes is None:
+        waits_ns = self.comm_own_peer_wait_ns
+        if self.comm_own_ns is None or self.comm_own_nbytes is None or waits_ns is None:
             return None
-        spent_ns = self.comm_own_ns - (self.comm_own_peer_wait_ns or 0)
+        spent_ns = self.comm_own_ns - waits_ns
         return self.comm_own_nbytes * 1e9 / spent_ns if spent_ns > 0 else None
 
 
@@ -88,8 +95,8 @@ class MissingRank:
     rank, host : int and str
         Which one, and the machine; None where nobody knows.
     what : str
-        ``"never started"``, ``"left no spans"``, ``"killed, or still at work"``, or
-        ``"ended with <exception>"``.
+        ``"never started"``, ``"left no spans"``, ``"killed, left by os._exit, or still at work"``,
+        or ``"ended with <exception>"``.
     """
 
     rank: int
@@ -122,7 +129,8 @@ class JobExposure:
         Of that, the wait while all other ranks had their batch (``E_job``): what is the
         imbalance of one rank, and not a wait that others share.
     imbalance : float or None
-        The largest wait of a rank over the mean one; None where nobody waited.
+        The largest wait of a rank over the mean one; None where nobody waited, or one rank alone
+        asked a loader.
     hosts : tuple of str
         The machines.
     clock_uncertainty_ns : int or None

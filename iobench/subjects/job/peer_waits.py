@@ -66,6 +66,8 @@ class Communication:
         When operations went on of which that is known, and which carry bytes; apart and in order.
     own_nbytes : int
         What these carry.
+    n_untold : int
+        Operations of which nobody knows when they were done.
     """
 
     names: tuple[str, ...]
@@ -81,6 +83,7 @@ class Communication:
     own_start_ns: Integers
     own_end_ns: Integers
     own_nbytes: int
+    n_untold: int
 
     def __len__(self) -> int:
         return len(self.name)
@@ -124,10 +127,9 @@ def communication_of(
     pieces = leaf_pieces(host, np.zeros(len(host), dtype=np.int64))
     timed = pieces.duration_ns > 0
     begun = (host["flags"] & Flag.BEGUN) != 0
-    own = np.concatenate([
-        host[operates & ~begun & (host["nbytes"] > 0)],
-        comm[((comm["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL) & (comm["nbytes"] > 0)],
-    ])  # fmt: skip
+    beside = comm[(comm["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL]
+    own = np.concatenate((host[operates & ~begun], beside))
+    own = own[own["nbytes"] > 0]
     own_start, own_end = union(own["start_ns"].astype(np.int64), own["end_ns"].astype(np.int64))
     entry = host["start_ns"][rows].astype(np.int64)
     delivered_ns = deliveries.delivered_ns[deliveries.batch >= 0]
@@ -145,6 +147,7 @@ def communication_of(
         own_start_ns=own_start,
         own_end_ns=own_end,
         own_nbytes=int(own["nbytes"].sum()),
+        n_untold=max(0, int(begun.sum()) - len(beside)),
     )
 
 
@@ -160,11 +163,16 @@ class PeerWaits:
         For what else they did before they came.
     own_ns : int
         Of the time that operations which carry bytes went on, until the last rank came.
+    alone_ns, carries_alone : int and bool
+        What operations hold it for of which nobody knows who waited, less `input_ns`; and whether
+        such an operation carries bytes.
     """
 
     input_ns: int
     other_ns: int
     own_ns: int
+    alone_ns: int
+    carries_alone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +256,8 @@ def peer_waits(
                 input_ns=int(of_input.sum()) + int(shared.sum()),
                 other_ns=int((held - of_input).sum()),
                 own_ns=int((waited_by(*own, upto) - waited_by(*own, since)).sum()),
+                alone_ns=int((end[alone] - start[alone] - shared).sum()),
+                carries_alone=bool((comm.nbytes[blamed[rows] < 0] > 0).any()),
             )
         )
     return found

@@ -28,6 +28,7 @@ N_BINS: Final = 48
 OF_COMMUNICATION: Final = (
     "comm_ns", "peer_input_wait_ns", "peer_other_wait_ns", "n_operations", "comm_nbytes",
     "comm_own_ns", "comm_hidden_ns", "comm_own_nbytes", "comm_own_peer_wait_ns",
+    "comm_alone_ns",
 )  # fmt: skip
 
 
@@ -118,8 +119,9 @@ def compare_ranks(
     boots = np.array(_numbers([each.boot_id for each in steps]), dtype=np.int64)
     apart = boots[rank[last]] != boots[rank[before]]
     near = delivered[last] - delivered[before] <= spread_ns
-    begin = min((each.from_ns + by for each, by in zip(steps, shifts, strict=True)), default=0)
-    end = max((each.until_ns + by for each, by in zip(steps, shifts, strict=True)), default=0)
+    asks = [(each, by) for each, by in zip(steps, shifts, strict=True) if len(each.wait_start_ns)]
+    begin = min((each.from_ns + by for each, by in asks), default=0)
+    end = max((each.until_ns + by for each, by in asks), default=0)
     bin_ns = max(1, -(-(end - begin) // n_bins))
     return JobExposure(
         world_size=world_size,
@@ -130,7 +132,7 @@ def compare_ranks(
         steps_wall_ns=end - begin,
         wait_ns=int(wait.sum()),
         exposed_ns=int(alone.sum()),
-        imbalance=max(waits) / mean if mean else None,
+        imbalance=max(waits) / mean if mean and len(known) > 1 else None,
         hosts=tuple(dict.fromkeys(each.host for each in steps)),
         clock_uncertainty_ns=spread_ns if clocks.n_machines > 1 else None,
         n_clock_operations=clocks.n_operations,
@@ -296,8 +298,10 @@ def _communication(comm: Communication | None, peer: PeerWaits | None) -> dict[s
     known = comm.own_nbytes > 0
     values = (
         comm.held_ns - peer.input_ns - peer.other_ns, peer.input_ns, peer.other_ns, len(comm),
-        comm.carried_nbytes, own_ns if known else None, own_ns - int(held.sum()) if known else None,
-        comm.own_nbytes if known else None, peer.own_ns if known else None,
+        comm.carried_nbytes, own_ns if known else None,
+        own_ns - int(held.sum()) if known and not comm.n_untold else None,
+        comm.own_nbytes if known else None,
+        peer.own_ns if known and not peer.carries_alone else None, peer.alone_ns,
     )  # fmt: skip
     return dict(zip(OF_COMMUNICATION, values, strict=True))
 
@@ -343,5 +347,5 @@ def missing_ranks(
         elif rank not in ranks:
             found.append(MissingRank(rank, host, "left no spans"))
         elif rank in unclosed:
-            found.append(MissingRank(rank, host, "killed, or still at work"))
+            found.append(MissingRank(rank, host, "killed, left by os._exit, or still at work"))
     return tuple(found)

@@ -65,8 +65,14 @@ def _lines(job: JobExposure) -> list[str]:
         )
     if job.imbalance is not None:
         lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
+    idle = [str(each.rank) for each in job.ranks if not each.n_batches]
+    if idle:
+        whose = f"Rank {idle[0]}" if len(idle) == 1 else f"Ranks {', '.join(idle)}"
+        lines.append(
+            f"{whose} asked no loader that is seen: of input that came late, nothing is known."
+        )
     if job.n_single_steps:
-        lines.append(f"{units.count(job.n_single_steps)} steps of one rank alone are left out.")
+        lines.append(f"Left out: steps of one rank alone ({units.count(job.n_single_steps)}).")
     if job.clock_uncertainty_ns is not None:
         within = f"to within {units.duration(job.clock_uncertainty_ns)}"
         how = f"their wall clocks; if those agree, {within}"
@@ -95,7 +101,7 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
     shown = _slowest(job, MOST_RANKS)
     if not shown:
         return ()
-    rest = _rest(job, shown)
+    rest = _rest(shown, len(job.ranks))
     return (
         Table(
             f"Ranks{rest}",
@@ -108,7 +114,7 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
                     str(each.rank),
                     each.host or units.UNKNOWN,
                     Count(each.n_batches),
-                    Duration(each.wait_ns),
+                    Duration(each.wait_ns) if each.n_batches else NOT_APPLICABLE,
                     _share(each.wait_ns, each.wall_ns),
                     Count(each.n_last),
                     Duration(each.exposed_ns),
@@ -124,22 +130,29 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
     known = [each for each in job.ranks if each.comm_ns is not None]
     if not known:
         return ()
-    held, late, other = (
+    held, late, other, alone = (
         sum(getattr(each, name) or 0 for each in known)
-        for name in ("comm_ns", "peer_input_wait_ns", "peer_other_wait_ns")
+        for name in ("comm_ns", "peer_input_wait_ns", "peer_other_wait_ns", "comm_alone_ns")
     )
     shown = [each for each in _slowest(job, MOST_RANKS) if each.comm_ns is not None]
     rates = any(each.comm_nbytes_per_s is not None for each in shown)
+    whose = f"loops of {units.count(len(known))} ranks" if len(known) > 1 else "loop of one rank"
+    own = f"{units.duration(held)} for the operations themselves"
+    if alone:
+        own += (
+            f"; of that, {units.duration(alone)} in operations that no other rank tells of, or "
+            "between two, where waiting for other ranks may be in it"
+        )
     line = (
-        f"Collective operations hold the training loops of {units.count(len(known))} ranks for "
+        f"Collective operations hold the training {whose} for "
         f"{units.duration(held + late + other)} in all: {units.duration(late)} until a rank came "
         f"that had waited longer for its input, {units.duration(other)} until one came that was "
-        f"late otherwise, {units.duration(held)} for the operations themselves."
+        f"late otherwise, {own}."
     )
     return (
         *sentences([line]),
         Table(
-            f"Communication{_rest(job, shown)}",
+            f"Communication{_rest(shown, len(known))}",
             (
                 *(Column("rank"), Column("operations"), Column("comm", "time")),
                 *(Column("peer input wait", "time"), Column("other peer wait", "time")),
@@ -168,9 +181,8 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
     )
 
 
-def _rest(job: JobExposure, shown: Sequence[RankExposure]) -> str:
-    few = len(job.ranks) > len(shown)
-    return f", the {len(shown)} that wait longest of {len(job.ranks)}" if few else ""
+def _rest(shown: Sequence[RankExposure], n_all: int) -> str:
+    return f", the {len(shown)} that wait longest of {n_all}" if n_all > len(shown) else ""
 
 
 def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:

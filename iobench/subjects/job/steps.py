@@ -82,7 +82,7 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
     first = np.append(0, rows[:-1] + 1) if len(rows) else rows
     waited = np.append(0, np.cumsum(deliveries.wait_ns))
     here = [each for each in profile.processes if each.rank == loop.rank]
-    who = profile.processes[loop.process] if loop.process >= 0 else None
+    who = profile.processes[loop.process] if loop.process >= 0 else next(iter(here), None)
     return RankSteps(
         rank=loop.rank,
         host=who.host if who else "",
