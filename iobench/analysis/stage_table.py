@@ -94,7 +94,7 @@ class Lanes:
     lane_process : ndarray of int64
         The process of each such thread.
     compute : ndarray of SPAN_DTYPE
-        What the training loop did between deliveries.
+        What the training loop did between deliveries; moving a batch to a device is of it there.
     submissions : ndarray of SPAN_DTYPE
         SUBMIT_QUEUE spans: each begins when its batch was submitted to a loading process.
     releases : ndarray of int64, shape (n_releases, 4)
@@ -126,7 +126,7 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = is_one_of(kind, WAITING_KINDS)
-    compute = is_one_of(kind, LOOP_KINDS)
+    compute = is_one_of(kind, LOOP_KINDS) | (main & (kind == Kind.H2D) & ~_waited(spans, loop))
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     in_pool = ~main & ~waiting & (~compute | loading[process])
     in_own = main & ~compute & ~is_one_of(kind, {Kind.WAIT, *LIFE_KINDS})
@@ -145,6 +145,14 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
         releases=_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],
     )
+
+
+def _waited(spans: NDArray[Any], loop: TrainingLoop) -> NDArray[np.bool_]:
+    """Tell which spans begin while the training loop waits."""
+    waits = loop.waits
+    at = np.searchsorted(waits["start_ns"], spans["start_ns"], side="right") - 1
+    found: NDArray[np.bool_] = (at >= 0) & (spans["start_ns"] < np.append(waits["end_ns"], 0)[at])
+    return found
 
 
 def _releases(

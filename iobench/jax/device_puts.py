@@ -1,9 +1,13 @@
-"""What a script moves to its devices with ``jax.device_put`` and its like, timed from outside."""
+"""What a script moves to its devices with ``jax.device_put`` and its like, timed from outside.
+
+JAX returns before a copy is over, and waits where a result is needed: a span is the call alone.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,9 +15,12 @@ import numpy as np
 from iobench.adapters.patches import Patches
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from iobench.recording.session import Recording
 
 __all__ = ["install", "uninstall"]
 
@@ -26,10 +33,15 @@ FUNCTIONS: Final = {
 """By function, the argument that lies in the host's memory; by name, or second where it is."""
 PLACES: Final = {"make_array_from_process_local_data": 1}
 
+ASYNCHRONOUS: Final = (
+    "jax.device_put: it returns before a copy is over; what is told is the time of its calls"
+)
+
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
 _installed = False
 _within = threading.local()
+_told: Final[weakref.WeakValueDictionary[str, Recording]] = weakref.WeakValueDictionary()
 
 
 def install() -> None:
@@ -67,6 +79,7 @@ def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[
                 return original(*args, **kwargs)
             _within.call = True
             try:
+                _tell_once()
                 with recorder.span(Kind.H2D, name, nbytes=nbytes):
                     return original(*args, **kwargs)
             finally:
@@ -75,6 +88,14 @@ def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[
         return call
 
     return make
+
+
+def _tell_once() -> None:
+    """Let the report say what the times are of."""
+    recording = current_recording()
+    if recording is not None and _told.get("of") is not recording:
+        _told["of"] = recording
+        recording.add_unseen(ASYNCHRONOUS)
 
 
 def host_nbytes(value: Any) -> int:

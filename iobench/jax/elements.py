@@ -25,6 +25,7 @@ __all__ = [
     "Pending",
     "Prefetched",
     "begin_pending",
+    "name_of_function",
     "open_element",
     "pending",
     "prefetched_for",
@@ -48,6 +49,7 @@ STAGES: Final = {
     "_BatchDatasetIterator": Kind.COLLATE,
 }
 PLACE: Final = "_iobench_prefetched"
+FUNCTIONS: Final = ("_map_fn", "_filter_fn", "_transform")
 METHODS: Final = frozenset({"map", "random_map", "map_with_index", "filter", "np_random_map"})
 
 _local = threading.local()
@@ -199,7 +201,9 @@ def stage_of_transform(part: Any) -> tuple[Kind, str] | None:
     kind = STAGES.get(type(part).__name__)
     if kind is None or kind is Kind.COLLATE:
         return None if kind is None else (kind, "")
-    function = getattr(part, "_map_fn", None) or getattr(part, "_transform", None)
+    function = next(
+        (found for name in FUNCTIONS if (found := getattr(part, name, None)) is not None), None
+    )
     label = name_of_function(function)
     return (kind, label) if label else None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["PipelineShape", "n_elements_at_most", "read_shape"]
 
@@ -29,9 +29,11 @@ SAMPLES_IN_WORKERS: Final = "its workers make samples, which the training proces
 THREADS_IN_WORKERS: Final = "threads of its workers make samples of several batches at once"
 SAMPLES_IN_THREADS: Final = "its threads make samples of several batches at once"
 THREADS_IN_A_ROW: Final = "several threads hand its batches on to each other"
+MIXED: Final = "it mixes several pipelines, each with threads or workers of its own"
 UNKNOWN_ORDER: Final = "which of its workers' elements make a batch is known only in the end"
 EPOCHS: Final = "epochs: a pass of this loader goes over its samples {}; it counts as one"
-SEVERAL: Final = "workers: those of pipelines that are mixed; only the waits are seen"
+SEVERAL: Final = "workers: those of pipelines that are mixed; what they do is not seen"
+MOST_MIXED: Final = 64
 
 
 @dataclass(slots=True)
@@ -74,14 +76,22 @@ def read_shape(dataset: Any) -> PipelineShape:
     shape = PipelineShape()
     per_batch: int | None = 1
     ahead = 0
+    parents: Any = ()
     for part in _down(dataset):
         name = type(part).__name__
+        parents = getattr(part, "_parents", ())
         if name in BATCHES:
             size = int(part._batch_size)
             shape.batch_size = size * (shape.batch_size or 1)
             per_batch = None if per_batch is None else per_batch * size
         elif name in {"InterleaveIterDataset", "ProcessPrefetchIterDataset"}:
-            _add_workers(shape, part, per_batch, ahead)
+            single = name == "ProcessPrefetchIterDataset"
+            parents = [part] if single else part._datasets
+            if _are_workers(parents):
+                _add_workers(shape, parents, per_batch, ahead, single=single)
+                return shape
+            shape.in_loop = False  # a thread for each of several files
+            shape.unreplayed = THREADS_IN_A_ROW
             break
         elif name == "PrefetchIterDataset":
             threads, buffered = _read_options(part)
@@ -97,8 +107,33 @@ def read_shape(dataset: Any) -> PipelineShape:
         elif name not in ONE_TO_ONE:
             per_batch = None
         _note(shape, part)
+    if len(parents) > 1 and isinstance(parents, (list, tuple)):
+        _add_mixed(shape, parents)
     _read_source(shape, dataset)
     return shape
+
+
+def _are_workers(parts: Any) -> bool:
+    return isinstance(parts, (list, tuple)) and all(
+        type(each).__name__ == "ProcessPrefetchIterDataset" for each in parts
+    )
+
+
+def _add_mixed(shape: PipelineShape, parents: Sequence[Any]) -> None:
+    """Note what of several pipelines are mixed."""
+    inner = [read_shape(each) for each in parents[:MOST_MIXED]]
+    shape.source = " and ".join(sorted({each.source for each in inner}))
+    shape.threads += sum(each.threads for each in inner)
+    if any(each.shards for each in inner):
+        shape.unseen.append(SEVERAL)
+    if not all(each.in_loop for each in inner):
+        shape.in_loop = False
+        shape.unreplayed = MIXED
+    sizes = {each.batch_size for each in inner}
+    if len(sizes) == 1 and (size := sizes.pop()):
+        shape.batch_size = size * (shape.batch_size or 1)
+    for each in inner:
+        shape.unseen += [told for told in each.unseen if told not in shape.unseen]
 
 
 def _down(part: Any) -> Iterator[Any]:
@@ -118,17 +153,10 @@ def _read_options(part: Any) -> tuple[int, int]:
     return (threads, buffered) if threads and buffered else (0, 0)
 
 
-def _add_workers(shape: PipelineShape, part: Any, per_batch: int | None, ahead: int) -> None:
-    """Note the worker processes of ``mp_prefetch``; else that several pipelines are mixed."""
-    single = type(part).__name__ == "ProcessPrefetchIterDataset"
-    found = [part] if single else part._datasets
-    if not isinstance(found, (list, tuple)) or not all(
-        type(each).__name__ == "ProcessPrefetchIterDataset" for each in found
-    ):
-        shape.unreplayed = UNKNOWN_ORDER
-        shape.in_loop = False
-        shape.unseen.append(SEVERAL)
-        return
+def _add_workers(
+    shape: PipelineShape, found: Sequence[Any], per_batch: int | None, ahead: int, *, single: bool
+) -> None:
+    """Note the worker processes of ``mp_prefetch``."""
     shape.shards, shape.workers = [each._parent for each in found], len(found)
     shape.in_loop, shape.per_batch = False, per_batch
     # A worker is told to go on when the element so many before is taken: those in its queue, the

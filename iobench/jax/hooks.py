@@ -22,12 +22,13 @@ from iobench.jax.elements import (
     prefetched_of,
     timed_transform,
 )
+from iobench.jax.user_iterators import derived_from, time_user_parts
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording, loop_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from iobench.jax.elements import Pending
     from iobench.jax.grain_passes import GrainPass
@@ -37,6 +38,8 @@ __all__ = ["install", "uninstall"]
 GRAIN: Final = "grain._src.python"
 PLACE: Final = "_iobench"
 """Where an iterator keeps its `GrainPass`."""
+OURS: Final = "_iobench_times"
+"""A mark of a function that stays where it is, inside one of grain's."""
 THREADS: Final = "grain-"
 """How the names of grain's own threads begin."""
 
@@ -86,7 +89,9 @@ def _install() -> None:
     _patches.put(memory, "open_from_shm", _opened)
     _patches.put(prefetch, "_getitem", _getitem)
     _patches.put(prefetch, "_put_iterator_elements_in_buffer", _fill_from)
-    _patches.put(prefetch.PrefetchDatasetIterator, "__next__", _next_prefetched)
+    # grain puts a function of its own around that of an iterator at a pipeline's end, for good.
+    if not hasattr(prefetch.PrefetchDatasetIterator.__next__, OURS):
+        _patches.put(prefetch.PrefetchDatasetIterator, "__next__", _next_prefetched)
     _patches.put(prefetch.PrefetchDatasetIterator, "_fill_buffer", _fill_buffer)
     _patches.put(prefetch.PrefetchDatasetIterator, "set_state", _set_prefetched_state)
     _patches.put(prefetch.ThreadPrefetchDatasetIterator, "start_prefetch", _start_thread)
@@ -171,24 +176,19 @@ def _worker() -> Any:
 
 def _derive(iterator: Any, methods: Callable[[Any], dict[str, Any]], place: Any) -> Any:
     """Let an iterator tell when it is asked: one that cannot be derived from stays as it is."""
+    recording = current_recording() if methods is _waited else None
+    untold = time_user_parts(iterator)
+    if recording is not None:
+        for each in untold:
+            recording.add_unseen(f"grain: what {each} does itself, beside waiting for threads")
+    own: Any = type(iterator)
     try:
-        own: Any = type(iterator)
-        iterator.__class__ = _derived(methods, own)
+        iterator.__class__ = derived_from(own, methods)
         iterator.__dict__[PLACE] = place
     except (AttributeError, TypeError):
-        recording = current_recording() if methods is _waited else None
         if recording is not None:
-            recording.add_unseen(f"grain: iterators of {type(iterator).__qualname__}")
+            recording.add_unseen(f"grain: iterators of {own.__qualname__}")
     return iterator
-
-
-@functools.cache
-def _derived(methods: Callable[[Any], dict[str, Any]], own: Hashable) -> Any:
-    """Return a class of the same name, of one base alone: else its layout would be another."""
-    kind: Any = own
-    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    make: Any = type(kind)
-    return make(kind.__name__, (kind,), {**names, "__slots__": (), **methods(kind)})
 
 
 def _waited(own: Any) -> dict[str, Any]:
@@ -279,6 +279,7 @@ def _next_prefetched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if self._next_returned_index > before:
                 lane.write(start_ns, lane.now_ns(), -1, -1, recorder.described(Kind.FUSED))
 
+    setattr(__next__, OURS, True)
     return __next__
 
 

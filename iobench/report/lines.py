@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.run_facts import OWN
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, kind_named
 from iobench.report import units
 from iobench.report.script_lines import script_lines
 
@@ -286,7 +286,11 @@ def measurement_lines(report: RunReport) -> list[str]:
             f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
             "rounds have no end: taken to end with their last span."
         )
-    if exposure.has_consumer and not any(row.kind == Kind.H2D for row in exposure.whole.stages):
+    whole = exposure.whole
+    copies = any(row.kind == Kind.H2D for row in whole.stages) or any(
+        kind_named(row.stage) == Kind.H2D for row in whole.compute_stages
+    )
+    if exposure.has_consumer and not copies:
         is_own = report.facts.compute.step_ns is None
         why = "the training loop's own" if is_own else "no accelerator"
         lines.append(f"Host-to-device copies: not measured ({why}).")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 pytest.importorskip("grain", reason="its pipelines are what is recorded")
 import grain
+from reference import reference
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
@@ -156,6 +160,103 @@ def test_a_pass_is_known_by_the_name_of_its_loader(
     deliveries = first_rank(tmp_path / "run").deliveries
     roles = deliveries.role[deliveries.batch >= 0].tolist()
     assert roles == ["training"] * 4 + ["validation"] * 2
+
+
+class Numbers(grain.DatasetIterator):
+    """An iterator of a user's own, that grain's statistics know nothing of."""
+
+    def __init__(self, n_numbers: int) -> None:
+        super().__init__()
+        self.next, self.n_numbers = 0, n_numbers
+
+    def __next__(self) -> Any:
+        if self.next == self.n_numbers:
+            raise StopIteration
+        time.sleep(READ_S)
+        self.next += 1
+        return np.array([self.next])
+
+    def get_state(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+
+class OwnData(grain.IterDataset):
+    def __iter__(self) -> Any:
+        return Numbers(12)
+
+
+def is_even(element: Any) -> bool:
+    time.sleep(MAP_S)
+    return bool(element[0] % 2 == 0)
+
+
+def test_iterators_and_filters_of_the_users_are_told(tmp_path: Path, hooks: Any) -> None:
+    with record(tmp_path / "run"):
+        assert sum(1 for _ in OwnData()) == 12
+        assert [each[:, 0].tolist() for each in OwnData().filter(is_even).batch(2)] == [
+            [2, 4], [6, 8], [10, 12]
+        ]  # fmt: skip
+    profile = open_profile(tmp_path / "run")
+    whole = exposure(profile).whole
+    busy_ns = {each.stage: each.busy_ns for each in whole.stages}
+    assert whole.exposed_ns["fused"] == busy_ns["fused"] >= 24 * READ_S * NS
+    assert busy_ns["preprocess:is_even"] >= 12 * MAP_S * NS
+    assert profile.facts[0].unseen == []
+
+
+def test_pipelines_that_are_mixed_are_told_to_be(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    threads = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+    one, other = (grain.MapDataset.source(fields(8)).to_iter_dataset(threads) for _ in range(2))
+    with record(tmp_path / "run"):
+        n_batches = sum(1 for _ in grain.IterDataset.mix([one, other]).batch(4))
+    profile = open_profile(tmp_path / "run")
+    assert len(delivered(profile)) == n_batches
+    (recorded,) = recorded_runs(first_rank(tmp_path / "run"))
+    assert recorded.rule is LoaderRule.OPAQUE
+    assert recorded.reason.startswith("it mixes several pipelines")
+    made = spans_of(profile, Kind.FUSED)
+    assert np.isin(made["batch"][made["batch"] >= 0], delivered(profile)["batch"]).all()
+
+
+def test_a_thread_ahead_of_the_loop_hands_on_what_it_made(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    data = grain.MapDataset.source(fields(12, READ_S)).to_iter_dataset(NO_THREADS).batch(3)
+    ahead = grain.experimental.ThreadPrefetchIterDataset(data, prefetch_buffer_size=2)
+    with record(tmp_path / "run"):
+        assert [each["number"].tolist() for each in ahead] == [
+            [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]
+        ]  # fmt: skip
+    profile = open_profile(tmp_path / "run")
+    for kind, n_spans in ((Kind.FUSED, 3), (Kind.COLLATE, 1)):
+        made = spans_of(profile, kind)
+        assert [(made["batch"] == each).sum() for each in delivered(profile)["batch"]] == (
+            [n_spans] * 4
+        )
+    expected = {stage: ns for stage, ns in exposure(profile).whole.exposed_ns.items() if ns}
+    assert reference(profile) == pytest.approx(expected, abs=20, rel=0.01)
+
+
+def test_an_error_of_the_users_is_theirs(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    def fail(element: Any) -> Any:
+        if element["number"] == 5:
+            raise LookupError("number five")
+        return element
+
+    data = grain.MapDataset.source(fields(8)).map(fail).to_iter_dataset().batch(2)
+    with record(tmp_path / "run"), pytest.raises(LookupError, match="number five"):
+        for _ in data:
+            pass
+    profile = open_profile(tmp_path / "run")
+    assert len(delivered(profile)) == 2
+    assert len(spans_of(profile, Kind.WAIT, "failed")) == 1
 
 
 def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 pytest.importorskip("grain", reason="its worker processes are what is recorded")
+
+from reference import reference
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 
@@ -70,6 +73,7 @@ WHOLE = """
         flags.FLAGS.mark_as_parsed()
         for batch in loader():
             told(batch)
+            time.sleep(0.04)
 """
 JOINED = """
     if __name__ == "__main__":
@@ -126,21 +130,31 @@ def test_workers_that_make_whole_batches(tmp_path: Path) -> None:
     assert (np.diff(waits["batch"]) > 0).all()
     made = of_workers(profile, Kind.FUSED)
     scaled = of_workers(profile, Kind.PREPROCESS, "Scale")
+    (loader,) = next(each.loaders for each in profile.facts if each.loaders)
+    ahead: list[int] = []
     for number, maker in zip(waits["batch"], waits["detail"], strict=True):
         own = made[made["batch"] == number]
         assert len(own) == len(scaled[scaled["batch"] == number]) == 3
         # By one process, which the loop says has made it; a sleep takes no less than it is told.
         (process,) = np.unique(own["process"])
         assert f"worker-{profile.processes[process].worker}" == profile.strings[maker]
-        assert (own["end_ns"] - own["start_ns"]).sum() >= 3 * 0.005 * NS
+        assert (own["end_ns"] - own["start_ns"]).sum() >= 3 * 0.004 * NS
+        # It was begun when the batch 2 * 1 + 2 before it, of the same worker, had been taken.
+        before = waits[waits["detail"] == maker]
+        n_taken = (before["end_ns"] < own["start_ns"].min()).sum()
+        ahead.append(int((before["batch"] < number).sum() - n_taken))
+    assert max(ahead) == loader.prefetch - 1 == 3
     assert set(waits["nbytes"].tolist()) == {3 * (64 * 64 * 4 + 8 + 8)}
-    (loader,) = next(each.loaders for each in profile.facts if each.loaders)
     assert (loader.workers, loader.batch_size, loader.start_method) == (2, 3, "spawn")
     assert len(loader.worker_pids) == 2
     assert loader.unseen == []
     (recorded,) = recorded_runs(Run.open(tmp_path / "run").of_rank())
     assert (recorded.rule, recorded.workers, recorded.reason) == (LoaderRule.POOL, 2, "")
     assert recorded.in_order
+    whole = exposure(profile).whole
+    assert reference(profile) == pytest.approx(
+        {stage: ns for stage, ns in whole.exposed_ns.items() if ns}, abs=len(waits), rel=0.01
+    )
 
 
 def test_workers_whose_samples_are_joined_later(tmp_path: Path) -> None:

@@ -333,7 +333,8 @@ def loader(
         started from, whose own work then has to be under ``if __name__ == "__main__":``; so they
         are never started unasked. Where they would help, a warning and `RingLoader.choice` say so.
     unsafe_reuse : bool
-        A batch is valid only until ``depth`` - 1 further ones were asked for.
+        A batch is valid only until ``depth`` - 1 further ones were asked for; so is what shares its
+        memory, as ``jax.device_put`` does on a CPU.
     guard : bool
         With ``unsafe_reuse``: overwrite what is no longer valid, to find who still reads it.
 
