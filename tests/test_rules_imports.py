@@ -55,7 +55,7 @@ ROOMS = {
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
     "tensorflow": {"loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
-    "jax": {"adapters", "recording", "samples"},
+    "jax": {"adapters", "loaders", "recording", "samples"},
     "compat": {"recording", "torch", "tensorflow"},
     "launch": {"adapters", "recording", "storage"},
     "testing": {

@@ -11,26 +11,35 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from iobench.loaders.stage_timer import Detail, DetailPace
 from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
-    from iobench.recording.lanes import Lane, Span, Unplaced
+    from iobench.recording.lanes import Lane, Unplaced
     from iobench.recording.recorder import Recorder
 
 __all__ = [
     "Arrival",
     "Pending",
     "Prefetched",
+    "begin_element",
     "begin_pending",
+    "count_own",
+    "end_element",
     "name_of_function",
+    "note_sample",
     "open_element",
     "pending",
     "prefetched_for",
     "prefetched_of",
     "receive",
+    "set_pace",
+    "timed_stage",
     "timed_transform",
 ]
 
@@ -48,6 +57,13 @@ STAGES: Final = {
     "BatchMapDataset": Kind.COLLATE,
     "_BatchDatasetIterator": Kind.COLLATE,
 }
+SUMMED: Final = int(Flag.SUMMED)
+STAGE_LIGHT_SPANS: Final = 7
+"""What timing a stage costs in light spans: 2 us in a loop of samples that take 12 us."""
+HANDED_ON: Final = 3
+"""What it costs besides, in such stages, where another thread takes what was made."""
+SPANS_OF_A_SAMPLE: Final = 2 * STAGE_LIGHT_SPANS
+"""What recording a sample and its transform costs, likewise."""
 PLACE: Final = "_iobench_prefetched"
 FUNCTIONS: Final = ("_map_fn", "_filter_fn", "_transform")
 METHODS: Final = frozenset({"map", "random_map", "map_with_index", "filter", "np_random_map"})
@@ -124,9 +140,10 @@ class Prefetched:
         if self.is_grains:
             return make()
         lane = recorder.lane()
-        mark = lane.mark()
-        before = lane.place(-1, -1, number)
+        mark, n_before = lane.mark(), lane.n_written
+        position = lane.place(-1, -1, number)
         lane.loading += 1
+        _local.is_brief = is_brief = _pace is not None and _pace.summed
         start_ns = lane.now_ns()
         due = self._submitted.pop(number, None)
         if due is not None and getattr(_local, "idle_since_ns", 0) < due[0]:
@@ -137,11 +154,15 @@ class Prefetched:
             return make()
         finally:
             lane.loading -= 1
-            lane.position = before
+            lane.position = position
             _local.idle_since_ns = end_ns = lane.now_ns()
+            _local.is_brief = False
+            if not is_brief and _pace is not None:
+                _pace.note(end_ns - start_ns)
             lane.write(start_ns, end_ns, -1, -1, recorder.described(Kind.FUSED))
             lane.place(-1)
             self._made[number] = lane.since(mark)
+            count_own(recorder, lane.n_written - n_before + HANDED_ON)
 
     def taken(self, numbers: range) -> None:
         """Note that the calling thread has taken these."""
@@ -184,16 +205,120 @@ def is_made(recorder: Recorder, lane: Lane) -> bool:
     return lane.loading > 0 or recorder.role != "consumer"
 
 
-def timed_transform(recorder: Recorder, stats: Any) -> Span | None:
+def timed_transform(recorder: Recorder, stats: Any) -> AbstractContextManager[Any] | None:
     """Return what times the function of a part of a pipeline; None where nothing is to be timed."""
-    lane = recorder.lane()
-    if not is_made(recorder, lane):
+    if not is_made(recorder, recorder.lane()) or getattr(_local, "is_brief", False):
         return None
-    stage = stats.__dict__.get("_iobench_stage", "")
+    stage = getattr(stats, "_iobench_stage", "")
     if stage == "":
         part = getattr(stats._config, "iter_weakref", None)
         stage = stats._iobench_stage = stage_of_transform(part() if part is not None else None)
-    return None if stage is None else recorder.span(*stage)
+    return None if stage is None else timed_stage(recorder, *stage)
+
+
+def timed_stage(recorder: Recorder, kind: Kind, label: str = "") -> AbstractContextManager[Any]:
+    """Return what times a stage of the element that the thread makes: by a span, or in a sum."""
+    sums: ElementSums | None = getattr(_local, "sums", None)
+    return recorder.span(kind, label) if sums is None else SummedStage(sums, (kind, label))
+
+
+class ElementSums:
+    """The stages of one element of a thread that makes all of it, summed over its samples."""
+
+    __slots__ = ("begun_ns", "inner_ns", "joined", "now_ns", "parts", "recorder")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.now_ns = now_ns = recorder.clock.now_ns
+        self.inner_ns = 0
+        self.joined = (0, 0)
+        self.parts: dict[tuple[Kind, str], tuple[int, int]] = {}
+        self.begun_ns = now_ns()
+
+    def write(self, batch: int, epoch: int) -> None:
+        """Write one span for each stage, one after the other from where the element was begun.
+
+        What was first done after the samples were joined begins there.
+        """
+        recorder, start_ns = self.recorder, self.begun_ns
+        n_before, joined_ns = self.joined
+        count_own(recorder, sum(n_pieces for _, n_pieces in self.parts.values()))
+        for place, ((kind, label), (spent_ns, n_pieces)) in enumerate(self.parts.items()):
+            if place == n_before:
+                start_ns = max(start_ns, joined_ns)
+            end_ns = start_ns + spent_ns
+            recorder.emit(
+                kind, start_ns, end_ns, -1, -1, batch, epoch, -1, recorder.string(label), 0,
+                SUMMED if n_pieces > 1 else 0, n_pieces,
+            )  # fmt: skip
+            start_ns = end_ns
+
+
+class SummedStage:
+    """Times the body of a ``with`` statement, and adds it to a sum; what is inside apart."""
+
+    __slots__ = ("_inner_ns", "_stage", "_start_ns", "_sums")
+
+    def __init__(self, sums: ElementSums, stage: tuple[Kind, str]) -> None:
+        self._sums = sums
+        self._stage = stage
+
+    def __enter__(self) -> None:
+        sums = self._sums
+        self._inner_ns, sums.inner_ns = sums.inner_ns, 0
+        self._start_ns = sums.now_ns()
+
+    def __exit__(self, *error: object) -> None:
+        sums = self._sums
+        end_ns = sums.now_ns()
+        spent_ns = end_ns - self._start_ns
+        if self._stage[0] is Kind.COLLATE:  # one of a batch: where it was
+            recorder = sums.recorder
+            recorder.lane().write(self._start_ns, end_ns, -1, -1, recorder.described(Kind.COLLATE))
+            sums.joined = len(sums.parts), end_ns
+            sums.inner_ns = self._inner_ns + spent_ns
+            return
+        total_ns, n_pieces = sums.parts.get(self._stage, (0, 0))
+        sums.parts[self._stage] = total_ns + spent_ns - sums.inner_ns, n_pieces + 1
+        sums.inner_ns = self._inner_ns + spent_ns
+
+
+_pace: DetailPace | None = None
+_stage_cost_ns = 0
+
+
+def set_pace(detail: str, unit_costs: Mapping[str, int | None]) -> None:
+    """Say how finely this process records the elements it makes."""
+    global _pace, _stage_cost_ns
+    costs = {name: unit_costs.get(name) for name in ("light_ns", "full_ns")}
+    _stage_cost_ns = STAGE_LIGHT_SPANS * (costs["light_ns"] or 0)
+    _pace = DetailPace(Detail.parse(detail), costs, n_spans=SPANS_OF_A_SAMPLE)
+
+
+def count_own(recorder: Recorder, n_stages: int) -> None:
+    """Count what timing so many stages took of this process's time."""
+    recorder.own_ns += n_stages * _stage_cost_ns
+
+
+def begin_element(recorder: Recorder, *, alone: bool) -> ElementSums | None:
+    """Let the calling thread begin an element; return its sums, where it is to have such.
+
+    ``alone`` is whether it makes all of it itself: else it also waits for others.
+    """
+    summed = alone and _pace is not None and _pace.summed
+    found = _local.sums = ElementSums(recorder) if summed else None
+    return found
+
+
+def end_element() -> None:
+    """Let the calling thread have made its element."""
+    _local.sums = None
+
+
+def note_sample(spent_ns: int) -> None:
+    """Take what a sample took into account, for how finely the next ones are recorded."""
+    if _pace is not None and getattr(_local, "sums", None) is None:
+        _pace.note(spent_ns)
 
 
 def stage_of_transform(part: Any) -> tuple[Kind, str] | None:

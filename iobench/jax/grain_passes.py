@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.jax.elements import begin_pending
+from iobench.jax.elements import begin_element, begin_pending, count_own, end_element, set_pace
 from iobench.jax.grain_pipelines import n_elements_at_most, read_shape
 from iobench.jax.grain_worker import GrainWorkerSpec, WorkerStart
 from iobench.recording.delivery_log import DeliveryLog
@@ -113,6 +113,8 @@ class GrainPass:
             return self._log
         recording = self.recording
         known = self._known = _known_pipeline(recording, self._dataset)
+        if not known.n_passes:
+            set_pace(recording.detail, recording.facts.unit_costs)
         log = self._log = DeliveryLog(recording, known.facts, epoch=known.n_passes)
         known.n_passes += 1
         frames = frames_above()
@@ -152,7 +154,8 @@ class GrainPass:
             return take()  # another loader's work
         recorder = recording.recorder
         lane = recorder.lane()
-        found, mark = begin_pending(), lane.mark()
+        found, mark, n_before = begin_pending(), lane.mark(), lane.n_written
+        sums = begin_element(recorder, alone=shape.in_loop)
         lane.loading += 1
         try:
             data = take()
@@ -164,6 +167,7 @@ class GrainPass:
             raise
         finally:
             lane.loading -= 1
+            end_element()
         nbytes = handed_on_nbytes(data)
         maker = "consumer" if shape.in_loop else "threads"
         spans = None
@@ -171,6 +175,9 @@ class GrainPass:
             spans = lane.since(mark)  # written while nobody knew the number
             number, maker = self._number_of(found.arrivals)
         log.deliver(number, nbytes=nbytes, maker=maker)
+        if sums is not None:
+            sums.write(number, log.epoch)
+        count_own(recorder, lane.n_written - n_before)
         if spans:
             found.spans += spans
         self._place(found, number, log.epoch)
@@ -245,6 +252,9 @@ class GrainPass:
             per_batch=shape.per_batch or 1,
             started_ns=recording.clock.now_ns(),
             keep_nbytes=recording.keep_nbytes // 4 // shape.workers,
+            alone=shape.in_workers,
+            detail=recording.detail,
+            unit_costs={**recording.facts.unit_costs},
         )
         return WorkerStart(spec, then)
 

@@ -53,6 +53,8 @@ class PipelineShape:
         As in `LoaderFacts`.
     in_loop : bool
         Whether the loop's own thread makes the batches.
+    in_workers : bool
+        Whether one thread of each worker makes its elements.
     unreplayed : str
         As in `LoaderFacts`.
     unseen : list of str
@@ -67,6 +69,7 @@ class PipelineShape:
     prefetch: int = 0
     threads: int = 0
     in_loop: bool = True
+    in_workers: bool = False
     unreplayed: str = ""
     unseen: list[str] = field(default_factory=list)
 
@@ -174,6 +177,7 @@ def _add_workers(
     )
     shape.source = inner.source
     shape.unseen += [each for each in inner.unseen if each not in shape.unseen]
+    shape.in_workers = inner.in_loop
     if not inner.in_loop:
         shape.unreplayed = shape.unreplayed or THREADS_IN_WORKERS
     if ahead:

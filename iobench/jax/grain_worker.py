@@ -15,7 +15,15 @@ from grain._src.python.dataset.transformations import process_prefetch
 
 from iobench.adapters import installed
 from iobench.errors import IobenchError
-from iobench.jax.elements import Arrival, begin_pending, receive
+from iobench.jax.elements import (
+    Arrival,
+    begin_element,
+    begin_pending,
+    count_own,
+    end_element,
+    receive,
+    set_pace,
+)
 from iobench.recording.activation import activate
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
@@ -62,6 +70,10 @@ class GrainWorkerSpec(NamedTuple):
     per_batch: int
     started_ns: int
     keep_nbytes: int
+    alone: bool
+    """Whether its one thread makes all of an element."""
+    detail: str
+    unit_costs: dict[str, int | None]
 
 
 class WorkerStart:
@@ -100,6 +112,7 @@ class GrainWorker:
         )
         util.Finalize(None, self.recorder.close, exitpriority=CLOSE_PRIORITY)
         installed.install(where="everywhere")
+        set_pace(spec.detail, spec.unit_costs)
         self._copy = process_prefetch.shared_memory_array.copy_to_shm
         self._put = process_prefetch.grain_queue.add_element_to_queue
         process_prefetch.shared_memory_array.copy_to_shm = self.copy
@@ -132,10 +145,16 @@ class GrainWorker:
             self._due_ns = self._opened_ns
         recorder.emit(Kind.SUBMIT_QUEUE, self._due_ns, begun_ns, -1, -1, self._batch, spec.epoch)
         recorder.position(self._batch, spec.epoch, element if spec.per_batch > 1 else -1)
-        found = begin_pending()
+        lane = recorder.lane()
+        n_before = lane.n_written
+        found, sums = begin_pending(), begin_element(recorder, alone=spec.alone)
         try:
             return take()
         finally:
+            end_element()
+            if sums is not None:
+                sums.write(self._batch, spec.epoch)
+            count_own(recorder, lane.n_written - n_before)
             found.place(self._batch, spec.epoch)
 
     def copy(self, element: Any, *args: Any, **kwargs: Any) -> Any:

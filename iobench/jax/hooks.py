@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.adapters.patches import Patches
 from iobench.jax.elements import (
     begin_pending,
+    note_sample,
     open_element,
     pending,
     prefetched_for,
     prefetched_of,
+    timed_stage,
     timed_transform,
 )
 from iobench.jax.user_iterators import derived_from, time_user_parts
@@ -271,13 +273,14 @@ def _next_prefetched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 return original(self)
             finally:
                 prefetched_of(self).taken(range(before, self._next_returned_index))
-        lane = recorder.lane()
-        start_ns = lane.now_ns()
+        if before == self._dataset_length:
+            return original(self)  # there is none
+        start_ns = recorder.clock.now_ns()
         try:
-            return original(self)
+            with timed_stage(recorder, Kind.FUSED):
+                return original(self)
         finally:
-            if self._next_returned_index > before:
-                lane.write(start_ns, lane.now_ns(), -1, -1, recorder.described(Kind.FUSED))
+            note_sample(recorder.clock.now_ns() - start_ns)
 
     setattr(__next__, OURS, True)
     return __next__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.jax.elements import name_of_function
+from iobench.jax.elements import name_of_function, timed_stage
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 
@@ -85,7 +85,7 @@ def _timed(function: Any) -> Any:
         recorder = activation._active
         if recorder is None:
             return function(element)
-        with recorder.span(Kind.PREPROCESS, label):
+        with timed_stage(recorder, Kind.PREPROCESS, label):
             return function(element)
 
     call._iobench = True  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def _fused(own: Any) -> dict[str, Any]:
         recorder = activation._active
         if recorder is None:
             return own.__next__(self)
-        with recorder.span(Kind.FUSED):
+        with timed_stage(recorder, Kind.FUSED):
             return own.__next__(self)
 
     return {"__next__": __next__}

@@ -22,6 +22,7 @@ from iobench.analysis.run import RankRun, Run, exposure
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.recording.span_file import Flag
 
 NO_THREADS = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 READ_S, MAP_S = 0.003, 0.001
@@ -240,6 +241,24 @@ def test_a_thread_ahead_of_the_loop_hands_on_what_it_made(
         )
     expected = {stage: ns for stage, ns in exposure(profile).whole.exposed_ns.items() if ns}
     assert reference(profile) == pytest.approx(expected, abs=20, rel=0.01)
+
+
+def test_short_samples_are_summed(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any], scale: Callable[..., Any]
+) -> None:
+    data = grain.MapDataset.source(fields(12, READ_S)).map(scale(MAP_S)).to_iter_dataset(NO_THREADS)
+    with record(tmp_path / "run", detail="batch"):
+        assert sum(1 for _ in data.batch(4).map(lambda batch: batch)) == 3
+    profile = open_profile(tmp_path / "run")
+    for kind, label, least_s in ((Kind.FUSED, "", READ_S), (Kind.PREPROCESS, "Scale", MAP_S)):
+        made = spans_of(profile, kind, label)
+        assert made["batch"].tolist() == delivered(profile)["batch"].tolist()
+        assert (made["flags"] == Flag.SUMMED).all()
+        assert (made["pieces"] == 4).all()
+        assert (made["end_ns"] - made["start_ns"] >= 4 * least_s * NS).all()
+    whole = exposure(profile).whole
+    assert sum(each.busy_ns for each in whole.stages) == whole.wait_ns
+    assert len(spans_of(profile, Kind.COLLATE)) == 3
 
 
 def test_an_error_of_the_users_is_theirs(
