@@ -3,7 +3,10 @@ import os
 import subprocess
 import sys
 import threading
+import types
+from importlib import metadata
 
+import numpy as np
 import pytest
 
 import iobench
@@ -138,6 +141,21 @@ def test_what_goes_on_when_the_recording_ends_is_ended_with_it(tmp_path):
         log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
         log.ask()
     assert [span[1] for span in spans_of(tmp_path / "run")] == ["failed", "round"]
+
+
+def test_versions_and_settings_of_threads_are_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "5")
+    monkeypatch.setitem(sys.modules, "zarr", types.ModuleType("zarr"))  # tells no version itself
+    with recording(tmp_path / "run"):
+        monkeypatch.setenv("MKL_NUM_THREADS", "6")  # when it begins, as libraries look then
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    assert told.versions["numpy"] == np.__version__
+    assert told.thread_settings["MKL_NUM_THREADS"] == "5"
+    assert told.imported == []  # which only ``iobench run`` follows
+    try:
+        assert told.versions["zarr"] == metadata.version("zarr")
+    except metadata.PackageNotFoundError:
+        assert "zarr" not in told.versions
 
 
 def test_only_the_steps_asked_for_are_recorded(tmp_path):
