@@ -128,6 +128,9 @@ class JobTime:
     reload_ns : int
         The part of ``between`` from the first to the last read of data between two passes over
         loaders, or after them; its bytes are those of ``between``.
+    comm_ns : int
+        Of computing in training and validation, the time for which collective operations hold the
+        loop, waiting for other ranks among it; 0 where none was recorded.
     rank : int
         Which training process; of a job, the one whose times these are.
     ranks : tuple of JobTime
@@ -144,6 +147,7 @@ class JobTime:
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
     reload_ns: int = 0
+    comm_ns: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
     ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
     start_up: StartUp | None = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import EVALUATION
 from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
-from iobench.analysis.time_intervals import union
+from iobench.analysis.time_intervals import covered, union
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -148,6 +148,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         rank=run.rank,
         start_up=start_up,
         reload_ns=again_ns,
+        comm_ns=_communicating(spans, deliveries, ends),
     )
 
 
@@ -225,6 +226,15 @@ def _inside_passes(deliveries: Deliveries, rows: Marks) -> tuple[Integers, Integ
     np.minimum.at(start, of_round, deliveries.asked_ns[rows])
     np.maximum.at(end, of_round, deliveries.delivered_ns[rows])
     return start, end
+
+
+def _communicating(spans: NDArray[Any], deliveries: Deliveries, ends: Integers) -> int:
+    """Return for how long of what loops compute collective operations hold them."""
+    chosen = (spans["kind"] == Kind.COMM) & ((spans["flags"] & Flag.DETAIL) == 0)
+    comm = [spans[name][chosen].astype(np.int64) for name in ("start_ns", "end_ns")]
+    loops = [deliveries.delivered_ns, np.maximum(ends, deliveries.delivered_ns)]
+    both = [np.concatenate(each) for each in zip(comm, loops, strict=True)]
+    return covered(*comm) + covered(*loops) - covered(*both)
 
 
 def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:

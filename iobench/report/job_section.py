@@ -119,6 +119,7 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
             *(_rank_table(job.ranks) if of_ranks else ()),
             *_start_up(job),
             *_reload(job),
+            *_communication(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {_help(job)}"),
             *sentences(f"Not known: {text}." for text in (*job.unknown, *_unseen(job))),
         ),
@@ -143,6 +144,18 @@ def _help(job: JobTime) -> str:
     return (
         f"what helps: import less, or from an environment on node-local storage; {lie}, and each "
         f"of {units.count(told.n_modules)} modules is looked for, opened and read."
+    )
+
+
+def _communication(job: JobTime) -> tuple[Sentence, ...]:
+    """Return how much of computing is none, where that is worth saying."""
+    if job.comm_ns < WORTH_SAYING * job.wall_ns:
+        return ()
+    return (
+        Sentence(
+            f"Of computing, {units.duration(job.comm_ns)} are spent in collective operations, "
+            "waiting for other ranks in them included."
+        ),
     )
 
 

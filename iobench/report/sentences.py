@@ -191,6 +191,8 @@ def job_sentence(job: JobTime) -> str:
         )
     elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
         text += f", {units.nbytes(most.nbytes)}"
+    if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
+        text += ", for most of which collective operations hold it"
     if most.part in ONCE:
         text += ". That is spent once, however many steps follow"
     return f"{text}."

@@ -113,6 +113,26 @@ def test_the_job_stands_in_json_of_the_run_and_of_the_whole():
     assert ". That is spent once, however many steps follow. " in run["verdict"]
 
 
+@pytest.mark.parametrize(("held", "said"), [(9, True), (2, False)])
+def test_what_collective_operations_hold_of_computing_is_told(held, said):
+    script = Script()
+    loader = script.loader(stages=(1, 0, 0))
+    add = script.sketch.add
+    add(LOOP, Kind.COMM, script.now, script.now + 5, label="barrier")  # before the loop: none of it
+    script.now += 5
+    loader.iter()
+    for _ in range(4):
+        loader.next()
+        add(LOOP, Kind.COMM, script.now, script.now + held, label="all_reduce")
+        add(LOOP, Kind.COMM, script.now + 1, script.now + held, label="wait")
+        script.compute(10)
+    loader.end()
+    job, _ = job_of(script, imports_ns=[(0, 1)])
+    assert job.comm_ns == 4 * held
+    assert job.part("train_compute").ns == 40
+    assert ("for most of which collective operations hold it" in job_sentence(job)) == said
+
+
 def test_without_imports_told_it_is_said():
     job, _ = job_of(whole_job(), exit_ns=2_900)
     assert "imports" not in times(job)

@@ -18,6 +18,8 @@ from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.report.json_report import to_json
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 Launch = Callable[..., Any]
@@ -221,6 +223,10 @@ def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
         assert each["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
     # What was not waited for is none of it: the input of the second rank, and no more.
     assert first["peer_input_wait_s"] <= 1.2 * (second["wait_s"] - first["wait_s"])
+    # Nor is it computing of the script's, and the report says so.
+    assert document["job"]["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
+    report = TerminalRenderer().render(report_document([Run.open(found.run)]))
+    assert "are spent in collective operations" in report
     told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}
     assert not [text for text in told if "collective" in text or "gradients" in text]
 
