@@ -146,7 +146,7 @@ class JobTime:
     calls_ns: int = field(default=0, metadata=HIDDEN)
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
-    reload_ns: int = 0
+    reload_ns: int = field(default=0, metadata=key("reload_ns"))
     comm_ns: int = 0
     rank: int = field(default=0, metadata=HIDDEN)
     ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)

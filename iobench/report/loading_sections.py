@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bytes_section",
     "compute_section",
+    "epochs_section",
     "exposure_sections",
     "phases_section",
     "published_notes",
@@ -453,7 +454,7 @@ def bytes_section(exposure: Exposure) -> Section:
 
 
 def phases_section(report: RunReport) -> Section:
-    """Return start-up, fill, steady state and end apart, and epoch by epoch."""
+    """Return start-up, fill, steady state and end apart."""
     exposure = report.exposure
     return Section(
         "phases",
@@ -461,7 +462,6 @@ def phases_section(report: RunReport) -> Section:
         (
             Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script)),
             _phase_table(exposure),
-            *_epoch_table(report.epochs),
         ),
         is_folded=True,
     )
@@ -507,43 +507,73 @@ def _phase_table(exposure: Exposure) -> Table:
     )
 
 
-def _epoch_table(all_epochs: Sequence[EpochFigures]) -> tuple[Table, ...]:
-    """Return one row for each epoch; nothing where there is but one."""
-    epochs = [each for each in all_epochs if each.training and each.training.n_batches]
-    if len(epochs) < 2:
-        return ()
+def epochs_section(report: RunReport) -> Section | None:
+    """Return what each epoch took; None without one, or with one of a run that has no others."""
+    epochs = [each for each in report.epochs if each.training and each.training.n_batches]
+    if len(epochs) < (1 if report.facts.is_script else 2):
+        return None
     validates = any(each.validation is not None for each in epochs)
-    more = len(epochs) - MOST_EPOCHS
-    return (
-        Table(
-            "Epoch by epoch",
-            (
-                *(Column("epoch"), Column("batches"), Column("total", "epoch")),
-                *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
-                *((Column("validation", "epoch"),) if validates else ()),
-                Column("batch, mean", "time", WAIT_UNIT),
-                *(
-                    Column(f"wait, {what}", "time", WAIT_UNIT)
-                    for what in ("mean", "median", "max", "stdev")
+    more, shown = len(epochs) - MOST_EPOCHS, epochs[:MOST_EPOCHS]
+    validation = (Column("validation", "epoch"), Column("its wait", "epoch")) if validates else ()
+    return Section(
+        "epochs",
+        "Epoch by epoch",
+        (
+            Table(
+                "",
+                (
+                    *(Column("epoch"), Column("batches"), Column("total", "epoch")),
+                    *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
+                    *validation,
                 ),
+                tuple(_epoch_row(epoch, validates) for epoch in shown),
+                note=f"{units.count(more)} more epochs follow; --json has them all."
+                if more > 0
+                else "",
+                bars=tuple(map(_epoch_bar, shown)),
             ),
-            tuple(_epoch_row(epoch, validates) for epoch in epochs[:MOST_EPOCHS]),
-            note=f"{units.count(more)} more epochs follow; --mlflow logs them all."
-            if more > 0
-            else "",
+            Table(
+                "Of their batches",
+                (
+                    *(Column("epoch"), Column("batch, mean", "time", WAIT_UNIT)),
+                    *(
+                        Column(f"wait, {what}", "time", WAIT_UNIT)
+                        for what in ("mean", "median", "max", "stdev")
+                    ),
+                ),
+                tuple(map(_batches_row, shown)),
+                is_folded=True,
+            ),
         ),
     )
 
 
 def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
-    batch, wait, validation = epoch.batch, epoch.wait, epoch.validation
-    training = epoch.training or epoch.part
+    training, validation = epoch.training or epoch.part, epoch.validation
+    wall_ns, wait_ns = (0, 0) if validation is None else (validation.wall_ns, validation.wait_ns)
     return (
         units.count(epoch.epoch),
         Count(training.n_batches, "{}" if epoch.complete else "{} (not all)"),
         *map(Duration, (training.wall_ns, training.compute_ns, training.wait_ns)),
         _share(training.wait_ns, training.wall_ns),
-        *((Duration(0 if validation is None else validation.wall_ns),) if validates else ()),
+        *((Duration(wall_ns), Duration(wait_ns)) if validates else ()),
+    )
+
+
+def _epoch_bar(epoch: EpochFigures) -> Bar:
+    training = epoch.training or epoch.part
+    return Bar(
+        (
+            BarPart("exposed", training.wait_ns, "waiting"),
+            BarPart("compute", training.compute_ns, "computing"),
+        )
+    )
+
+
+def _batches_row(epoch: EpochFigures) -> tuple[Cell, ...]:
+    batch, wait = epoch.batch, epoch.wait
+    return (
+        units.count(epoch.epoch),
         Duration(told_of(batch, "mean_ns")),
         Duration(told_of(wait, "mean_ns")),
         Duration(told_of(wait, "median_ns")),

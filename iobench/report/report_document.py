@@ -15,6 +15,7 @@ from iobench.report.json_report import reports_to_json, whole_job
 from iobench.report.loading_sections import (
     bytes_section,
     compute_section,
+    epochs_section,
     exposure_sections,
     phases_section,
     published_notes,
@@ -154,6 +155,7 @@ def _run_sections(
     ]
     if exposure.whole.n_batches:
         found += [
+            epochs_section(report),
             stages_section(exposure, is_script=facts.is_script),
             waits_section(exposure, facts.published, published_notes(report)),
             compute_section(exposure) if facts.is_script else None,

@@ -17,6 +17,8 @@ from iobench.analysis.run import Run
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from iobench.subjects.compare.figures import compare_runs
+from iobench.subjects.compare.section import comparison_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -413,3 +415,46 @@ def test_a_job_is_told_by_the_rank_that_others_wait_for(
     text = text_of(found)
     assert f"Times are those of rank {slow}, of those that ran longest" in text
     assert "Ranks" in text.partition("Verdict")[0]
+
+
+ANEW = """
+    import sys, time
+    from pathlib import Path
+    import numpy as np
+    import torch
+
+    folder, epochs = Path(sys.argv[1]), int(sys.argv[2])
+    net = torch.nn.Linear(10, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    for k in range(3):
+        np.save(folder / f"{k}.npy", np.zeros((8, 10), "f4"))
+    for _ in range(epochs):
+        parts = []
+        for k in range(3):
+            parts.append(np.load(folder / f"{k}.npy"))
+            time.sleep(0.1)
+        data = torch.utils.data.TensorDataset(torch.from_numpy(np.concatenate(parts)))
+        for (x,) in torch.utils.data.DataLoader(data, batch_size=8):
+            optimizer.zero_grad()
+            net(x).mean().backward()
+            optimizer.step()
+"""
+
+
+def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
+    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
+) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
+    found = launch(sys.executable, script(ANEW), tmp_path, 3)
+    parts, job, run = job_of(found)
+    assert parts["initial_load"] >= 2 * 100_000_000
+    assert parts["between"] >= job["reload_ns"] >= 2 * 2 * 100_000_000
+    told = next(each for each in job["parts"] if each["part"] == "between")
+    assert told["nbytes"] == 2 * 3 * 320
+    assert "are reading data after the first pass" in text_of(found)
+    assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
+    # Side by side with itself, in the words of the job and of its epochs.
+    document = comparison_document(compare_runs([found.run, found.run], anyway=True))
+    text = " ".join(TerminalRenderer().render(document).split())
+    for words in ("an epoch ", "waiting in it ", "job, from start to end ", "outside of loops "):
+        assert words in text.partition("Whole runs")[2]

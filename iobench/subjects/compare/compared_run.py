@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.epochs import epoch_figures, epoch_times
+from iobench.analysis.job_figures import job_of_ranks
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
 from iobench.json_keys import HIDDEN, figure, key
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from iobench.analysis.epochs import EpochTime
     from iobench.analysis.exposure_figures import Exposure, PartExposure, Window
+    from iobench.analysis.job_figures import JobTime
     from iobench.profiles.run_facts import RunFacts
     from iobench.subjects.samples.figures import SamplesSeen
     from iobench.subjects.utilisation.figures import Utilisation
@@ -86,6 +90,8 @@ class MeasuredRun:
         Processes that were killed or are still at work, and those with spans that cannot be read.
     group : int or None
         Which of several configurations it is of, where runs of one are taken together.
+    epochs : tuple of EpochTime
+        What each epoch of its first training process took; none of one of many.
     """
 
     name: str = field(metadata=key("run"))
@@ -98,6 +104,12 @@ class MeasuredRun:
     unclosed: tuple[str, ...] = field(metadata=HIDDEN)
     damaged: tuple[str, ...] = field(metadata=HIDDEN)
     group: int | None = None
+    epochs: tuple[EpochTime, ...] = ()
+
+    @figure
+    def job(self) -> JobTime | None:
+        """Where the time of a script's job went; None of others."""
+        return job_of_ranks([each.job for each in self.exposures], len(self.exposures))
 
     @figure
     def ranks(self) -> int:
@@ -187,7 +199,9 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
     run = Run.open(path)
     n_cells: dict[Window, int] = {}
     parts: dict[Window, list[StepSums | None]] = {"recurring": [], "steady": [], "whole": []}
-    exposures, used = [], []
+    exposures: list[Exposure] = []
+    used = []
+    epochs: tuple[EpochTime, ...] = ()
     unclosed: list[str] = []
     damaged: list[str] = []
     for measured in run:
@@ -196,6 +210,8 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
             if part is not None:
                 n_cells.setdefault(window, len(part.stretches["batches"]))
             sums.append(part)
+        if not exposures and not measured.is_one_of_many:
+            epochs = epoch_times(measured.once(epoch_figures))
         exposures.append(measured.exposure.without_waits())
         used.append(utilisation(measured))
         unclosed += [each.name for each in measured.processes if not each.closed]
@@ -213,6 +229,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         seen=samples_seen(run),
         unclosed=tuple(unclosed),
         damaged=tuple(damaged),
+        epochs=epochs,
     )
 
 

@@ -25,6 +25,7 @@ from iobench.report.document import (
     Table,
     sentences,
 )
+from iobench.report.job_section import PART_NAMES
 from iobench.report.json_walk import to_plain
 from iobench.report.sentences import PARTS, kept_words
 from iobench.subjects.compare.comparable import OTHER_BATCH, OTHER_STEP
@@ -32,8 +33,9 @@ from iobench.subjects.compare.figures import BETWEEN, TURNS
 from iobench.subjects.compare.sample_sentences import samples_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from iobench.analysis.job_figures import JobTime
     from iobench.report.document import Block, Cell, Quantity
     from iobench.subjects.compare.figures import (
         ComparedFigure,
@@ -52,6 +54,8 @@ CELLS: Final[dict[str, type[Quantity]]] = {
     "bytes_per_s": ByteRate,
     "fraction": Share,
 }
+WORTH_SAYING: Final = 0.01
+"""Share of a job from which a part of it is a row."""
 RATES: Final = ("per_s", "bytes_per_s")
 WIDEST: Final = 10.0
 """Powers of two to either side: a longer interval is cut off there, its numbers stand beside it."""
@@ -284,8 +288,42 @@ def _whole_table(found: Comparison, names: Sequence[str]) -> Table:
             ("accelerator util., MLPerf", *(Share(_utilisation(run)) for run in runs)),
             ("wall time", *(Duration(_wall_ns(run)) for run in runs)),
             ("batches", *(Count(_n_batches(run)) for run in runs)),
+            *_of_epochs(runs),
+            *_of_jobs(runs),
         ),
     )
+
+
+def _of_epochs(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
+    """Yield what a whole epoch takes in the mean, where each of the runs has one."""
+    whole = [
+        [each for member in run.members for each in member.epochs if each.complete] for run in runs
+    ]
+    if all(whole):
+        for what, name in (("an epoch", "wall_ns"), ("waiting in it", "wait_ns")):
+            means = (sum(getattr(each, name) for each in of) / len(of) for of in whole)
+            yield what, *map(Duration, means)
+
+
+def _of_jobs(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
+    """Yield where the jobs' time went, where each of the runs is a script's; the mean of several.
+
+    Parts that are under `WORTH_SAYING` of every job are left out.
+    """
+    jobs = [[member.job for member in run.members] for run in runs]
+    known = [[job for job in of if job is not None] for of in jobs]
+    if not all(known) or known != jobs:
+        return
+
+    def means(of: Callable[[JobTime], int]) -> list[float]:
+        return [sum(map(of, each)) / len(each) for each in known]
+
+    whole = means(lambda job: job.wall_ns)
+    yield "job, from start to end", *map(Duration, whole)
+    for part, name in PART_NAMES.items():
+        found = means(lambda job, part=part: job.part(part).ns)  # type: ignore[misc]
+        if any(ns > WORTH_SAYING * all_ns for ns, all_ns in zip(found, whole, strict=True)):
+            yield f"  {name}", *map(Duration, found)
 
 
 def _wait_fraction(run: ComparedRun) -> float | None:
