@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,6 +41,7 @@ class LoaderSettings:
     worker_pids : tuple of int
     gradients : bool or None
     unreplayed : str
+    pipeline : mapping
         As `LoaderFacts` has them.
     """
 
@@ -55,6 +56,7 @@ class LoaderSettings:
     worker_pids: tuple[int, ...] = ()
     gradients: bool | None = None
     unreplayed: str = ""
+    pipeline: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def restarts(self) -> bool:
@@ -213,6 +215,7 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
             worker_pids=tuple(each.worker_pids),
             gradients=each.gradients,
             unreplayed=each.unreplayed,
+            pipeline=each.pipeline,
         )
         for each in (told.loaders if told else ())
     }

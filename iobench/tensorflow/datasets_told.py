@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
+from iobench.tensorflow.traced_pipeline import DatasetFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,10 +16,19 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.recording.session import Recording
 
-__all__ = ["MARK", "DatasetMark", "batch_nbytes", "is_marked", "mark_of", "note_dataset"]
+__all__ = [
+    "MARK",
+    "DatasetMark",
+    "batch_nbytes",
+    "functions_of",
+    "is_marked",
+    "mark_of",
+    "note_dataset",
+]
 
 MARK: Final = "_iobench_mark"
 DEPTH: Final = 100
+LAMBDA: Final = "<lambda>"
 
 
 class DatasetMark:
@@ -51,6 +61,24 @@ def _chain_of(dataset: Any) -> Iterator[Any]:
         if not inputs:
             return
         dataset = inputs[0]
+
+
+def functions_of(dataset: Any) -> DatasetFunctions:
+    """Return what a dataset tells of itself for a trace of it; nothing where it does not fit."""
+    chain = [*_chain_of(dataset)]
+    names = {}
+    for number, each in enumerate(reversed(chain)):
+        wrapper = getattr(each, "_map_func", None) or getattr(each, "_predicate", None)
+        function: Any = getattr(wrapper, "_func", None)
+        name = getattr(function, "__name__", "")
+        if name == LAMBDA:
+            name = f"lambda:{function.__code__.co_firstlineno}"
+        if name:
+            names[operation_name(type(each).__name__.strip("_")), number] = name
+    options = getattr(dataset, "options", None)
+    threading = getattr(options() if callable(options) else None, "threading", None)
+    size = getattr(threading, "private_threadpool_size", None)
+    return DatasetFunctions(names, size if isinstance(size, int) and size > 0 else 0)
 
 
 def is_marked(dataset: Any) -> bool:

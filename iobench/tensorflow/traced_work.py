@@ -7,6 +7,7 @@ well: followed back from the batch that the training loop held, they tell whose 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,9 +20,21 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
 
-__all__ = ["EXECUTED", "LoaderWait", "TracedWork", "find_work"]
+__all__ = [
+    "EXECUTED",
+    "ITERATOR",
+    "ROOT",
+    "SEPARATOR",
+    "LoaderWait",
+    "TracedWork",
+    "find_work",
+    "iterator_of",
+]
 
 ITERATOR: Final = "Iterator::"
+SEPARATOR: Final = "::"
+NUMBERED: Final = re.compile(r"\[\d+\]")
+FUNCTION_RUN: Final = "InstantiatedCapturedFunction::"
 ROOT: Final = "Iterator::Root"
 MADE, TAKEN = "Produce", "Consume"
 EXECUTED: Final = ("ExecutorState::Process", "ExecutorDoneCallback")
@@ -44,7 +57,8 @@ class TracedWork:
     """A stretch of one thread that is work of one operation; they never overlap on a thread.
 
     ``batch`` is -1 where it was for none that was delivered within the trace. ``in_loop`` is
-    whether the thread is the training loop's own.
+    whether the thread is the training loop's own. ``iterator`` did it, or it is its function, as
+    ``in_function`` says; it goes by its place in the pipeline.
     """
 
     thread: int
@@ -55,6 +69,8 @@ class TracedWork:
     start_ns: int
     end_ns: int
     batch: int
+    iterator: str = ""
+    in_function: bool = False
 
 
 def find_work(
@@ -81,7 +97,7 @@ def find_work(
             if described is None:
                 continue
             for start_ns, end_ns in _own_stretches(call):
-                kind, operation = described
+                kind, operation, iterator = described
                 in_loop = thread.number in loops
                 found.append(
                     TracedWork(
@@ -93,6 +109,8 @@ def find_work(
                         start_ns=start_ns,
                         end_ns=end_ns,
                         batch=call.batch,
+                        iterator=iterator,
+                        in_function=not call.short.startswith(ITERATOR),
                     )
                 )
     return sorted(found, key=lambda work: (work.thread, work.start_ns, work.end_ns))
@@ -130,15 +148,32 @@ def _mark_made(threads: Sequence[TracedThread]) -> dict[tuple[object, object], s
                 family = call.name.removesuffix(TAKEN)
                 if family != call.name and "element_id" in call.stats:
                     taken.setdefault((family, call.stats["element_id"]), call.batch)
-                if "_p" in call.stats and "_pt" in call.stats:
-                    batch_of.setdefault((call.stats["_pt"], call.stats["_p"]), call.batch)
+                for run in _runs_begun(call):
+                    batch_of.setdefault(run, call.batch)
         if len(taken) + len(batch_of) == n_known:
             break
+    whose = _whose_functions(threads)
     for thread in threads:
         for call in thread.calls:
-            if "_p" in call.stats and (operation := _function_of(call)):
-                functions[call.stats.get("_pt"), call.stats["_p"]] = operation
+            begun = _runs_begun(call)
+            if begun and (iterator := _function_of(call, whose)):
+                functions |= dict.fromkeys(begun, iterator)
     return functions
+
+
+def _runs_begun(call: TracedCall) -> list[tuple[object, object]]:
+    """Return by what names the run of a function goes that a call begins."""
+    found: list[tuple[object, object]] = []
+    if "_p" in call.stats and "_pt" in call.stats:
+        found.append((call.stats["_pt"], call.stats["_p"]))
+    if call.name.startswith(FUNCTION_RUN) and "id" in call.stats:
+        found.append((FUNCTION_RUN, call.stats["id"]))
+    return found
+
+
+def _run_names(call: TracedCall) -> tuple[tuple[object, object], ...]:
+    """Return by what names the run of a function goes that an executor's call is part of."""
+    return (call.stats.get("_ct"), call.stats.get("_c")), (FUNCTION_RUN, call.stats.get("id"))
 
 
 def _batch(
@@ -151,6 +186,8 @@ def _batch(
     family = call.name.removesuffix(MADE)
     if family != call.name and "element_id" in call.stats:
         return taken.get((family, call.stats["element_id"]), -1)
+    if call.name in EXECUTED:
+        return next((batch_of[name] for name in _run_names(call) if name in batch_of), -1)
     if "_c" in call.stats:
         return batch_of.get((call.stats.get("_ct"), call.stats["_c"]), -1)
     return -1
@@ -163,44 +200,92 @@ def _around(call: TracedCall) -> Iterator[TracedCall]:
         outer = outer.within
 
 
-def _function_of(call: TracedCall) -> str:
-    """Return the operation of tf.data that runs a function from here, ``""`` if none does."""
-    for outer in _around(call):
+def _whose_functions(threads: Sequence[TracedThread]) -> dict[str, str]:
+    """Return the iterator whose elements a name with ``Produce`` makes, where it is one alone."""
+    found: dict[str, set[str]] = {}
+    for thread in threads:
+        for call in thread.calls:
+            if call.short.startswith(ITERATOR):
+                family = operation_name(call.short.removeprefix(ITERATOR))
+                found.setdefault(family, set()).add(iterator_of(call.name))
+    return {
+        family: next(iter(iterators)) for family, iterators in found.items() if len(iterators) == 1
+    }
+
+
+def _function_of(call: TracedCall, whose: Mapping[str, str]) -> str:
+    """Return the iterator that runs a function from here, ``""`` if none does."""
+    outers = [*_around(call)]
+    for at, outer in enumerate(outers):
         if outer.name.endswith(MADE):
-            return outer.name.removesuffix(MADE)
+            family = outer.name.removesuffix(MADE)
+            below = next(
+                (iterator_of(each.name) for each in _pulled(outer) if ITERATOR in each.name), ""
+            )
+            # The iterator that makes the element is the one from which it pulls.
+            parent = below.rpartition(SEPARATOR)[0]
+            return parent or whose.get(family, family)
         if outer.short.startswith(ITERATOR):
-            return operation_name(outer.short.removeprefix(ITERATOR))
+            return iterator_of(outer.name)
+        if outer.name in EXECUTED and at + 1 == len(outers):
+            break
     return ""
+
+
+def _pulled(call: TracedCall) -> Iterator[TracedCall]:
+    for inner in call.inner:
+        if inner.short.startswith(ITERATOR):
+            yield inner
+
+
+def iterator_of(name: str) -> str:
+    """Return the place of an iterator in its pipeline, from the training loop's end on.
+
+    ``Iterator::Root::ParallelInterleaveV4[3]::Map`` is ``Root::ParallelInterleaveV4[]::Map``.
+    """
+    return NUMBERED.sub("[]", name.removeprefix(ITERATOR))
 
 
 def _described(
     call: TracedCall,
     functions: Mapping[tuple[object, object], str],
     kinds: Mapping[str, Kind] | None,
-) -> tuple[Kind, str] | None:
-    """Return kind and name of what is work of tf.data; None for waiting, and for others' work."""
+) -> tuple[Kind, str, str] | None:
+    """Return kind, name and iterator of tf.data's work; None for waiting, and for others' work."""
     if call.short.startswith(ITERATOR):
         operation = operation_name(call.short.removeprefix(ITERATOR))
         if waits_for_threads(operation) or hands_on(operation):
             return None
-        return kind_of(operation, kinds), operation
+        return kind_of(operation, kinds), operation, iterator_of(call.name)
     if call.name == DONE:
-        operation = functions.get((call.stats.get("_ct"), call.stats.get("_c")), "")
+        iterator = _iterator_run(call, functions)
+        operation = _operation_at(iterator)
         # There it copies what the function returned into the batch; elsewhere it hands it on.
-        return (kind_of(operation, kinds), operation) if "Batch" in operation else None
+        return (kind_of(operation, kinds), operation, iterator) if "Batch" in operation else None
     is_kernel = bool(call.short) and ":" in call.name
-    if is_kernel and _is_loading(call, functions):
-        return kind_of(call.short, kinds), call.short
+    if is_kernel and (iterator := _loads_for(call, functions)):
+        return kind_of(call.short, kinds), call.short, iterator
     return None
 
 
-def _is_loading(call: TracedCall, functions: Mapping[tuple[object, object], str]) -> bool:
+def _operation_at(iterator: str) -> str:
+    return operation_name(iterator.rpartition(SEPARATOR)[2])
+
+
+def _iterator_run(call: TracedCall, functions: Mapping[tuple[object, object], str]) -> str:
+    return next((functions[name] for name in _run_names(call) if name in functions), "")
+
+
+def _loads_for(call: TracedCall, functions: Mapping[tuple[object, object], str]) -> str:
+    """Return the iterator that a kernel works for, ``""`` if it is none of tf.data."""
     for outer in _around(call):
-        if outer.short.startswith(ITERATOR) or outer.name.endswith(MADE):
-            return True
+        if outer.short.startswith(ITERATOR):
+            return iterator_of(outer.name)
+        if outer.name.endswith(MADE):
+            return outer.name.removesuffix(MADE)
         if outer.name in EXECUTED:
-            return (outer.stats.get("_ct"), outer.stats.get("_c")) in functions
-    return False
+            return _iterator_run(outer, functions)
+    return ""
 
 
 def _own_stretches(call: TracedCall) -> Iterator[tuple[int, int]]:

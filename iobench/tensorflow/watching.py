@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow.datasets_told import mark_of, note_dataset
+from iobench.tensorflow.datasets_told import functions_of, mark_of, note_dataset
 from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.model_times import read_model_times
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from iobench.tensorflow.datasets_told import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
+    from iobench.tensorflow.traced_pipeline import DatasetFunctions
 
 __all__ = [
     "IteratorWatch",
@@ -31,6 +32,7 @@ __all__ = [
 
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
+TRACING: Final = "tracing by iobench"
 FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 PARTED: Final = (
@@ -50,10 +52,11 @@ _watches: dict[int, IteratorWatch] = {}
 class _Passes:
     """How many passes over a dataset brought a batch: Keras begins one more after each epoch."""
 
-    __slots__ = ("n",)
+    __slots__ = ("functions", "n")
 
-    def __init__(self) -> None:
+    def __init__(self, functions: DatasetFunctions) -> None:
         self.n = 0
+        self.functions = functions
 
 
 class IteratorWatch:
@@ -177,7 +180,9 @@ class IteratorWatch:
         """Start, or end, the window of the tracer; read the model now and then."""
         self._n += 1
         if self._tracer is not None and self._n == WINDOW.start:
+            began_ns = self.recording.clock.now_ns()
             self._tracer.start()
+            self._took_time(began_ns)
             if self._tracer.failure:
                 self._unseen(f"tf.data's threads: {self._tracer.failure}")
         elif self._n == WINDOW.stop:
@@ -189,6 +194,19 @@ class IteratorWatch:
         tracer, self._tracer = self._tracer, None
         if tracer is None or not tracer.started:
             return
+        began_ns = self.recording.clock.now_ns()
+        self._close(tracer)
+        self._took_time(began_ns)
+
+    def _took_time(self, began_ns: int) -> None:
+        """Say what tracing itself took of the training loop, so that it is not computing's."""
+        recorder = self.recording.recorder
+        ended_ns = self.recording.clock.now_ns()
+        recorder.once_ns += ended_ns - began_ns
+        recorder.emit(Kind.OTHER, began_ns, ended_ns, label=recorder.string(TRACING))
+
+    def _close(self, tracer: HostTracer) -> None:
+        """End the window, and write what was seen in it."""
         tracer.stop()
         recorder = self.recording.recorder
         seen = tracer.write(
@@ -199,7 +217,9 @@ class IteratorWatch:
             in_loop=self._in_loop,
             steps=self._steps,
             scopes=self._scopes,
+            functions=self._passes.functions,
         )
+        self.facts.pipeline = tracer.pipeline or {}
         for asked_ns, delivered_ns, number in self._in_window:
             if number not in seen:
                 self._write_opaque(asked_ns, delivered_ns, number)
@@ -256,7 +276,7 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     holder = dataset if mark is None else mark
     known: tuple[Recording, LoaderFacts, _Passes] | None = getattr(holder, FACTS, None)
     if known is None or known[0] is not recording:
-        known = recording, note_dataset(recording, dataset, mark), _Passes()
+        known = recording, note_dataset(recording, dataset, mark), _Passes(functions_of(dataset))
         setattr(holder, FACTS, known)
     _, facts, passes = known
     _latest = IteratorWatch(recording, facts, passes, mark)

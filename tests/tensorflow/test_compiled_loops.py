@@ -227,4 +227,5 @@ def test_keras_before_tensorflow_and_a_compiled_loop_after(tmp_path: Path) -> No
     profile = open_profile(tmp_path / "run")
     waits = waits_of(profile)
     assert (waits["batch"] >= 0).sum() == 2 * 6 + 5
-    assert (profile.spans["kind"] == Kind.STEP).sum() == 2 * 6
+    steps = profile.spans[profile.spans["kind"] == Kind.STEP]
+    assert (steps["label"] == profile.string_number("forward+backward")).sum() == 2 * 6

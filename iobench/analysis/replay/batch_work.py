@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -116,6 +116,8 @@ def find_batch_work(
     layout = _Layout(asked, spans, pieces, of, profile.strings)
     if rule is LoaderRule.STREAM:
         return layout.streaming(lanes, profile, batches_ahead)
+    if rule is LoaderRule.PIPELINE:
+        return layout.flowing()
     return layout.whole(lanes, rule)
 
 
@@ -213,11 +215,7 @@ class _Layout:
 
     def streaming(self, lanes: Lanes, profile: Profile, batches_ahead: int) -> BatchWork:
         """Return how batches were made whose parts went from thread to thread."""
-        asked, n = self.asked, len(self.asked)
-        lane, begin, _, ready = self._extents()
-        seen = lane >= 0
-        work = np.zeros((n, len(self.stages)), dtype=np.int64)
-        np.add.at(work, (self.of, self.stage), self.end_ns - self.start_ns)
+        asked = self.asked
         keys = lane_keys(lanes.pool)
         pieces = StreamPieces(
             start_ns=self.start_ns,
@@ -236,6 +234,15 @@ class _Layout:
             n_stages=len(self.stages),
             batches_ahead=batches_ahead,
         )
+        return replace(self.flowing(), stream=shape)
+
+    def flowing(self) -> BatchWork:
+        """Return how batches were made that several threads work on, whatever these have to do."""
+        asked, n = self.asked, len(self.asked)
+        lane, begin, _, ready = self._extents()
+        seen = lane >= 0
+        work = np.zeros((n, len(self.stages)), dtype=np.int64)
+        np.add.at(work, (self.of, self.stage), self.end_ns - self.start_ns)
         nothing = np.zeros(n, dtype=np.int64)
         return BatchWork(
             stages=self.stages,
@@ -252,7 +259,6 @@ class _Layout:
             seen=seen,
             n_makers=len(np.unique(self.lane)),
             ahead=None,
-            stream=shape,
         )
 
     def _extents(self) -> tuple[Integers, Integers, Integers, Integers]:

@@ -34,6 +34,8 @@ __all__ = ["Demands", "demands_of", "machine_of", "replay", "replay_error"]
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
+FLOWING: Final = (LoaderRule.STREAM, LoaderRule.PIPELINE)
+"""Rules of which each stage has threads of its own: they are replayed as if nothing were short."""
 AGREES_FRACTION: Final = 0.002
 """Durations this near to the measured ones need no search."""
 
@@ -59,7 +61,7 @@ def replay(
     OptionError
         If the change cannot be made to this run.
     """
-    if machine is not None and run.rule is not LoaderRule.STREAM and can_replay(run):
+    if machine is not None and run.rule not in FLOWING and can_replay(run):
         return demands_of(run, machine).replay(change or Change())
     run = run if change is None else changed(run, change)
     return simulated(run).replayed(run)
@@ -104,14 +106,15 @@ class Demands:
     def replay(self, change: Change, machine: Machine | None = None) -> Replayed:
         """Return what comes of the run with a change, on its machine or another one.
 
-        A stream, one thread for each stage, is replayed as if nothing were short.
+        A stream, or pipeline, whose stages have threads of their own, is replayed as if nothing
+        were short.
 
         Raises
         ------
         OptionError
             If the change cannot be made to this run.
         """
-        if self.run.rule is LoaderRule.STREAM:
+        if self.run.rule in FLOWING:
             return replay(self.run, change)
         run = changed(self.run, change)
         return simulated(run, machine or self.machine).replayed(run)
@@ -172,7 +175,7 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     to its CPU time, as much as makes the contended run take as long over its batches as measured.
     What is not explained by that, and was read, is put down to storage the same way.
     """
-    if not len(run) or run.rule in (LoaderRule.SERIAL, LoaderRule.STREAM):
+    if not len(run) or run.rule in (LoaderRule.SERIAL, *FLOWING):
         return Demands(run, machine, 1.0, 1.0)
     beside = 0 if run.beside_ns is None else int(run.beside_ns.sum())
     measured = float(run.work_ns.sum() + run.gap_ns.sum() - beside)

@@ -151,6 +151,9 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         nbytes = found.batches_more * batch_nbytes
         unknown = found.batches_more and not batch_nbytes
         return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
+    if Lever.CACHE in levers:
+        sizes = circumstances.n_samples_all or 0, circumstances.sample_nbytes or 0
+        return Cost(memory_nbytes=sizes[0] * sizes[1] or None)
     if Lever.PAGE_CACHE in levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
     if Lever.LOADED in levers and circumstances.tasks is not None:

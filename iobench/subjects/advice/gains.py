@@ -139,6 +139,13 @@ class GainPredictor:
         within = False if (1 - saved) * (1 + error) >= 1 else None
         return Gain(Evidence.REPLAYED, saved, None, None, within)
 
+    @property
+    def batch_ns(self) -> float:
+        """What a batch takes now, by replay, in the mean."""
+        if False not in self._before:
+            self._before[False] = self._times(self.run, Change(), False)
+        return float(np.mean(self._before[False]))
+
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 

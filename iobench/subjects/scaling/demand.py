@@ -167,6 +167,12 @@ def rank_demand(
 def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
     if run.rule not in (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS):
         reason = run.reason or "nobody saw who made its batches"
+        if run.rule is LoaderRule.PIPELINE:
+            raise ProfileError(
+                f"{run.name}: cannot be simulated on more ranks: the operations of a tf.data "
+                "pipeline were seen on this rank's threads, and what they share with those of "
+                "others was not; iobench advise tells what changes to this pipeline would gain"
+            )
         raise ProfileError(
             f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
             "iobench sees inside, such as those of iobench profile --framework native or torch, "
