@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.session import Recording
 
-__all__ = ["install", "uninstall"]
+__all__ = ["UNTOLD", "install", "n_moved", "uninstall"]
 
 FUNCTIONS: Final = {
     "device_put": "x",
@@ -37,7 +37,13 @@ ASYNCHRONOUS: Final = (
     "jax.device_put: it returns before a copy is over; what is told is the time of its calls"
 )
 
+UNTOLD: Final = (
+    "host-to-device: no jax.device_put in a pass; arrays given to compiled functions are copied "
+    "there, within compute"
+)
+
 _lock: Final = threading.Lock()
+_n_moved = 0
 _patches: Final = Patches()
 _installed = False
 _within = threading.local()
@@ -90,8 +96,15 @@ def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[
     return make
 
 
+def n_moved() -> int:
+    """Return how many calls moved arrays so far; -1 where JAX is not watched."""
+    return _n_moved if _installed else -1
+
+
 def _tell_once() -> None:
-    """Let the report say what the times are of."""
+    """Count a call, and let the report say what its time is of."""
+    global _n_moved
+    _n_moved += 1
     recording = current_recording()
     if recording is not None and _told.get("of") is not recording:
         _told["of"] = recording

@@ -6,6 +6,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.jax import device_puts
 from iobench.jax.elements import begin_element, begin_pending, count_own, end_element, set_pace
 from iobench.jax.grain_pipelines import n_elements_at_most, read_shape
 from iobench.jax.grain_worker import GrainWorkerSpec, WorkerStart
@@ -91,7 +92,8 @@ class GrainPass:
         self._log: DeliveryLog | None = None
         self._resumed = False
         self._first_batch, self._n_batches, self._last_number = -1, 0, -1
-        self._turn = 0
+        self._turn = self._n_batches_had = 0
+        self._n_moved = device_puts.n_moved()
         self._started: dict[int, int] = {}
 
     @property
@@ -161,6 +163,8 @@ class GrainPass:
             data = take()
         except StopIteration:
             log.end()
+            if self._n_moved == device_puts.n_moved() >= 0 and self._n_batches_had:
+                self._tell_unseen(device_puts.UNTOLD)
             raise
         except BaseException:
             log.fail()
@@ -175,6 +179,7 @@ class GrainPass:
             spans = lane.since(mark)  # written while nobody knew the number
             number, maker = self._number_of(found.arrivals)
         log.deliver(number, nbytes=nbytes, maker=maker)
+        self._n_batches_had += 1
         if sums is not None:
             sums.write(number, log.epoch)
         count_own(recorder, lane.n_written - n_before)

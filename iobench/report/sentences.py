@@ -260,9 +260,12 @@ def _restarts(diagnosis: Diagnosis) -> str:
     each = diagnosis.restarting
     if each is None:
         return ""
+    kept = "persistent_workers=True"
+    if each.framework == "grain":
+        kept = "one iterator over several epochs (num_epochs of its sampler, or repeat)"
     return (
         f"; the workers of {_loader(each)} start anew in each of its "
-        f"{units.count(each.n_rounds)} rounds, which persistent_workers=True spares"
+        f"{units.count(each.n_rounds)} rounds, which {kept} spares"
     )
 
 

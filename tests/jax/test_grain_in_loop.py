@@ -19,6 +19,7 @@ from reference import reference
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import RankRun, Run, exposure
+from iobench.cli import main
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
@@ -69,6 +70,20 @@ def test_the_loop_makes_all_itself(
     assert (loader.workers, loader.threads, loader.unseen) == (0, 0, [])
     (recorded,) = recorded_runs(first_rank(tmp_path / "run"))
     assert recorded.rule is LoaderRule.SERIAL
+
+
+def test_advice_is_in_words_of_grain(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = grain.MapDataset.source(fields(80, READ_S)).batch(2).to_iter_dataset(NO_THREADS)
+    with record(tmp_path / "run"):
+        for _ in range(3):
+            assert sum(1 for _ in data) == 40
+    assert main(["advise", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().out
+    assert "grain.DataLoader(..., worker_count=" in told
+    assert "MultiprocessingOptions(num_workers=" in told
+    assert "    DataLoader(" not in told
 
 
 def test_threads_that_make_whole_batches_can_be_replayed(

@@ -148,7 +148,7 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
         how = f"saves {units.fraction(gain.expected)} of the time {EVIDENCE[gain.evidence]}"
         if not gain.is_proven and gain.evidence is not Evidence.BOUND:
             how += ", too few batches to be sure"
-        settings = [line for line in lines if line.startswith("DataLoader(...")]
+        settings = [line for line in lines if line.startswith(("DataLoader(...", "grain."))]
         code = f" ({settings[0]})" if settings and not commands else ""
         reason = f"{change.candidate.title}{code}: {how}"
         yield NextStep(reason, commands[0] if commands else None)
