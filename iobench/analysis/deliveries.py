@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,8 +285,9 @@ def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDAr
     """Return what the pass of each delivery is for, as far as that is known.
 
     A pass trains if an optimiser took a step in it, or a backward pass or a step follows one of its
-    batches. Else it is what it told itself; and evaluates if it lies within an evaluation or only
-    evaluations follow its batches, or its loader was asked with gradients switched off alone.
+    batches. Else it is what it told itself; and evaluates if it lies within an evaluation or
+    evaluations alone follow its batches, most of them, or its loader was asked with gradients
+    switched off alone. An evaluation that asks another loader meanwhile tells of that one.
     """
     spans = profile.spans
     spans = spans[
@@ -298,8 +299,8 @@ def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDAr
     found[(found == "") & np.isin(deliveries.loader, without)] = EVALUATION
     trains = is_one_of(spans["kind"], TRAINS)
     place = deliveries.at(spans["start_ns"].astype(np.int64))
-    evaluated = deliveries.round[place[~trains & (place >= 0)]]
     around = spans[~trains]
+    evaluated = _evaluated_rounds(deliveries, around, place[~trains])
     starts, ends = union(around["start_ns"].astype(np.int64), around["end_ns"].astype(np.int64))
     at = np.searchsorted(starts, deliveries.asked_ns, side="right") - 1
     inside = (at >= 0) & (deliveries.asked_ns < np.append(ends, 0)[at])
@@ -308,6 +309,26 @@ def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDAr
     found[~np.isin(found, EVALUATIONS) & np.isin(deliveries.round, within)] = EVALUATION
     trained = np.unique(deliveries.round[place[trains & (place >= 0)]])
     found[stepped | np.isin(deliveries.round, trained)] = TRAINING
+    return found
+
+
+def _evaluated_rounds(
+    deliveries: Deliveries, evaluations: NDArray[Any], place: Integers
+) -> Integers:
+    """Return the rounds of which evaluations follow at least half of the batches."""
+    low, high = (
+        np.searchsorted(deliveries.asked_ns, evaluations[name].astype(np.int64), side="left")
+        for name in ("start_ns", "end_ns")
+    )
+    of_another = [
+        bool((deliveries.round[first:last] != deliveries.round[at]).any())
+        for first, last, at in zip(low.tolist(), high.tolist(), place.tolist(), strict=True)
+    ]
+    followed = np.unique(place[(place >= 0) & ~np.array(of_another, dtype=bool)])
+    n_rounds = int(deliveries.round.max(initial=-1)) + 1
+    n_followed = np.bincount(deliveries.round[followed], minlength=n_rounds)
+    n_batches = np.bincount(deliveries.round[deliveries.batch >= 0], minlength=n_rounds)
+    found: Integers = np.flatnonzero((n_followed > 0) & (2 * n_followed >= n_batches))
     return found
 
 

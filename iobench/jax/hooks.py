@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from iobench.jax.elements import Pending
     from iobench.jax.grain_passes import GrainPass
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["install", "uninstall"]
 
@@ -295,6 +296,15 @@ def _set_prefetched_state(original: Callable[..., Any]) -> Callable[..., Any]:
     return set_state
 
 
+def _recorder() -> Recorder | None:
+    """Return what a thread that is started now will write to, or may once a window opens."""
+    recorder = activation._active
+    if recorder is None and "iobench.jax.grain_passes" in sys.modules:
+        recording = current_recording()
+        recorder = None if recording is None else recording.recorder
+    return recorder
+
+
 class _Carrying(Queue[Any]):
     """A queue between two threads of grain: with each item goes what was written of it."""
 
@@ -316,7 +326,7 @@ class _Carrying(Queue[Any]):
 
 def _start_thread(original: Callable[[Any], None]) -> Callable[[Any], None]:
     def start_prefetch(self: Any) -> None:
-        if activation._active is not None and self._prefetch_thread is None:
+        if _recorder() is not None and self._prefetch_thread is None:
             before = self._buffer
             if type(before) is Queue and before.empty():
                 self._buffer = _Carrying(before.maxsize)
@@ -327,7 +337,7 @@ def _start_thread(original: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _fill_from(original: Callable[..., None]) -> Callable[..., None]:
     def put_iterator_elements_in_buffer(*args: Any, **kwargs: Any) -> None:
-        recorder = activation._active
+        recorder = _recorder()
         if recorder is None:
             return original(*args, **kwargs)
         lane = recorder.lane()

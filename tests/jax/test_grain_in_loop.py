@@ -16,6 +16,7 @@ pytest.importorskip("grain", reason="its pipelines are what is recorded")
 import grain
 from reference import reference
 
+import iobench
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import RankRun, Run, exposure
@@ -291,6 +292,43 @@ def test_an_error_of_the_users_is_theirs(
     profile = open_profile(tmp_path / "run")
     assert len(delivered(profile)) == 2
     assert len(spans_of(profile, Kind.WAIT, "failed")) == 1
+
+
+def test_an_evaluation_between_batches_makes_no_evaluation_of_their_pass(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    """JAX has no optimiser whose steps tell; the loop keeps one iterator for all epochs."""
+    data = grain.MapDataset.source(fields(16)).repeat(2).batch(4)
+    other = grain.MapDataset.source(fields(8)).batch(4)
+    with record(tmp_path / "run"):
+        iterator = iter(data)
+        for _ in range(2):
+            assert len([next(iterator) for _ in range(4)]) == 4
+            with iobench.stage("evaluate"):
+                assert sum(1 for _ in other) == 2
+            with iobench.stage("evaluate"):
+                pass  # of something in memory
+    deliveries = first_rank(tmp_path / "run").deliveries
+    roles = {
+        number: {*deliveries.role[(deliveries.loader == number) & (deliveries.batch >= 0)].tolist()}
+        for number in (0, 1)
+    }
+    assert roles == {0: {""}, 1: {"evaluation"}}
+
+
+def test_the_steps_that_are_asked_for(
+    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
+) -> None:
+    data = grain.MapDataset.source(fields(40)).to_iter_dataset(NO_THREADS).batch(2)
+    ahead = grain.experimental.ThreadPrefetchIterDataset(data, prefetch_buffer_size=2)
+    with record(tmp_path / "run", steps=range(8, 14)):
+        assert sum(1 for _ in ahead) == 20
+    profile = open_profile(tmp_path / "run")
+    waits = delivered(profile)
+    assert len(waits) == 6
+    joined = spans_of(profile, Kind.COLLATE)
+    # Of the first ones some were made before the window, and not recorded.
+    assert np.isin(waits["batch"][4:], joined["batch"]).all()
 
 
 def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:
