@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
+    from iobench.recording.session import Recording
 
 __all__ = ["install", "uninstall"]
 
@@ -189,25 +190,35 @@ def _timed(name: str, original: Any) -> Any:
         now_ns = lane.now_ns
         start_ns = now_ns()
         work = original(self, *args, **kwargs)
-        # torch's functions give options last, or by name.
-        options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
-        nbytes, on_cpu = _message(args)
-        root = getattr(options, "rootRank", -1) if has_root else -1
-        known = _named(recorder, self, name, root)
-        if work is None:  # it has waited, or the device is going to
-            described = known.plain if on_cpu else known.begun
-            lane.write(start_ns, now_ns(), nbytes, -1, described)
-        elif on_cpu and not getattr(options, "asyncOp", True):
-            _waited_at_once[get_ident()] = id(work), start_ns, nbytes, known.plain
-        else:
-            lane.write(start_ns, now_ns(), nbytes, -1, known.begun)
-            if on_cpu:
-                if len(_begun) >= MOST_BEGUN:  # nobody waits for them
-                    _begun.pop(next(iter(_begun)), None)
-                _begun[id(work)] = weakref.ref(work), start_ns, nbytes, known.text
+        try:
+            # torch's functions give options last, or by name.
+            options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
+            nbytes, on_cpu = _message(args)
+            root = getattr(options, "rootRank", -1) if has_root else -1
+            known = _named(recorder, self, name, root)
+            if work is None:  # it has waited, or the device is going to
+                described = known.plain if on_cpu else known.begun
+                lane.write(start_ns, now_ns(), nbytes, -1, described)
+            elif on_cpu and not getattr(options, "asyncOp", True):
+                _waited_at_once[get_ident()] = id(work), start_ns, nbytes, known.plain
+            else:
+                lane.write(start_ns, now_ns(), nbytes, -1, known.begun)
+                if on_cpu:
+                    if len(_begun) >= MOST_BEGUN:  # nobody waits for them
+                        _begun.pop(next(iter(_begun)), None)
+                    _begun[id(work)] = weakref.ref(work), start_ns, nbytes, known.text
+        except Exception as error:  # noqa: BLE001 - the operation is under way, and the script's
+            _misfits(error)
         return work
 
     return begin
+
+
+def _misfits(error: Exception) -> None:
+    """Say that a version of torch has something else than is known here."""
+    recording = current_recording()
+    if recording is not None:
+        recording.add_unseen(f"collective operations of torch: {type(error).__name__}: {error}")
 
 
 def _timed_wait(original: Any) -> Any:
@@ -226,7 +237,10 @@ def _timed_wait(original: Any) -> Any:
         begun = _begun.pop(id(self), None)
         if begun is None or not _is(begun[0], self):
             return original(self, *args, **kwargs)
-        was_done = self.is_completed()
+        try:
+            was_done = self.is_completed()
+        except RuntimeError:  # it failed, as waiting for it is going to say
+            was_done = True
         lane = recorder.lane()
         now_ns = lane.now_ns
         start_ns = now_ns()
@@ -292,8 +306,12 @@ def _timed_buffers(original: Any) -> Any:
         lane = thread_lane()
         if lane is None:
             return original(*args, **kwargs)
-        nbytes, on_cpu = _message(args[1:2])
-        known = _named(lane.recorder, args[0], BUFFERS, args[3] if len(args) > 3 else 0)
+        try:
+            nbytes, on_cpu = _message(args[1:2])
+            known = _named(lane.recorder, args[0], BUFFERS, args[3] if len(args) > 3 else 0)
+        except Exception as error:  # noqa: BLE001 - as for the operations
+            _misfits(error)
+            return original(*args, **kwargs)
         start_ns = lane.now_ns()
         try:
             return original(*args, **kwargs)
@@ -362,6 +380,13 @@ class _Gradients:
         """Write the last reduction, unless that was done."""
         if self._recorder is not recorder:
             return
+        try:
+            self._tell(recorder)
+        except Exception as error:  # noqa: BLE001 - between two steps of the script's
+            self._recorder = None
+            _misfits(error)
+
+    def _tell(self, recorder: Recorder) -> None:
         self._logger.set_runtime_stats_and_log()
         told = self._logger._get_ddp_logging_data().ints_map
         end = told.get("backward_comm_time_end", 0)
@@ -377,8 +402,8 @@ class _Gradients:
         start_ns = told.get("backward_comm_time_start", 0) + shift_ns
         held_ns = told.get("backward_compute_time_end", 0) + shift_ns
         end_ns = end + shift_ns
-        if not 0 < start_ns <= held_ns <= end_ns <= now_ns:  # the wall clock was set meanwhile
-            return
+        if not 0 < start_ns <= held_ns <= end_ns <= now_ns:
+            raise ValueError("gradients: the wall clock was set while they were sent")
         described = _described(recorder, self._name, Flag.BEGUN)
         lane.write(held_ns, end_ns, self.nbytes, -1, described)
         _write_apart(lane, self._name, start_ns, end_ns, self.nbytes)
@@ -395,29 +420,39 @@ def _watched(original: Any) -> Any:
         recording = current_recording()
         if recording is None:
             return
-        if self.device_type != "cpu":
-            recording.add_unseen(
-                f"gradients of DistributedDataParallel on {self.device_type}: their reduction is "
-                "work of the device"
-            )
-            return
-        if torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
-            recording.add_unseen(
-                "gradients of DistributedDataParallel: under TORCH_DISTRIBUTED_DEBUG torch's own "
-                "times go to its log, and are left as they are"
-            )
-            return
-        nbytes = sum(
-            each.nbytes
-            for name, each in self.module.named_parameters()
-            if each.requires_grad and name not in self.parameters_to_ignore
-        )
-        self.reducer._set_ddp_runtime_logging_sample_rate(1)
-        name = _named(recording.recorder, self.process_group, GRADIENTS).text
-        watched = _reducers[self.reducer] = _Gradients(self.reducer, name, nbytes)
-        recording.open_log(watched)
+        try:
+            _watch(recording, self)
+        except Exception as error:  # noqa: BLE001 - the model is made, whatever it is like
+            _misfits(error)
 
     return __init__
+
+
+def _watch(recording: Recording, model: Any) -> None:
+    """Read the times of a model's reductions, where they can be."""
+    if model.device_type != "cpu":
+        recording.add_unseen(
+            f"gradients of DistributedDataParallel on {model.device_type}: their reduction is "
+            "work of the device"
+        )
+        return
+    if torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
+        recording.add_unseen(
+            "gradients of DistributedDataParallel: under TORCH_DISTRIBUTED_DEBUG torch's own times "
+            "go to its log, and are left as they are"
+        )
+        return
+    nbytes = sum(
+        each.nbytes
+        for name, each in model.module.named_parameters()
+        if each.requires_grad and name not in model.parameters_to_ignore
+    )
+    reducer = model.reducer
+    name = _named(recording.recorder, model.process_group, GRADIENTS).text
+    watched = _Gradients(reducer, name, nbytes)
+    reducer._set_ddp_runtime_logging_sample_rate(1)
+    _reducers[reducer] = watched
+    recording.open_log(watched)
 
 
 def _told(original: Any) -> Any:

@@ -50,6 +50,17 @@ def deliveries_by_rank(run: Path) -> dict[int, int]:
     return {rank: ranks.count(rank) for rank in sorted(set(ranks))}
 
 
+def names_of(run: Path, kind: Kind) -> set[str]:
+    """Return what spans of a kind are called that all ranks have."""
+    profile = open_profile(run)
+    spans = profile.spans[profile.spans["kind"] == kind]
+    told = {(profile.processes[each["process"]].rank, each["label"]) for each in spans}
+    by_rank: dict[int, set[str]] = {}
+    for rank, label in told:
+        by_rank.setdefault(rank, set()).add(profile.strings[label])
+    return set.intersection(*by_rank.values())
+
+
 @no_mpi
 def test_one_launcher_and_many_ranks(launch: Launch, script: Script) -> None:
     found = launch(*MPIRUN, sys.executable, script(RANK))
@@ -146,6 +157,8 @@ MEETING = """
 import time
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 dist.init_process_group("gloo")
@@ -188,6 +201,8 @@ train(Late(), 0)
 train(same, 0.1)
 train(same, 0, slow)
 dist.all_reduce(torch.ones(1000))
+sharded = fully_shard(torch.nn.Linear(64, 64), mesh=init_device_mesh("cpu", (2,)))
+sharded(same).sum().backward()
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -227,6 +242,7 @@ def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
     assert document["job"]["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
     report = TerminalRenderer().render(report_document([Run.open(found.run)]))
     assert "are spent in collective operations" in report
+    assert {"all_gather", "reduce_scatter"} <= names_of(found.run, Kind.COMM), "of FSDP"
     told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}
     assert not [text for text in told if "collective" in text or "gradients" in text]
 

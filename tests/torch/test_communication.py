@@ -193,6 +193,26 @@ def test_parameters_are_equal_bit_for_bit_recorded_or_not(tmp_path):
     assert torch.equal(next_plain, next_seen), "and so are random numbers after it"
 
 
+@pytest.mark.parametrize("part", ["_named", "_watch", "_message"])
+def test_a_torch_that_is_not_as_expected_is_a_line_and_no_error(tmp_path, group, monkeypatch, part):
+    def broken(*args):
+        raise KeyError("not there")
+
+    expected, _ = train(3)
+    monkeypatch.setattr(communication, part, broken)
+    tensor = torch.ones(3)
+    with iobench.record(tmp_path / "run") as recording:
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, async_op=True).wait()
+        found, _ = train(3)
+        assert recording.facts.unseen == ["collective operations of torch: KeyError: 'not there'"]
+    assert all(map(torch.equal, found, expected))
+
+
+def test_operations_of_a_part_of_the_ranks_are_named_by_it():
+    assert communication._ranges([8, 0, 1, 2, 5]) == "0-2,5,8"
+
+
 def test_nothing_is_left_in_torch(group):
     def methods():
         return [
