@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iobench.jax.grain_passes import GrainPass
     from iobench.recording.recorder import Recorder
 
-__all__ = ["install", "uninstall"]
+__all__ = ["install", "observed_iter", "uninstall"]
 
 GRAIN: Final = "grain._src.python"
 PLACE: Final = "_iobench"
@@ -138,28 +138,33 @@ def _watch_subclasses(owner: type) -> None:
 
 
 def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def __iter__(self: Any) -> Any:
-        depth = getattr(_depth, "n", 0)
-        if depth:
-            return original(self)
-        recording = None if _is_grains() else loop_recording()
-        worker = _worker() if recording is None else None
-        if recording is None and worker is None:
-            return original(self)
-        _depth.n = depth + 1
-        now_ns = recording.clock.now_ns if recording is not None else int
-        asked_ns = now_ns()
-        try:
-            iterator = original(self)
-        finally:
-            _depth.n = depth
-        if recording is None:
-            return _derive(iterator, _made, worker)
-        from iobench.jax.grain_passes import GrainPass  # a script may ask for no pass at all
-
-        return _derive(iterator, _waited, GrainPass(recording, self, asked_ns, now_ns()))
+    def __iter__(self: Any) -> Any:  # of a class that may be pickled by value: it names no more
+        return observed_iter(self, original)
 
     return __iter__
+
+
+def observed_iter(dataset: Any, original: Callable[[Any], Any]) -> Any:
+    """Return what the method returns; if there is a recording, what is asked of it goes there."""
+    depth = getattr(_depth, "n", 0)
+    if depth:
+        return original(dataset)
+    recording = None if _is_grains() else loop_recording()
+    worker = _worker() if recording is None else None
+    if recording is None and worker is None:
+        return original(dataset)
+    _depth.n = depth + 1
+    now_ns = recording.clock.now_ns if recording is not None else int
+    asked_ns = now_ns()
+    try:
+        iterator = original(dataset)
+    finally:
+        _depth.n = depth
+    if recording is None:
+        return _derive(iterator, _made, worker)
+    from iobench.jax.grain_passes import GrainPass  # a script may ask for no pass at all
+
+    return _derive(iterator, _waited, GrainPass(recording, dataset, asked_ns, now_ns()))
 
 
 def _is_grains() -> bool:

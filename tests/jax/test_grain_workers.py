@@ -82,6 +82,36 @@ JOINED = """
         for batch in data.mp_prefetch(WORKERS).batch(3):
             told(batch)
 """
+OWN = """
+    class Numbers(grain.DatasetIterator):
+        def __init__(self):
+            super().__init__()
+            self.next = 0
+
+        def __next__(self):
+            if self.next == 6:
+                raise StopIteration
+            time.sleep(0.004)
+            self.next += 1
+            return np.full((64, 64), self.next)
+
+        def get_state(self):
+            return {"next": self.next}
+
+        def set_state(self, state):
+            self.next = state["next"]
+
+    class OwnData(grain.IterDataset):
+        def __iter__(self):
+            return Numbers()
+
+    if __name__ == "__main__":
+        flags.FLAGS.mark_as_parsed()
+        data = OwnData().batch(2)
+        one = grain.multiprocessing.MultiprocessingOptions(num_workers=1)
+        for batch in data.mp_prefetch(one):
+            print([int(batch.sum())])
+"""
 RESUMED = """
     if __name__ == "__main__":
         flags.FLAGS.mark_as_parsed()
@@ -172,6 +202,16 @@ def test_workers_whose_samples_are_joined_later(tmp_path: Path) -> None:
     assert (
         recorded.reason == "its workers make samples, which the training process joins to batches"
     )
+
+
+def test_a_dataset_of_the_scripts_own_goes_to_a_worker_as_it_is(tmp_path: Path) -> None:
+    profile, batches = run(tmp_path, OWN)
+    assert batches == [f"[{64 * 64 * each}]" for each in (3, 7, 11)]
+    waits, made = delivered(profile), of_workers(profile, Kind.FUSED)
+    for number in waits["batch"]:
+        own = made[made["batch"] == number]
+        assert (own["end_ns"] - own["start_ns"]).sum() >= 2 * 0.004 * NS
+    assert {profile.strings[each] for each in waits["detail"].tolist()} == {"worker-0"}
 
 
 def test_a_state_that_was_set_moves_no_batch_to_another(tmp_path: Path) -> None:
