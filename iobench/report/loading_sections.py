@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
-from iobench.recording.kinds import Trait
+from iobench.recording.kinds import Kind, Trait, kind_named
 from iobench.report import lines, script_lines, units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -173,6 +173,8 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     if kept:
         part = units.fraction(whole.wait_fraction)
         rest += f", by exact sums. All else is of {kept}: {part} of their time"
+    communicates = any(kind_named(row.stage) is Kind.COMM for row in window.compute_stages)
+    also = ", or in collective operations" if communicates else ""
     wait, words = window.wait, step_words(exposure.steps)
     one, _, of_several = words.partition(" ")
     figures = [
@@ -193,7 +195,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         KeyFigure(
             "Accelerator utilisation",
             Share(window.accelerator_utilisation),
-            f"of the time spent computing ({when})",
+            f"of the time spent computing{also} ({when})",
         ),
     ]
     if whole.cold_fraction is not None:

@@ -98,6 +98,7 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
         "batch size 2, 3 batches"
     )
     assert "Compute: the training loop's own, 16.0 ms measured, of which forward 15.0 ms" in text
+    assert "of the time spent computing, or in collective operations (" in text
     assert "emulated" not in text
     assert "iobench convert" not in text
     assert "saves 68 % of the time at most, to be measured." in text
