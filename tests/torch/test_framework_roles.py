@@ -83,6 +83,51 @@ def test_a_trainer_of_lightning(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_training_of_lightning_that_goes_on_and_one_of_several_loaders(tmp_path):
+    lightning = pytest.importorskip("lightning", reason="its Trainer is what tells")
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def training_step(self, batch, number):
+            parts = batch.values() if isinstance(batch, dict) else [batch]
+            return sum(self.layer(part[0]).pow(2).mean() for part in parts)
+
+        def validation_step(self, batch, number):
+            self.layer(batch[0])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def trainer(epochs):
+        return lightning.Trainer(
+            max_epochs=epochs, accelerator="cpu", devices=1, logger=False,
+            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+            default_root_dir=tmp_path, num_sanity_val_steps=1,
+        )  # fmt: skip
+
+    first = trainer(1)
+    first.fit(Model(), batches(5), batches(4))
+    first.save_checkpoint(tmp_path / "made.ckpt")
+    with iobench.record(tmp_path / "again"):
+        trainer(3).fit(Model(), batches(5), batches(4), ckpt_path=tmp_path / "made.ckpt")
+    run = Run.open(tmp_path / "again").of_rank()
+    fit = [("training", 5), ("validation", 4)]
+    assert [each for each in passes(run) if each != ("validation", 1)] == [*fit, *fit]
+    times = epoch_times(epoch_figures(run))
+    assert [(each.n_batches, each.complete) for each in times] == [(5, True), (5, True)]
+
+    with iobench.record(tmp_path / "several"):
+        trainer(2).fit(Model(), {"long": batches(6), "short": batches(3)})
+    run = Run.open(tmp_path / "several").of_rank()
+    assert {role for role, _ in passes(run)} == {"training"}
+    times = epoch_times(epoch_figures(run))
+    assert [each.epoch for each in times] == [0, 1]
+    assert sum(each.n_batches for each in times) == run.exposure.whole.n_batches
+
+
 def test_a_trainer_of_hugging_face(tmp_path):
     transformers = pytest.importorskip("transformers", reason="its Trainer is what tells")
     pytest.importorskip("accelerate", reason="its Trainer needs it")
