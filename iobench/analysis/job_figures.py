@@ -91,8 +91,8 @@ class StartUp:
         What is left of the job's ``imports``: between two that follow each other closely, and of
         packages that were not told apart.
     first_batch_ns : int or None
-        From when the first batch was asked for, the start of its loader included, until it came;
-        a part of a wait. None without a batch.
+        From when its loader was first asked until the first batch came: waiting, and what the
+        loop did meanwhile. None without a batch.
     """
 
     interpreter_ns: int = field(metadata=key("interpreter_ns"))

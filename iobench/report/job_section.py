@@ -199,8 +199,9 @@ def _start_up(job: JobTime) -> tuple[Block, ...]:
     )
     if told.first_batch_ns is not None:
         text += (
-            f" The first batch came {units.duration(told.first_batch_ns)} after it was asked for, "
-            "which is a part of waiting for data."
+            f" The first batch came {units.duration(told.first_batch_ns)} after its loader was "
+            "first asked: waiting, and what the loop does meanwhile, as a compiled one that is "
+            "made."
         )
     return table, Sentence(text)
 
