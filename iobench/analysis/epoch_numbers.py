@@ -168,15 +168,8 @@ def _renewed(loop: TrainingLoop, deliveries: Deliveries) -> list[int]:
         return []
     settings = loaders[main]
     alike = [
-        number
-        for number, each in loaders.items()
-        if number != ONLY
-        and (each.framework, each.kind, each.name) == (
-            settings.framework, settings.kind, settings.name
-        )
-        and (each.workers, each.prefetch, each.threads, each.batch_size)
-        == (settings.workers, settings.prefetch, settings.threads, settings.batch_size)
-    ]  # fmt: skip
+        number for number, each in loaders.items() if number != ONLY and each.kept == settings.kept
+    ]
     if len(alike) < 2:
         return []
     rounds, n_batches, ended = _of_loaders(deliveries, alike)

@@ -59,6 +59,14 @@ class LoaderSettings:
     pipeline: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def kept(self) -> tuple[str | int | None, ...]:
+        """What stays the same of a loader that is made anew."""
+        return (
+            *(self.framework, self.kind, self.name, self.workers, self.prefetch),
+            *(self.threads, self.batch_size),
+        )
+
+    @property
     def restarts(self) -> bool:
         """Whether more processes loaded for it than it has workers: they were started anew."""
         return len(set(self.worker_pids)) > self.workers > 0

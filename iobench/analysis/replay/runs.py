@@ -103,8 +103,7 @@ def _evaluating_once(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
         once = len(np.unique(deliveries.round[rows & (deliveries.batch >= 0)])) == 1
         if settings is None or number == ONLY or roles.get(number) not in EVALUATIONS or not once:
             continue
-        alike = (roles[number], replace(settings, number=0, worker_pids=(), gradients=None))
-        loader[rows] = first.setdefault(alike, number)
+        loader[rows] = first.setdefault((roles[number], *settings.kept), number)
     return loader
 
 
