@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
 
 __all__ = [
+    "arrays_nbytes",
     "file_name",
     "in_memory",
     "note_array",
@@ -31,19 +32,27 @@ def note_array(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: An
 
 
 def note_arrays(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    """Note the bytes of the arrays in a sample; names and single numbers are left out.
+    """Note the bytes of the arrays in a sample, as `arrays_nbytes`."""
+    span.nbytes = arrays_nbytes(result)
 
-    Of a sample that holds anything else they are unknown: an image has no such size.
+
+def arrays_nbytes(sample: Any) -> int:
+    """Return the bytes of the arrays in a sample; names and single numbers are left out.
+
+    Raises
+    ------
+    AttributeError
+        If it holds anything else: an image has no such size.
     """
-    items = result.values() if isinstance(result, dict) else result
-    items = items if isinstance(result, dict | list | tuple) else (result,)
+    items = sample.values() if isinstance(sample, dict) else sample
+    items = items if isinstance(sample, dict | list | tuple) else (sample,)
     total = 0
     for item in items:
         if isinstance(item, bytes | bytearray):
             total += len(item)
         elif item is not None and not isinstance(item, str | int | float):
             total += int(item.nbytes)
-    span.nbytes = total
+    return total
 
 
 def note_bytes(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:

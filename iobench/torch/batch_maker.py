@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, Subset
 
-from iobench.adapters.scope import quiet
 from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
 from iobench.recording.kinds import Kind
@@ -25,7 +24,6 @@ from iobench.torch.stage_sums import StageSum, StageSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
@@ -163,8 +161,10 @@ class BatchMaker:
         self.n_samples = 1
         self._sample_position = self._position
         self._sums = StageSums()
-        # What libraries were seen to do, in the batches in which they are watched.
+        # What libraries were seen to do, and in how many spans, in batches in which they are
+        # watched: all, unless these spans cost too much.
         self._watched = StageSums()
+        self._n_watched_spans = 0
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
         # Of batches that are short themselves, the others are told by their ends alone.
@@ -172,7 +172,7 @@ class BatchMaker:
         self._short = self._brief = False
         self._drawn_ns = self._fetched_ns = self._collated_ns = 0
         self._estimates: dict[tuple[Stage, int], bytes] = {}
-        self._hush: AbstractContextManager[None] | None = None
+        self._hushed = False
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
         """Start on a batch; return what the fetcher is to be given for its index."""
@@ -191,7 +191,6 @@ class BatchMaker:
         self._position = lane.place(tag.batch, tag.epoch)
         self.n_written = 0
         self._sums.clear()
-        self._watched.clear()
         self.inner_ns = 0
         self._index = index
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
@@ -219,7 +218,7 @@ class BatchMaker:
             self.methods.timed(False)
         self.lane = lane = self.recorder.lane()
         lane.place(tag.batch, tag.epoch)
-        lane.quiet += 1
+        self._watch(self._watching_is_cheap)
         self.n_samples = max(len(index), 1) if type(index) in (list, tuple) else 1
         self._begun_ns = lane.now_ns()
         return index
@@ -228,15 +227,15 @@ class BatchMaker:
         """Record a batch's stages one after the other, in the proportions of those timed."""
         self._brief = False
         lane = self.lane
-        lane.quiet -= 1
         start_ns, end_ns = self._begun_ns, lane.now_ns()
+        watched = self._watch_no_more(end_ns - start_ns)
         self.theirs_ns += end_ns - start_ns
         lane.place(tag.batch, tag.epoch)  # the user's code may work on other things as well
         spent_ns, n_samples = end_ns - start_ns, self.n_samples
         if self.nbytes >= 0:  # else it was not joined
             spent_ns -= spent_ns * self._collated_ns // max(self._fetched_ns + self._collated_ns, 1)
         joined_ns = start_ns + spent_ns
-        for stage, each in self._like_others(spent_ns, n_samples).items():
+        for stage, each in self._like_others(spent_ns, n_samples, watched=watched).items():
             stop_ns = min(start_ns + each.spent_ns, joined_ns)
             lane.write(start_ns, stop_ns, each.nbytes, -1, self._estimate(stage, n_samples))
             start_ns = stop_ns
@@ -258,11 +257,36 @@ class BatchMaker:
         """Time what is called for each sample of this batch, or only the batch."""
         self._timed = wanted
         self.methods.timed(wanted)
-        self._hush = None if wanted else quiet()
-        if self._hush is not None:
-            self._hush.__enter__()
-        elif self._summed and self._detail is Detail.AUTO:
+        if not self._by_sample:
+            self._watch(wanted or self._watching_is_cheap)
+
+    @property
+    def _watching_is_cheap(self) -> bool:
+        """Whether the spans of libraries in a batch cost no more than is to be spent on them."""
+        cost_ns = CALL_LIGHT_SPANS * (self.unit_costs.get("light_ns") or 0) * self._n_watched_spans
+        return cost_ns <= BUDGET_FRACTION * self._watched.all_ns
+
+    def _watch(self, wanted: bool) -> None:
+        """Let libraries tell what they do for this batch, and keep it, or be silent."""
+        self._hushed = not wanted
+        if self._hushed:
+            self.lane.quiet += 1
+        elif self._detail is Detail.AUTO:
             self.lane.tally = []
+
+    def _watch_no_more(self, spent_ns: int) -> bool:
+        """End that for a batch that took so long; return whether libraries told what they did."""
+        if self._hushed:
+            self._hushed = False
+            self.lane.quiet -= 1
+            return False
+        tally, self.lane.tally = self.lane.tally, None
+        if tally is not None and self.usual:
+            self._n_watched_spans += len(tally)
+            self._watched.clear()
+            self._watched.add_nested(tally)
+            self._watched.of_batch(spent_ns, self.n_samples)
+        return True
 
     def sample(self, number: object) -> None:
         """End the sample before, if there is one, and begin the next."""
@@ -331,20 +355,15 @@ class BatchMaker:
         if tag is None or not self._fetching:
             return
         self._fetching = False
-        hush, self._hush = self._hush, None
-        if hush is not None:
-            hush.__exit__(None, None, None)
         if self._sample_ns >= 0:
             self.end_sample()
         lane = self.lane
         lane.suspend()
-        if lane.tally is not None:
-            self._watched.add_nested(lane.tally)
-            lane.tally = None
         lane.position = self._sample_position = self._position
         end_ns = lane.now_ns()
         if not self._by_sample:
-            self._emit_summed(tag, end_ns)
+            watched = self._watch_no_more(end_ns - self._begun_ns)
+            self._emit_summed(tag, end_ns, watched=watched)
         spent_ns = (end_ns - self._begun_ns) / self.n_samples
         self.theirs_ns += end_ns - self._begun_ns
         if self._timed:
@@ -360,14 +379,14 @@ class BatchMaker:
         # Not more than half of it: what a timed call costs is known by and large.
         return min(self._sample_cost_ns * self.n_samples, spent_ns // 2)
 
-    def _emit_summed(self, tag: BatchTag, end_ns: int) -> None:
+    def _emit_summed(self, tag: BatchTag, end_ns: int, *, watched: bool) -> None:
         """Record the batch's stages one after the other, each with the sum of its samples."""
         spent_ns, n_samples = end_ns - self._begun_ns, self.n_samples
         if self._timed:
             stages, flags = self._sums.of_batch(spent_ns, n_samples, usual=self.usual), 0
-            self._watched.of_batch(spent_ns, n_samples, usual=self.usual)  # has spans
         else:
-            stages, flags = self._like_others(spent_ns, n_samples), ESTIMATED
+            stages = self._like_others(spent_ns, n_samples, watched=watched)
+            flags = ESTIMATED
         # What no stage names comes last. Its CPU time is known where it is all of the batch.
         read_cpu_ns = self.lane.cpu_ns
         cpu_ns = -1 if stages else read_cpu_ns() - self._begun_cpu_ns
@@ -386,9 +405,16 @@ class BatchMaker:
             )  # fmt: skip
             start_ns = stop_ns
 
-    def _like_others(self, spent_ns: int, n_samples: int) -> dict[Stage, StageSum]:
-        """Return the stages of a batch that is not timed: of the dataset, and of libraries."""
+    def _like_others(
+        self, spent_ns: int, n_samples: int, *, watched: bool
+    ) -> dict[Stage, StageSum]:
+        """Return the stages of a batch that is not timed: of the dataset, and of libraries.
+
+        Those that were watched have told theirs.
+        """
         stages = dict(self._sums.like_others(spent_ns, n_samples))
+        if watched:
+            return stages
         for stage, each in self._watched.like_others(spent_ns, n_samples).items():
             stages.setdefault(stage, StageSum()).add(each.spent_ns, each.nbytes)
         return stages

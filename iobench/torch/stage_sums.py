@@ -30,12 +30,18 @@ class StageSum:
 
 
 class StageSums:
-    """Sums of one batch at a time; batches that are not timed are split as the others were."""
+    """Sums of one batch at a time; batches that are not timed are split as the others were.
+
+    Attributes
+    ----------
+    all_ns : int
+        What the batches took that others are split as.
+    """
 
     def __init__(self) -> None:
         self._batch: dict[Stage, StageSum] = {}
         self._all: dict[Stage, StageSum] = {}
-        self._all_ns = self._n_samples = 0
+        self.all_ns = self._n_samples = 0
 
     def clear(self) -> None:
         """Begin another batch."""
@@ -68,7 +74,7 @@ class StageSums:
             return self._batch
         for stage, each in self._batch.items():
             self._all.setdefault(stage, StageSum()).add(each.spent_ns, each.nbytes)
-        self._all_ns += spent_ns
+        self.all_ns += spent_ns
         self._n_samples += n_samples
         return self._batch
 
@@ -76,7 +82,7 @@ class StageSums:
         """Return stages that a batch will have had, in proportion to those of all others."""
         return {
             stage: StageSum(
-                spent_ns * each.spent_ns // max(self._all_ns, 1),
+                spent_ns * each.spent_ns // max(self.all_ns, 1),
                 -1 if each.nbytes < 0 else each.nbytes * n_samples // max(self._n_samples, 1),
             )
             for stage, each in self._all.items()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from iobench.analysis.epochs import epoch_figures, epoch_times
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.subjects.background.figures import background_of
+from iobench.subjects.background.section import background_section
 
 pytest.importorskip("torch", reason="its loaders are what is fed")
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)  # each imports torch twice, and some transformers
 Seen = Callable[..., Any]
 Stage = dict[str, tuple[int, int]]
 
@@ -59,7 +65,7 @@ def seen(
     return run
 
 
-def stages(profile: Any) -> Stage:
+def stages(profile: Any, *, with_batch: bool = True) -> Stage:
     """Return the number of spans and the bytes of each stage of loading; -1 where unknown."""
     spans = profile.spans
     spans = spans[(spans["flags"] & (Flag.IO | Flag.DETAIL)) == 0]
@@ -68,7 +74,7 @@ def stages(profile: Any) -> Stage:
     found: Stage = {}
     for kind, label in sorted({(int(s["kind"]), int(s["label"])) for s in spans}):
         of = spans[(spans["kind"] == kind) & (spans["label"] == label)]
-        of = of[(of["batch"] >= 0) & ~np.isin(of["detail"], code)]
+        of = of[((of["batch"] >= 0) | ~np.bool_(with_batch)) & ~np.isin(of["detail"], code)]
         name = Kind(kind).spelled + (f":{profile.strings[label]}" if label else "")
         nbytes = of["nbytes"]
         found[name] = len(of), -1 if (nbytes < 0).any() else int(nbytes.sum())
@@ -136,3 +142,152 @@ def test_samples_of_tar_archives_are_read_and_decoded(
     assert told["open"][0] >= 2 * 2 * 31  # archives and members
     if kind == "batched":
         assert told["collate:batched"][1] == told["decode"][1] + 40 * 8
+
+
+# -- MosaicML streaming -------------------------------------------------------------------
+
+VISION = """
+import sys
+import torch
+try:
+    import torchvision
+except RuntimeError:  # PyPI's wheel finds none of its operators beside a CPU build of torch
+    for name in [name for name in sys.modules if name.startswith("torchvision")]:
+        del sys.modules[name]
+    known = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        known.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+WRITE_SHARDS = """
+import numpy, streaming
+noise = numpy.random.default_rng(0)
+for folder, compression in (("raw", None), ("packed", "zstd")):
+    columns = {"x": "ndarray:float32:32,64", "y": "int"}
+    with streaming.MDSWriter(out=folder, columns=columns, compression=compression,
+                             size_limit=100_000) as out:
+        for number in range(20):
+            values = noise.normal(size=(32, 64)).round(1).astype("f4")
+            out.write({"x": values, "y": number})
+"""
+SHARDS = """
+import shutil
+from streaming import StreamingDataLoader, StreamingDataset
+where = {"local": "raw"} if sys.argv[2] == "raw" else {"remote": "packed", "local": "here"}
+shutil.rmtree("here", ignore_errors=True)
+def join(samples):
+    return [torch.stack([torch.from_numpy(each["x"].copy()) for each in samples])]
+dataset = StreamingDataset(**where, batch_size=4, shuffle=False)
+loader = StreamingDataLoader(
+    dataset, batch_size=4, num_workers=int(sys.argv[1]), collate_fn=join, persistent_workers=True
+)
+"""
+
+
+@pytest.fixture
+def mosaic(plainly: Callable[..., Any], script: Callable[..., Path], tmp_path: Path) -> Path:
+    """Write 20 samples as shards, raw and compressed."""
+    if find_spec("streaming") is None:
+        pytest.skip("MosaicML's streaming is not installed: .ci/run --all has it")
+    written = plainly(sys.executable, script(VISION + WRITE_SHARDS, "write.py"), cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    return tmp_path
+
+
+def test_samples_of_raw_shards_are_read_and_decoded_in_workers_with_an_end(
+    seen: Seen, mosaic: Path
+) -> None:
+    found = seen(VISION + SHARDS, 1, "raw")
+    (loader,) = loaders(found)
+    assert (loader.workers, loader.name, loader.unseen) == (1, "StreamingDataset", [])
+    told = stages(found.profile)
+    sample = 32 * 64 * 4
+    assert told["decode"] == (40, 40 * sample)
+    # Where it lies (two offsets), then the sample: an array and a number.
+    assert told["read"] == (80, 40 * (8 + sample + 8))
+    assert Run(found.profile).of_rank().deliveries.epoch.max() == 1
+
+
+def test_shards_brought_and_inflated_in_the_background_are_charged_to_no_wait(
+    seen: Seen, mosaic: Path
+) -> None:
+    found = seen(VISION + SHARDS, 1, "packed")
+    shards = json.loads((mosaic / "packed" / "index.json").read_text())["shards"]
+    packed, raw = (sum(each[of]["bytes"] for each in shards) for of in ("zip_data", "raw_data"))
+    everything = stages(found.profile, with_batch=False)
+    assert everything["read:download"][1] >= packed
+    assert everything["decode:inflated"] == (len(shards), raw)
+    run = Run(found.profile).of_rank()
+    background = background_of(run)
+    assert background is not None
+    beside = {each.stage: each.nbytes for each in background.stages}
+    in_batches = stages(found.profile).get("decode:inflated", (0, 0))[1]
+    assert beside["decode:inflated"] == raw - in_batches
+    assert "no wait is charged to it" in str(background_section(background).blocks[0])
+
+
+# -- LitData ------------------------------------------------------------------------------
+
+WRITE_CHUNKS = """
+import litdata, numpy, torch
+def make(number):
+    noise = numpy.random.default_rng(number)
+    return {"x": torch.from_numpy(noise.normal(size=(32, 64)).round(1).astype("f4")), "y": number}
+if __name__ == "__main__":
+    for folder, how in (("raw", {}), ("framed", {"compression": "zstd"})):
+        litdata.optimize(
+            make, list(range(20)), output_dir=folder, chunk_size=10, num_workers=1, **how
+        )
+"""
+CHUNKS = """
+from litdata import StreamingDataLoader, StreamingDataset
+def make_loader():
+    return StreamingDataLoader(
+        StreamingDataset(sys.argv[2], shuffle=False),
+        batch_size=4,
+        num_workers=int(sys.argv[1]),
+        collate_fn=lambda samples: [torch.stack([each["x"] for each in samples])],
+    )
+loader = make_loader()
+"""
+RESUMED = """
+for number, batch in enumerate(loader):
+    print(float(batch[0].sum()))
+    if number == 1:
+        state = loader.state_dict()
+        break
+loader = make_loader()
+loader.load_state_dict(state)
+"""
+
+
+@pytest.fixture
+def lit(plainly: Callable[..., Any], script: Callable[..., Path], tmp_path: Path) -> Path:
+    """Write 20 samples as chunks, raw and compressed."""
+    if find_spec("litdata") is None:
+        pytest.skip("LitData is not installed: .ci/run --all has it")
+    written = plainly(sys.executable, script(VISION + WRITE_CHUNKS, "write.py"), cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    return tmp_path
+
+
+@pytest.mark.parametrize(("workers", "folder"), [(0, "raw"), (2, "framed")])
+def test_items_of_chunks_are_read_and_decoded(
+    seen: Seen, lit: Path, workers: int, folder: str
+) -> None:
+    found = seen(VISION + CHUNKS, workers, folder)
+    (loader,) = loaders(found)
+    assert (loader.workers, loader.name, loader.unseen) == (workers, "StreamingDataset", [])
+    told = stages(found.profile)
+    if folder == "raw":  # mapped: whoever decodes rows reads them
+        assert told["fused:read+decode"][1] >= 40 * 32 * 64 * 4
+    else:
+        assert told["decode:inflated"][1] >= 40 * 32 * 64 * 4
+        assert told["decode"][1] >= 40 * 32 * 64 * 4
+
+
+def test_an_epoch_that_litdata_resumes_is_not_whole(seen: Seen, lit: Path) -> None:
+    found = seen(VISION + CHUNKS + RESUMED, 1, "raw")
+    assert [each.unseen for each in loaders(found)] == [[], []]
+    times = epoch_times(epoch_figures(Run(found.profile).of_rank()))
+    # Two batches of the loader that was left, and three of the one that goes on.
+    assert [(each.n_batches, each.complete) for each in times] == [(5, False), (5, True)]

@@ -92,13 +92,20 @@ def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path
 
 
 class Watched:
-    """A dataset without stages; a library is seen to take 5 us of its 10, 3 of them to read."""
+    """A dataset without stages; a library is seen to take 5 us of its 10, 3 of them to read.
 
-    def __init__(self, clock: FakeClock) -> None:
+    ``every``: of how many samples it is called for one.
+    """
+
+    def __init__(self, clock: FakeClock, every: int = 1) -> None:
         self.clock = clock
+        self.every = every
         self.recorder: Recorder
 
     def __getitem__(self, number: int) -> int:
+        if number % self.every:
+            self.clock.advance(10_000)
+            return number
         with outside_span(self.recorder, Kind.DECODE, "some", hiding=False) or nullcontext():
             self.clock.advance(2000)
             if (reading := outside_span(self.recorder, Kind.READ)) is not None:
@@ -111,22 +118,28 @@ class Watched:
         return number
 
 
-def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: Path) -> None:
+def make_watched(folder: Path, every: int, n_batches: int) -> Any:
+    """Return the span file of batches of 100 samples that a library takes part in."""
     clock = FakeClock(1000)
-    dataset = Watched(clock)
-    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+    dataset = Watched(clock, every)
+    with Recorder(folder, role="worker", clock=clock) as recorder:
         dataset.recorder = recorder
         maker = BatchMaker(
             recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS
         )
-        for batch in range(90):
+        for batch in range(n_batches):
+            index = list(range(100 * batch, 100 * batch + 100))
             with activate(recorder):
-                index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), list(range(100)))
-                maker.collate(list, [dataset[number] for number in index])
+                told = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), index)
+                maker.collate(list, [dataset[number] for number in told])
                 maker.finish()
         assert recorder.path is not None
         path = recorder.path
-    file = read_span_file(path)
+    return read_span_file(path)
+
+
+def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: Path) -> None:
+    file = make_watched(tmp_path, 1, 90)
     spans = file.spans[file.spans["kind"] != Kind.COLLATE]
     watched = {batch for batch in range(90) if (spans["batch"] == batch).sum() > 3}
     assert watched < set(range(90))
@@ -146,6 +159,15 @@ def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: 
         }
     read = spans[spans["kind"] == Kind.READ]
     assert read["nbytes"].sum() == 90 * 4000
+
+
+def test_what_libraries_do_now_and_then_is_watched_in_every_batch(tmp_path: Path) -> None:
+    """As a window of rows that serves many samples: no batch is like the others."""
+    spans = make_watched(tmp_path, 700, 90).spans
+    read = spans[spans["kind"] == Kind.READ]
+    assert read["batch"].tolist() == list(range(0, 90, 7))
+    assert set(read["nbytes"].tolist()) == {40}
+    assert not (read["flags"] & Flag.ESTIMATED).any()
 
 
 @pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])

@@ -1,0 +1,45 @@
+"""What threads read and decoded for no batch that is known: a table, and what it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+from iobench.report.document import Bytes, Column, Count, Duration, Section, Table, sentences
+from iobench.subjects.background.figures import background_of
+from iobench.subjects.contract import Subject
+
+if TYPE_CHECKING:
+    from iobench.subjects.background.figures import Background
+
+__all__ = ["SUBJECT", "background_section"]
+
+
+def background_section(found: Background) -> Section:
+    """Return what these threads did, and that no wait is charged to it."""
+    busy_ns = sum(each.busy_ns for each in found.stages)
+    threads = "One thread" if found.n_threads == 1 else f"{found.n_threads} threads"
+    told = (
+        f"{threads} beside those that make batches worked {units.duration(busy_ns)} on what no "
+        "batch tells of, as libraries do that download, decompress or read ahead. That is in no "
+        "table of stages, and no wait is charged to it: a batch that waited for such a thread "
+        "did so in fused."
+    )
+    table = Table(
+        "",
+        (
+            Column("stage"),
+            Column("busy", "time"),
+            Column("handed on"),
+            Column("spans"),
+        ),
+        tuple(
+            (each.stage, Duration(each.busy_ns), Bytes(each.nbytes), Count(each.n_spans))
+            for each in found.stages
+        ),
+    )
+    return Section("background", "Work in the background", (*sentences([told]), table))
+
+
+SUBJECT: Final = Subject("background", 95, background_of, background_section)
+"""Work in the background, as the entry point names it."""
