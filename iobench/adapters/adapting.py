@@ -39,6 +39,7 @@ ADAPTERS: Final = {
     "webdataset.autodecode": "web_samples:adapt_decoding",
     "webdataset.filters": "web_samples:adapt_batches",
     "xarray": "lazy_arrays:adapt",
+    "xbatcher.generators": "lazy_arrays:adapt_batches",
     "zarr": "zarr_arrays:adapt",
 }
 """Module: the function, in a module beside this one, that puts the timed functions in place."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
-__all__ = ["adapt"]
+__all__ = ["adapt", "adapt_batches"]
 
 OPENERS = ("open_dataset", "open_dataarray", "open_mfdataset", "open_zarr")
 LOADERS = ("load_dataset", "load_dataarray")
@@ -94,3 +94,15 @@ def _tell_chunks(recorder: Recorder, opened: Any) -> None:
                 detail=recorder.string(f"{source}:{name}"), flags=Flag.DETAIL,
                 pieces=math.prod(map(len, variable.chunks)),
             )  # fmt: skip
+
+
+def adapt_batches(patches: Patches, generators: Any) -> None:
+    """Time the batches that xbatcher cuts out of an array; of one that is lazy, nothing is read."""
+    patches.time(
+        generators.BatchGenerator,
+        "__getitem__",
+        Kind.PREPROCESS,
+        "xbatcher",
+        with_cpu=True,
+        hiding=False,
+    )

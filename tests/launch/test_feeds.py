@@ -263,8 +263,8 @@ loader.load_state_dict(state)
 @pytest.fixture
 def lit(plainly: Callable[..., Any], script: Callable[..., Path], tmp_path: Path) -> Path:
     """Write 20 samples as chunks, raw and compressed."""
-    if find_spec("litdata") is None:
-        pytest.skip("LitData is not installed: .ci/run --all has it")
+    if find_spec("litdata") is None or find_spec("zstd") is None:
+        pytest.skip("LitData and zstd are not installed: .ci/run --all has them")
     written = plainly(sys.executable, script(VISION + WRITE_CHUNKS, "write.py"), cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     return tmp_path
@@ -291,3 +291,43 @@ def test_an_epoch_that_litdata_resumes_is_not_whole(seen: Seen, lit: Path) -> No
     times = epoch_times(epoch_figures(Run(found.profile).of_rank()))
     # Two batches of the loader that was left, and three of the one that goes on.
     assert [(each.n_batches, each.complete) for each in times] == [(5, False), (5, True)]
+
+
+# -- xbatcher -----------------------------------------------------------------------------
+
+BATCHES = """
+import sys
+import torch
+import xarray
+from xbatcher import BatchGenerator
+from xbatcher.loaders.torch import MapDataset
+workers, chunks = int(sys.argv[1]), {"time": 4} if sys.argv[2] == "dask" else None
+file = xarray.open_dataset("fields.nc", engine="netcdf4", chunks=chunks)
+dataset = MapDataset(*(BatchGenerator(file[name], {"time": 8}) for name in ("t2m", "u10")))
+loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=workers)
+"""
+
+
+@pytest.mark.parametrize(("workers", "how"), [(0, "plain"), (1, "dask")])
+def test_batches_cut_out_of_a_file_are_read_and_decoded(
+    seen: Seen, tmp_path: Path, workers: int, how: str
+) -> None:
+    pytest.importorskip("xbatcher", reason="cuts batches out of arrays")
+    pytest.importorskip("netCDF4", reason="reads the file")
+    pytest.importorskip("dask", reason="reads it in chunks")
+    xarray = pytest.importorskip("xarray", reason="writes and reads the file")
+    noise = np.random.default_rng(0)
+    names = ("t2m", "u10")
+    fields = {
+        name: (("time", "y", "x"), noise.normal(size=(32, 8, 64)).astype("f4")) for name in names
+    }
+    packed = {"zlib": True, "chunksizes": (4, 8, 64)}
+    file = xarray.Dataset(fields)
+    file.to_netcdf(tmp_path / "fields.nc", engine="netcdf4", encoding=dict.fromkeys(names, packed))
+    found = seen(BATCHES, workers, how)
+    (loader,) = loaders(found)
+    assert (loader.workers, loader.name, loader.unseen) == (workers, "MapDataset", [])
+    told = stages(found.profile)
+    # Both fields, in each of two epochs, whoever's threads read them.
+    assert told["fused:read+decode"][1] == 2 * 2 * 32 * 8 * 64 * 4
+    assert told["preprocess:xbatcher"][0] == 2 * 2 * 4
