@@ -56,7 +56,7 @@ class LoaderSettings:
     worker_pids: tuple[int, ...] = ()
     gradients: bool | None = None
     unreplayed: str = ""
-    pipeline: Mapping[str, Any] = field(default_factory=dict)
+    pipeline: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def kept(self) -> tuple[str | int | None, ...]:

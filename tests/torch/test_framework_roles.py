@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import iobench
 from iobench.analysis.epochs import epoch_figures, epoch_times
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.torch import hooks
 
@@ -338,3 +339,18 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
     assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
         (number, 5, True) for number in range(3)
     ]
+
+
+def test_a_validation_of_one_pass_is_replayed_as_well(tmp_path):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            for (x,) in DataLoader(TensorDataset(torch.ones(12, 3)), batch_size=2):
+                (x * weight).sum().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (x,) in DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=2):
+                    x * weight
+    replayed = recorded_runs(Run.open(tmp_path / "run").of_rank())
+    assert [each.evaluates for each in replayed].count(True) == 1, "made anew, and one"
