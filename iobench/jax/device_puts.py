@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.session import Recording
 
-__all__ = ["UNTOLD", "install", "n_moved", "uninstall"]
+__all__ = ["UNTOLD", "install", "moved_none", "n_moved", "uninstall"]
 
 FUNCTIONS: Final = {
     "device_put": "x",
@@ -97,8 +97,16 @@ def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[
 
 
 def n_moved() -> int:
-    """Return how many calls moved arrays so far; -1 where JAX is not watched."""
-    return _n_moved if _installed else -1
+    """Return how many calls moved arrays so far."""
+    return _n_moved
+
+
+def moved_none(since: int) -> bool:
+    """Tell whether a script that has a device of JAX's moved nothing to it since then."""
+    # grain imports JAX where it is installed: that alone does not say that a script uses it.
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    is_used: Callable[[], bool] = getattr(bridge, "backends_are_initialized", bool)
+    return _installed and since == _n_moved and is_used()
 
 
 def _tell_once() -> None:

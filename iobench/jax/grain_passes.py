@@ -163,7 +163,7 @@ class GrainPass:
             data = take()
         except StopIteration:
             log.end()
-            if self._n_moved == device_puts.n_moved() >= 0 and self._n_batches_had:
+            if self._n_batches_had and device_puts.moved_none(self._n_moved):
                 self._tell_unseen(device_puts.UNTOLD)
             raise
         except BaseException:
