@@ -16,7 +16,9 @@ pytest.importorskip("grain", reason="its worker processes are what is recorded")
 
 from reference import reference
 
+from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
@@ -111,6 +113,27 @@ OWN = """
         one = grain.multiprocessing.MultiprocessingOptions(num_workers=1)
         for batch in data.mp_prefetch(one):
             print([int(batch.sum())])
+"""
+FASTER = """
+    class Slow(Fields):
+        def __getitem__(self, number):
+            time.sleep({read_s})
+            return {{"x": np.full(4, number)}}
+
+        def __len__(self):
+            return 480
+
+    if __name__ == "__main__":
+        flags.FLAGS.mark_as_parsed()
+        sampler = grain.samplers.IndexSampler(
+            num_records=480, num_epochs=1, shard_options=grain.sharding.NoSharding()
+        )
+        data = grain.DataLoader(
+            data_source=Slow(), sampler=sampler, worker_count=2, read_options=IN_LOOP,
+            operations=[grain.transforms.Batch(4)],
+        )
+        for batch in data:
+            time.sleep(0.005)
 """
 RESUMED = """
     if __name__ == "__main__":
@@ -230,3 +253,19 @@ def test_a_state_that_was_set_moves_no_batch_to_another(tmp_path: Path) -> None:
     (loader, again) = next(each.loaders for each in profile.facts if each.loaders)
     told = "epochs: a pass of this loader goes over its samples 2 times; it counts as one"
     assert loader.unseen == again.unseen == [told]
+
+
+@pytest.mark.long
+def test_a_replay_foretells_what_faster_reading_gains(tmp_path: Path) -> None:
+    def recorded(read_s: float) -> Any:
+        folder = tmp_path / f"{read_s}"
+        folder.mkdir()
+        run(folder, FASTER.format(read_s=read_s))
+        (found,) = recorded_runs(Run.open(folder / "run").of_rank())
+        return found
+
+    slow, fast = recorded(0.010), recorded(0.005)
+    assert max(abs(replay_error(each)) for each in (slow, fast)) < 0.02
+    took_ns, obtained_ns = (int(replay(each).judged_ns.sum()) for each in (slow, fast))
+    predicted_ns = int(replay(slow, Change(stage_factors={"fused": 0.5})).judged_ns.sum())
+    assert took_ns - predicted_ns == pytest.approx(took_ns - obtained_ns, rel=0.15)
