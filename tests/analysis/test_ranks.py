@@ -166,6 +166,22 @@ def test_between_two_ranks_nobody_knows_who_came_late():
     assert first.comm_nbytes_per_s is None
 
 
+def test_what_is_said_of_operations_is_of_batches_that_are_kept():
+    found = compared(job([[5, 5], [9, 9]], comm="all_reduce"))
+    for folded, begins in (
+        (0, "Collective operations hold the"),
+        (100, "In the last 4 of 104 batches"),
+    ):
+        blocks = job_section(replace(found, n_folded=folded)).blocks
+        (text,) = [
+            block.text
+            for block in blocks
+            if isinstance(block, Sentence) and "operations hold the training loops" in block.text
+        ]
+        assert text.startswith(begins)
+        assert "8 ns until a rank came that had waited longer for its input" in text
+
+
 def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
     loop, idle = Script(rank=0, world_size=2), Script(rank=1, world_size=2)
     loop.now = 10**12

@@ -143,8 +143,10 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
             f"; of that, {units.duration(alone)} in operations that no other rank tells of, or "
             "between two, where waiting for other ranks may be in it"
         )
+    n_batches = sum(each.n_batches for each in job.ranks)
+    kept = f"In {kept_words(n_batches, job.n_folded)}, collective" if job.n_folded else "Collective"
     line = (
-        f"Collective operations hold the training {whose} for "
+        f"{kept} operations hold the training {whose} for "
         f"{units.duration(held + late + other)} in all: {units.duration(late)} until a rank came "
         f"that had waited longer for its input, {units.duration(other)} until one came that was "
         f"late otherwise, {own}."
