@@ -163,7 +163,9 @@ def test_between_two_ranks_nobody_knows_who_came_late():
     assert split(profiles) == [(0, 0, 200), (0, 0, 10)]
     first, second = compared(profiles).ranks
     assert (first.comm_alone_ns, second.comm_alone_ns) == (200, 10)
-    assert first.comm_nbytes_per_s is None
+    assert (first.comm_nbytes, first.comm_nbytes_per_s) == (8, None), "nor how fast it was"
+    alone = one_step([(0, 10), (0, 20)], ends=[30, 30], names=["all_reduce", "barrier"], nbytes=8)
+    assert [each.comm_nbytes_per_s for each in compared(alone).ranks] == [None, None]
 
 
 def test_what_is_said_of_operations_is_of_batches_that_are_kept():

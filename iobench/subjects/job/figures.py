@@ -39,7 +39,8 @@ class RankExposure:
         Operations of the training loop, and the bytes that they carry: of each the larger of what
         the rank hands in and what it gets. None where one does not tell.
     comm_own_ns, comm_hidden_ns : int or None
-        Time of operations that carry bytes and tell when they were done, the loop held or not;
+        Time of operations that carry bytes and tell when they were done, the loop held or not, but
+        not of those between two ranks;
         and of that, what the loop was not held for: None where one does not tell that, as those
         that were done before they were waited for.
     comm_own_nbytes, comm_own_peer_wait_ns : int or None

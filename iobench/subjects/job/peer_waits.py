@@ -63,7 +63,8 @@ class Communication:
         When the loop was held, apart and in order; and by which operation, -1 where that is one
         that began before.
     own_start_ns, own_end_ns : ndarray of int64
-        When operations went on of which that is known, and which carry bytes; apart and in order.
+        When operations of all ranks, or of a group, went on of which that is known, and which
+        carry bytes; apart and in order.
     own_nbytes : int
         What these carry.
     n_untold : int
@@ -87,6 +88,13 @@ class Communication:
 
     def __len__(self) -> int:
         return len(self.name)
+
+    @property
+    def of_two(self) -> Marks:
+        """Tell which operations are between two ranks."""
+        marks = np.array([_parsed(text)[0] in OF_TWO for text in self.names], dtype=bool)
+        found: Marks = marks[self.name]
+        return found
 
     @property
     def held_ns(self) -> int:
@@ -127,8 +135,12 @@ def communication_of(
     pieces = leaf_pieces(host, np.zeros(len(host), dtype=np.int64))
     timed = pieces.duration_ns > 0
     begun = (host["flags"] & Flag.BEGUN) != 0
+    # Of operations between two nobody knows who waited: they are in no rate.
+    pairs = [number for number, text in enumerate(profile.strings) if _parsed(text)[0] in OF_TWO]
+    joint = operates & ~np.isin(host["label"], pairs)
     beside = comm[(comm["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL]
-    own = np.concatenate((host[operates & ~begun], beside))
+    beside = beside[~np.isin(beside["label"], pairs)]
+    own = np.concatenate((host[joint & ~begun], beside))
     own = own[own["nbytes"] > 0]
     own_start, own_end = union(own["start_ns"].astype(np.int64), own["end_ns"].astype(np.int64))
     entry = host["start_ns"][rows].astype(np.int64)
@@ -147,7 +159,7 @@ def communication_of(
         own_start_ns=own_start,
         own_end_ns=own_end,
         own_nbytes=int(own["nbytes"].sum()),
-        n_untold=max(0, int(begun.sum()) - len(beside)),
+        n_untold=max(0, int((begun & joint).sum()) - len(beside)),
     )
 
 
@@ -257,7 +269,7 @@ def peer_waits(
                 other_ns=int((held - of_input).sum()),
                 own_ns=int((waited_by(*own, upto) - waited_by(*own, since)).sum()),
                 alone_ns=int((end[alone] - start[alone] - shared).sum()),
-                carries_alone=bool((comm.nbytes[blamed[rows] < 0] > 0).any()),
+                carries_alone=bool(((blamed[rows] < 0) & (comm.nbytes > 0) & ~comm.of_two).any()),
             )
         )
     return found
