@@ -8,6 +8,7 @@ no task explains. The others stay where they ran, and are hidden behind these.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,115 +34,125 @@ def laid_in_line(profile: Profile, spans: NDArray[Any]) -> NDArray[Any]:
     graph = profile.string_number(GRAPH)
     if graph < 0 or not (spans["label"] == graph).any():
         return spans
-    spans = spans.copy()
+    table = _Table(spans)
     graphs = np.flatnonzero((spans["kind"] == Kind.PREPROCESS) & (spans["label"] == graph))
     task = profile.string_number(TASK)
     tasks = np.flatnonzero((spans["kind"] == Kind.PREPROCESS) & (spans["detail"] == task))
-    lanes = _Lanes(spans)
-    found = _Tasks(spans, tasks)
+    found = _Tasks(table, tasks)
+    lanes = _Lanes(table)
+    length = spans["end_ns"][graphs] - spans["start_ns"][graphs]
     # Graphs inside a task are shorter than the graph of that task.
-    for row in graphs[np.argsort(_length(spans[graphs]), kind="stable")].tolist():
+    for row in graphs[np.argsort(length, kind="stable")].tolist():
         path = found.critical_path(row)
         if path:
             lanes.move(path, row)
-    return spans
+    laid = spans.copy()
+    laid["thread"], laid["cpu_ns"] = table.thread, table.cpu_ns
+    return laid
 
 
-def _length(spans: NDArray[Any]) -> NDArray[np.int64]:
-    length: NDArray[np.int64] = spans["end_ns"] - spans["start_ns"]
-    return length
+class _Table:
+    """Columns of spans as lists: of each graph a few rows are looked at, one by one."""
+
+    def __init__(self, spans: NDArray[Any]) -> None:
+        self.spans = spans
+        self.start_ns: list[int] = spans["start_ns"].tolist()
+        self.end_ns: list[int] = spans["end_ns"].tolist()
+        self.process: list[int] = spans["process"].tolist()
+        self.thread: list[int] = spans["thread"].tolist()
+        self.cpu_ns: list[int] = spans["cpu_ns"].tolist()
+        self.position = list(
+            zip(*(spans[name].tolist() for name in ("batch", "epoch", "sample")), strict=True)
+        )
 
 
 class _Tasks:
     """Spans of tasks, by process and time; each is of one graph."""
 
-    def __init__(self, spans: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        self._spans = spans
+    def __init__(self, table: _Table, rows: NDArray[np.int64]) -> None:
+        self._table = table
+        spans = table.spans
         order = np.lexsort((spans["start_ns"][rows], spans["process"][rows]))
-        self._rows = rows[order]
-        self._free = np.ones(len(rows), dtype=bool)
-        self._start = spans["start_ns"][self._rows]
-        processes = spans["process"][self._rows]
-        self._first = {
-            int(process): (
-                int(np.searchsorted(processes, process)),
-                int(np.searchsorted(processes, process, side="right")),
-            )
-            for process in np.unique(processes)
-        }
+        by_process: dict[int, list[int]] = {}
+        for row in rows[order].tolist():
+            by_process.setdefault(table.process[row], []).append(row)
+        self._rows = by_process
+        self._used: set[int] = set()
 
     def critical_path(self, graph: int) -> list[int]:
         """Return the tasks of a graph on other threads that it waited for, the last one first."""
-        spans, of = self._spans, self._spans[graph]
-        low, high = self._first.get(int(of["process"]), (0, 0))
-        low, high = low + np.searchsorted(self._start[low:high], (of["start_ns"], of["end_ns"]))
-        place = np.arange(low, high)[self._free[low:high]]
-        some = spans[self._rows[place]]
-        mine = (some["end_ns"] <= of["end_ns"]) & (some["thread"] != of["thread"])
-        for name in ("batch", "epoch", "sample"):
-            mine &= some[name] == of[name]
-        place, some = place[mine], some[mine]
-        self._free[place] = False
+        table, used = self._table, self._used
+        rows = self._rows.get(table.process[graph], [])
+        low_ns, high_ns = table.start_ns[graph], table.end_ns[graph]
+        low = bisect_left(rows, low_ns, key=table.start_ns.__getitem__)
+        high = bisect_left(rows, high_ns, key=table.start_ns.__getitem__)
+        thread, position = table.thread[graph], table.position[graph]
+        mine = [
+            row
+            for row in rows[low:high]
+            if row not in used
+            and table.end_ns[row] <= high_ns
+            and table.thread[row] != thread
+            and table.position[row] == position
+        ]
+        used.update(mine)
         path = []
-        at_ns = int(of["end_ns"])
-        order = np.argsort(some["end_ns"], kind="stable")[::-1]
-        for start_ns, end_ns, row in zip(
-            some["start_ns"][order].tolist(),
-            some["end_ns"][order].tolist(),
-            self._rows[place[order]].tolist(),
-            strict=True,
-        ):
-            if end_ns <= at_ns:
+        for row in sorted(mine, key=table.end_ns.__getitem__, reverse=True):
+            if table.end_ns[row] <= high_ns:
                 path.append(row)
-                at_ns = start_ns
+                high_ns = table.start_ns[row]
         return path
 
 
 class _Lanes:
     """Rows of spans by lane, as tasks are moved from one to another."""
 
-    def __init__(self, spans: NDArray[Any]) -> None:
-        self._spans = spans
+    def __init__(self, table: _Table) -> None:
+        self._table = table
+        spans = table.spans
         keys = lane_keys(spans)
         start, end = spans["start_ns"], spans["end_ns"]
         order = np.lexsort((-spans["sequence"].astype(np.int64), -end, start, keys))
         lanes, first = np.unique(keys[order], return_index=True)
-        self._rows = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
+        parts = np.split(order, first[1:])
+        self._rows = {lane: part.tolist() for lane, part in zip(lanes.tolist(), parts, strict=True)}
         parent = nesting(start[order], end[order], keys[order]).parent
-        self._around = np.full(len(spans), -1, dtype=np.int64)
-        self._around[order] = np.where(parent >= 0, order[parent], -1)
+        around = np.full(len(spans), -1, dtype=np.int64)
+        around[order] = np.where(parent >= 0, order[parent], -1)
+        self._around: list[int] = around.tolist()
         self._moved: dict[int, list[int]] = {}
 
     def move(self, tasks: list[int], graph: int) -> None:
         """Move tasks with all that is inside them to the lane of their graph."""
-        spans, to = self._spans, self._spans[graph]
-        cpu_ns = spans["cpu_ns"][tasks]
-        known = bool((cpu_ns >= 0).all())
+        table = self._table
+        cpu_ns = [table.cpu_ns[row] for row in tasks]
+        known, spent_ns = min(cpu_ns) >= 0, sum(cpu_ns)
         around = graph
         while around >= 0:
-            before = spans["cpu_ns"][around]
-            spans["cpu_ns"][around] = before + cpu_ns.sum() if known and before >= 0 else -1
-            around = int(self._around[around])
-        lane = key_of(int(to["process"]), int(to["thread"]))
+            before = table.cpu_ns[around]
+            table.cpu_ns[around] = before + spent_ns if known and before >= 0 else -1
+            around = self._around[around]
+        to = table.thread[graph]
+        moved = self._moved.setdefault(key_of(table.process[graph], to), [])
         for row in tasks:
-            inside = self._inside(spans[row])
-            spans["thread"][inside] = to["thread"]
-            self._moved.setdefault(lane, []).extend(inside)
+            inside = self._inside(row)
+            for each in inside:
+                table.thread[each] = to
+            moved += inside
 
-    def _inside(self, task: np.void) -> list[int]:
+    def _inside(self, task: int) -> list[int]:
         """Return the rows of a task and of what is inside it, moved there or not."""
-        spans = self._spans
-        lane = key_of(int(task["process"]), int(task["thread"]))
-        rows, low_ns, high_ns = self._rows[lane], int(task["start_ns"]), int(task["end_ns"])
-        low = np.searchsorted(spans["start_ns"][rows], low_ns)
-        high = np.searchsorted(spans["start_ns"][rows], high_ns, side="right")
-        moved = self._moved.pop(lane, [])
-        inside = [row for row in moved if low_ns <= spans["start_ns"][row] <= high_ns]
-        if len(inside) < len(moved):
-            self._moved[lane] = [row for row in moved if row not in {*inside}]
-        inside += rows[low:high].tolist()
-        return [
-            row
-            for row in inside
-            if spans["end_ns"][row] <= high_ns and spans["thread"][row] == task["thread"]
-        ]
+        table = self._table
+        lane = key_of(table.process[task], table.thread[task])
+        rows, low_ns, high_ns = self._rows[lane], table.start_ns[task], table.end_ns[task]
+        low = bisect_left(rows, low_ns, key=table.start_ns.__getitem__)
+        high = bisect_right(rows, high_ns, key=table.start_ns.__getitem__)
+        some = rows[low:high]
+        moved = self._moved.get(lane)
+        if moved:
+            here = [row for row in moved if low_ns <= table.start_ns[row] <= high_ns]
+            some += here
+            gone = {*here}
+            self._moved[lane] = [row for row in moved if row not in gone]
+        thread = table.thread[task]
+        return [row for row in some if table.end_ns[row] <= high_ns and table.thread[row] == thread]
