@@ -24,8 +24,9 @@ LOADERS = ("load_dataset", "load_dataarray")
 def adapt(patches: Patches, xarray: Any) -> None:
     """Time opening, loading, and the decoding that xarray does itself (scale, offset, masks).
 
-    A load is a ``read``; what the library below (netCDF4, h5py, zarr, ecCodes) is seen to do in
-    it has spans of its own inside, and so has waiting for a lock that another thread holds.
+    A load is a ``read``, unless the library below (netCDF4, h5py, zarr, ecCodes) is seen to read in
+    it: then it is xarray's own work around that. Waiting for a lock that another thread holds has
+    spans of its own inside.
     """
     indexing = xarray.core.indexing
     on_disk = xarray.backends.BackendArray
@@ -34,8 +35,8 @@ def adapt(patches: Patches, xarray: Any) -> None:
         return isinstance(args[0].array, on_disk)
 
     def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        if span.holds_bytes:
-            span.nbytes = 0  # they have the bytes, which would count twice
+        if span.holds_bytes:  # who reads is seen: what is left is xarray's own work around it
+            span.kind, span.label = Kind.PREPROCESS, "xarray"
         elif not span.holds_spans:
             note_array(span, result, args, kwargs)
         source = args[0].array
