@@ -46,7 +46,10 @@ def find_steps(
     asked = profile.about.batches_per_step
     by_framework = None if told is None else told.batches_per_step
     if asked or by_framework or not profile.is_script:
-        step[rows] = _in_order(deliveries.of_epoch[rows], asked or by_framework or 1)
+        epochs = deliveries.of_epoch[rows]
+        if by_framework and not asked:
+            epochs = np.zeros(len(rows), dtype=np.int64)  # Keras counts on from one to the next
+        step[rows] = _in_order(epochs, asked or by_framework or 1)
         known_by = "loop"
         if profile.is_script:
             known_by = "option" if asked else "framework"

@@ -80,6 +80,8 @@ class Recorder:
     once_ns, own_ns : int
         What recording took of this process's time, as those who record measure it: once, and
         since; written to the file now and then. 0 where nobody measures.
+    n_parts : int
+        Spans of parts of a step that nobody asked for: they say nothing of batches.
     """
 
     __slots__ = (
@@ -101,6 +103,7 @@ class Recorder:
         "directory",
         "failure",
         "keep_nbytes",
+        "n_parts",
         "once_ns",
         "own_ns",
         "path",
@@ -150,7 +153,7 @@ class Recorder:
         self._lost = 0
         self._mark: Path | None = None
         self._opened_before = (0, 0, 0)
-        self.once_ns = self.own_ns = 0
+        self.once_ns = self.own_ns = self.n_parts = 0
         self.path: Path | None = None
         self.failure: str | None = None
 

@@ -116,8 +116,6 @@ class Recording:
         The pass that brought the last batch.
     model_evaluates : bool
         Whether a model was last set to evaluate, and not to train.
-    n_parts : int
-        Spans of parts of a step that nobody asked for: they say nothing of batches.
     trained_model : weakref.ref or None
         The one that was last set to train.
     keep_nbytes : int
@@ -138,7 +136,6 @@ class Recording:
     epoch: int = -1
     latest: DeliveryLog | None = None
     model_evaluates: bool = False
-    n_parts: int = 0
     trained_model: weakref.ref[Any] | None = None
     _loaded = False
 
@@ -309,6 +306,9 @@ class Recording:
         self.end_initial_load()
         if self.ended_workers is not None:
             self.ended_workers.close()
+        self.recorder.own_ns += self.recorder.n_parts * (
+            self.facts.unit_costs.get("light_ns") or 0
+        )
         self.recorder.close()
         if self._energy_reader is not None:
             self._energy_reader.close()
@@ -433,11 +433,6 @@ class Recording:
         """Note that an optimiser took a step: what the last batch is from trains."""
         if self.latest is not None:
             self.latest.trained()
-
-    def part_told(self) -> None:
-        """Count a span of a part of a step that nobody asked for, and what it takes."""
-        self.n_parts += 1
-        self.recorder.own_ns += self.facts.unit_costs.get("light_ns") or 0
 
     def open_log(self, log: _Open) -> None:
         """Let a round, or what else goes on, be ended when the recording or its window ends."""

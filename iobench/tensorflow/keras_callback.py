@@ -42,6 +42,15 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         hooks.install_keras()
         hooks.see_marked()
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Note for how many batches the optimiser collects gradients, where it does."""
+        recording = current_recording()
+        optimizer = getattr(self.model, "optimizer", None)
+        collected = getattr(optimizer, "gradient_accumulation_steps", None)
+        if recording is not None and type(collected) is int:
+            recording.facts.batches_per_step = collected
+            recording.write_facts()
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the epoch."""
         self._epoch = epoch

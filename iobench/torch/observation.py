@@ -239,7 +239,7 @@ class LocalObservation(Observation):
     def take(self, take: Callable[[], Any]) -> Any:
         """Return what the iterator makes, and record how."""
         maker, now_ns, lane = self.maker, self.recorder.clock.now_ns, self.recorder.lane()
-        if self._written not in (-1, lane.n_written - self.recording.n_parts):
+        if self._written not in (-1, lane.n_written - self.recorder.n_parts):
             self._note_none()
         self.log.pause_notes()
         self.log.write_notes(few=False)
@@ -256,7 +256,7 @@ class LocalObservation(Observation):
         # Others that record meanwhile need to know with which batch.
         if maker.n_written and lane.n_written - self._written != maker.n_written + 2:
             self._note_none()
-        self._written = lane.n_written - self.recording.n_parts
+        self._written = lane.n_written - self.recorder.n_parts
         self._is_first = False
         return made
 

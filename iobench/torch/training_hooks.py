@@ -16,7 +16,6 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import torch
@@ -25,7 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from iobench.recording.activation import active_recorder
+from iobench.recording import activation, session
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 
@@ -115,8 +114,8 @@ class Watch:
 
 _lock: Final = threading.Lock()
 _listeners: Final[list[_Listener]] = []
-_claims: Final[Counter[str]] = Counter()
-"""Parts that a script has timed itself, by whom: nobody else times these."""
+_claims: Final[dict[str, int]] = dict.fromkeys(PARTS, 0)
+"""How many time a part of the script's own accord: nobody else times it then."""
 _original: Callable[..., None] | None = None
 _installed: Callable[..., None] | None = None
 _inside = False
@@ -124,9 +123,14 @@ _inside = False
 
 def claim(*parts: str) -> Callable[[], None]:
     """Leave parts of a step to whoever calls this; return what ends that, idempotent."""
-    _claims.update(parts)
+
+    def count(by: int) -> None:
+        for part in parts:
+            _claims[part] += by
+
+    count(1)
     ending = contextlib.ExitStack()
-    ending.callback(_claims.subtract, parts)
+    ending.callback(count, -1)
     return ending.close
 
 
@@ -197,14 +201,11 @@ _classes: Final[dict[type, tuple[str, Any, Any]]] = {}
 
 def _span(part: str, kind: Kind, detail: str = "") -> Span | None:
     """Begin a span of the training loop; None where nothing is recorded, or somebody else does."""
-    recorder = active_recorder()
-    if recorder is None or recorder.role != CONSUMER or _claims[part] > 0:
+    recorder = activation._active
+    if recorder is None or _claims[part] or recorder.role != CONSUMER:
         return None
-    recording = current_recording()
-    if recording is None:
-        return None
-    recording.part_told()
-    return recorder.span(kind, detail=detail).__enter__()
+    recorder.n_parts += 1
+    return recorder.span(kind, "", detail=detail).__enter__()
 
 
 class _Unasked:
@@ -268,29 +269,26 @@ def name_of_optimizer(optimizer: Any) -> str:
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    recording = current_recording()
-    if recording is None:
+    if activation._active is None or session._current is None:
         return
-    known = _here.steps.get(id(optimizer))
+    steps, number, at = _here.steps, id(optimizer), session._current.step
+    known = steps.get(number)
     # The step of a class derived from one of torch's calls that one's; of an earlier batch is a
     # step that an exception has ended.
-    if known is not None and known[2] == recording.step:
-        _here.steps[id(optimizer)] = known[0], known[1] + 1, known[2]
+    if known is not None and known[2] == at:
+        steps[number] = known[0], known[1] + 1, at
         return
     span = _span("step", Kind.STEP, name_of_optimizer(optimizer))
     if span is not None:
-        _here.steps[id(optimizer)] = span, 1, recording.step
+        steps[number] = span, 1, at
 
 
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     known = _here.steps.pop(id(optimizer), None)
-    if known is None:
-        return
-    span, depth, batch = known
-    if depth > 1:
-        _here.steps[id(optimizer)] = span, depth - 1, batch
-    else:
-        span.__exit__(None, None, None)
+    if known is not None and known[1] > 1:
+        _here.steps[id(optimizer)] = known[0], known[1] - 1, known[2]
+    elif known is not None:
+        known[0].__exit__(None, None, None)
 
 
 def see_model(model: Any) -> None:
@@ -319,21 +317,24 @@ def see_model(model: Any) -> None:
 def _timed(kind: Any, name: str) -> Callable[..., Any]:
     """Return a class's method that times those of its objects that are being watched."""
     own = vars(kind).get(name)
+    above = next(each for each in kind.__mro__[1:] if name in vars(each))
+    is_compiling, grad_enabled, here = torch.compiler.is_compiling, torch.is_grad_enabled, _here
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Looked for at each call: others, as torch.fx, put theirs there for a while.
+        call = getattr(above, name) if own is None else own
         # What torch compiles must not see more than this line.
-        call = getattr(super(kind, self), name) if own is None else own.__get__(self)
-        if torch.compiler.is_compiling() or _here.in_model or id(self) not in _models:
-            return call(*args, **kwargs)
+        if is_compiling() or id(self) not in _models or here.in_model:
+            return call(self, *args, **kwargs)
         # A validation, and what a frozen model brings, trains nothing.
-        span = _span("forward", Kind.FORWARD) if torch.is_grad_enabled() else None
+        span = _span("forward", Kind.FORWARD) if grad_enabled() else None
         if span is None:
-            return call(*args, **kwargs)
-        _here.in_model = True
+            return call(self, *args, **kwargs)
+        here.in_model = True
         try:
-            return call(*args, **kwargs)
+            return call(self, *args, **kwargs)
         finally:
-            _here.in_model = False
+            here.in_model = False
             span.__exit__(None, None, None)
 
     return functools.wraps(own if own is not None else getattr(kind, name))(method)

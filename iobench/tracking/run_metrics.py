@@ -194,6 +194,8 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
         "epoch/complete": float(epoch.complete),
         **_statistics("batch_s", epoch.batch),
         **_statistics("exposed_io_s", epoch.wait),
+        **_statistics("step_s", epoch.step),
+        **_statistics("step_exposed_io_s", epoch.step_wait),
         **_statistics("forward_s", epoch.forward),
         **_statistics("backward_s", epoch.backward),
     }
@@ -256,6 +258,7 @@ def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tu
         "workers": exposure.workers,
         "threads": facts.threads,
         "batch_size": facts.batch_size,
+        "batches_per_step": None if exposure.steps is None else exposure.steps.batches_per_step,
         "prefetch": exposure.prefetch,
         "n_samples": facts.n_samples,
         "sample_nbytes": facts.sample_nbytes,

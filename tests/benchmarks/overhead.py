@@ -17,6 +17,9 @@ once (imports, starting workers, opening files) stands apart.
 
 Another table holds what a report prints against an A/B, for ``iobench run --no-report`` of a script
 whose samples take next to nothing: python tests/benchmarks/overhead.py --tiny
+
+What timing the parts of a step costs is in a third one, of a tiny model in one process, with hooks
+and without in turns: python tests/benchmarks/overhead.py --parts
 """
 
 from __future__ import annotations
@@ -335,6 +338,48 @@ def tell(what: dict[str, Any]) -> None:
     print("@" + json.dumps(what), flush=True)
 
 
+def compare_parts(rounds: int, n_layers: int = 20, n_steps: int = 20) -> None:
+    """Print what forward, backward and a step take more of the CPU with hooks; medians of pairs."""
+    import torch
+
+    import iobench
+    from iobench.recording.activation import activate
+    from iobench.torch import training_hooks
+
+    torch.set_num_threads(1)
+    net = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(n_layers)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+    x = torch.ones(2, 8)
+
+    def steps() -> float:
+        start = time.thread_time_ns()
+        for _ in range(n_steps):
+            net(x).sum().backward()
+            optimizer.step()
+        return (time.thread_time_ns() - start) / n_steps / 1e3
+
+    rows: dict[str, list[float]] = {"recorded": [], "hooked, not recorded": [], "plain": []}
+    with tempfile.TemporaryDirectory() as folder, iobench.record(Path(folder) / "run") as recording:
+        for number in range(rounds * 20):
+            names = list(rows)
+            for name in names[number % 3 :] + names[: number % 3]:
+                if name != "plain":
+                    training_hooks.install()
+                    training_hooks.see_model(net)
+                activate(recording.recorder if name == "recorded" else None)
+                steps()
+                rows[name].append(steps())
+                training_hooks.uninstall()
+    plain = rows.pop("plain")
+    print(
+        f"a step of {n_layers} layers of 8 x 8: {statistics.median(plain):.0f} us of CPU time, "
+        f"{20 * rounds} rounds of {n_steps}; more for its three parts, in the median:"
+    )
+    for name, took in rows.items():
+        more = statistics.median(a - b for a, b in zip(took, plain, strict=True))
+        print(f"  {name}: {more:+.2f} us a step, {more / 3:+.2f} us a part")
+
+
 def packages(arm: str, folder: Path, *, install: bool) -> str | None:
     """Return what the path of an arm's Python needs; None where its package is not installed."""
     needed = PACKAGES.get(arm)
@@ -426,6 +471,7 @@ def main() -> None:
     parser.add_argument(
         "--tiny", nargs="*", type=int, metavar="WORKERS", help="tiny samples under iobench run"
     )
+    parser.add_argument("--parts", action="store_true", help="parts of a step, in this process")
     parser.add_argument("--step-us", type=float, default=0, help="a step, with --tiny")
     parser.add_argument("--tiny-script", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
@@ -433,6 +479,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.tiny_script is not None:
         run_tiny(arguments.tiny_script, arguments.step_us)
+        return
+    if arguments.parts:
+        compare_parts(arguments.rounds)
         return
     if arguments.tiny is not None:
         arguments.tiny = arguments.tiny or [0, WORKERS]

@@ -69,7 +69,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         counted.append(found)
         by_kind.setdefault(series.source.kind, []).append(edges.by_delivery(series, n_sharing))
     energies = {kind: _joined(by_kind[kind]) for kind in ENERGY_KINDS if kind in by_kind}
-    facts, wait = run.profile.about, run.exposure.whole.wait
+    facts, wait = run.profile.about, run.exposure.whole.batch_wait
     told = EnergyFigures(
         kinds=tuple(
             _kind(kind, [each for each in counted if each.source.kind == kind], run, waits)

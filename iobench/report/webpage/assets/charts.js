@@ -18,7 +18,7 @@
       for (const container of document.querySelectorAll(`.${name}[data-run]`)) {
         const run = waitsOf(report, container);
         const number = container.dataset.run;
-        if (run === null) container.textContent = "The wait of each step is not known.";
+        if (run === null) container.textContent = "The wait of each batch is not known.";
         else {
           const made = Kind === WaitChart ? new Kind(container, number, run) : new Kind(container, run);
           (iobench.charts[number] ??= {})[name] = made;

@@ -23,7 +23,7 @@
     // What a mean and a median hide: how few waits hold most of the time.
     sentence() {
       const { sorted, total } = this.stats;
-      if (!total) return "no step waited";
+      if (!total) return "no batch waited";
       let held = 0;
       let most = 0;
       for (let place = sorted.length - 1; held < total / 2; place--) {
@@ -33,7 +33,7 @@
       const longest = most === 1 ? `one wait of ${count(sorted.length)} holds`
         : `the longest ${count(most)} of ${count(sorted.length)} waits hold`;
       return `${longest} half of all waiting; ` +
-        "bars count steps, the line is the share that waited no longer";
+        "bars count batches, the line is the share that waited no longer";
     }
 
     addTable() {
@@ -41,7 +41,7 @@
       make(details, "summary", "", "Quantiles as a table");
       const table = make(details, "table");
       const head = make(make(table, "thead"), "tr");
-      for (const text of ["Wait of a step", "Time", "Share of all waiting in longer ones"]) {
+      for (const text of ["Wait of a batch", "Time", "Share of all waiting in longer ones"]) {
         make(head, "th", "", text).scope = "col";
       }
       const body = make(table, "tbody");
@@ -100,7 +100,7 @@
       }
       const to = duration(edges[place + 1] ?? edges[place] * 10 ** (1 / BINS_PER_DECADE));
       const range = place ? `${duration(edges[place])} to ${to}` : `below ${to}`;
-      this.said.textContent = `${count(counts[place])} steps waited ${range}`;
+      this.said.textContent = `${count(counts[place])} batches waited ${range}`;
     }
 
     drawMarks(plot, colours) {

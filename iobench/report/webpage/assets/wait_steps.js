@@ -1,5 +1,5 @@
 "use strict";
-// The wait of each step over time; where epochs begin comes with the timeline's data.
+// The wait of each batch over time; where epochs begin comes with the timeline's data.
 (() => {
   const iobench = (window.iobench ??= {});
   const { duration, count } = iobench.quantities;
@@ -18,7 +18,7 @@
   // Logarithmic scales have no zero: what took no time stands on the lowest line.
   class WaitChart extends Chart {
     constructor(container, number, run) {
-      super(container, "Wait of each step");
+      super(container, "Wait of each batch");
       this.waits = run.waits_ns;
       this.number = number;
       this.epochs = epochsOf(number, run);
@@ -26,14 +26,14 @@
       this.isLog = this.stats.value("longest") > 20 * Math.max(this.stats.value("median"), 1);
       const mark = this.addToggle([["Linear", false], ["Logarithmic", true]], (log) => (this.isLog = log));
       mark(this.isLog);
-      const whole = make(this.tools, "button", "", "All steps");
+      const whole = make(this.tools, "button", "", "All batches");
       whole.type = "button";
       whole.addEventListener("click", () => this.draw());
       this.plot.setAttribute("role", "img");
       const { value } = this.stats;
       this.plot.setAttribute(
         "aria-label",
-        `Wait of ${count(this.waits.length)} steps: mean ${duration(value("mean"))}, median ` +
+        `Wait of ${count(this.waits.length)} batches: mean ${duration(value("mean"))}, median ` +
           `${duration(value("median"))}, longest ${duration(value("longest"))}. The table of ` +
           "quantiles is below."
       );
@@ -45,8 +45,8 @@
       this.said.textContent =
         step === null
           ? `mean ${duration(value("mean"))} (line), median ${duration(value("median"))} (dashes); ` +
-            "drag to zoom, click a step to see it in the timeline"
-          : `step ${count(step)}: ${duration(this.waits[step])}${this.epochText(step)}`;
+            "drag to zoom, click a batch to see it in the timeline"
+          : `batch ${count(step)}: ${duration(this.waits[step])}${this.epochText(step)}`;
     }
 
     epochText(step) {
