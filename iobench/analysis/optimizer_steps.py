@@ -7,6 +7,7 @@ since the step before it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,6 +28,8 @@ Integers = NDArray[np.int64]
 
 REGULAR_FRACTION: Final = 2 / 3
 """Of the steps, at least this share takes as many batches as most do: else nothing is said."""
+KERAS: Final = "tensorflow"
+"""Whose steps have several spans of a backward pass each, in the batches that were traced."""
 NONE_SEEN: Final = "no optimiser's step was seen"
 
 
@@ -46,18 +49,23 @@ def find_steps(
     asked = profile.about.batches_per_step
     by_framework = None if told is None else told.batches_per_step
     if asked or by_framework or not profile.is_script:
+        n_batches = asked or by_framework or 1
         epochs = deliveries.of_epoch[rows]
-        if by_framework and not asked:
-            epochs = np.zeros(len(rows), dtype=np.int64)  # Keras counts on from one to the next
-        step[rows] = _in_order(epochs, asked or by_framework or 1)
+        if not profile.is_script or not asked:
+            # Emulated steps, and those that Keras counts, go on from one epoch to the next.
+            epochs = np.zeros(len(rows), dtype=np.int64)
+        step[rows] = _in_order(epochs, n_batches)
         known_by = "loop"
         if profile.is_script:
             known_by = "option" if asked else "framework"
-        return step, _figures(step[rows], known_by)
+        return step, replace(_figures(step[rows], known_by), batches_per_step=n_batches)
     spans = profile.spans
     lane = spans[(spans["process"] == loop.process) & (spans["thread"] == loop.thread)]
     marks = lane[(lane["kind"] == Kind.STEP) & (lane["flags"] == 0)]
-    used_ns = _used(deliveries, rows, outermost(lane, {Kind.BACKWARD})["start_ns"])
+    used_ns = deliveries.delivered_ns[rows]
+    asked_of = np.unique(deliveries.loader[rows]).tolist()
+    if all(loop.loaders[number].framework != KERAS for number in asked_of):
+        used_ns = _used(deliveries, rows, outermost(lane, {Kind.BACKWARD})["start_ns"])
     at = np.searchsorted(used_ns, marks["end_ns"].astype(np.int64), side="right") - 1
     ends = {
         profile.strings[detail]: np.unique(at[(marks["detail"] == detail) & (at >= 0)])
@@ -81,7 +89,7 @@ def _used(deliveries: Deliveries, rows: Integers, backward_ns: Integers) -> Inte
     """Return when each batch was trained on: from its delivery, or its backward pass.
 
     Frameworks draw batches ahead of their use. Where a pass over a loader has as many backward
-    passes as batches, or one less, since the last one was drawn in vain, the n-th is of the n-th.
+    passes as batches, the n-th is of the n-th.
     """
     used = deliveries.delivered_ns[rows].copy()
     rounds, first = np.unique(deliveries.round[rows], return_index=True)
@@ -91,8 +99,8 @@ def _used(deliveries: Deliveries, rows: Integers, backward_ns: Integers) -> Inte
     for place, number in enumerate(rounds[order].tolist()):
         mine = np.flatnonzero(deliveries.round[rows] == number)
         found = backward_ns[bounds[place] : bounds[place + 1]].astype(np.int64)
-        if 0 <= len(mine) - len(found) <= 1 and (found >= used[mine[: len(found)]]).all():
-            used[mine[: len(found)]] = found
+        if len(found) == len(mine) and (found >= used[mine]).all():
+            used[mine] = found
     return np.maximum.accumulate(used)
 
 

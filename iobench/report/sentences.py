@@ -124,6 +124,8 @@ def steps_sentences(exposure: Exposure) -> list[str]:
     some = ""
     if steps.least_batches != steps.most_batches:
         some = f", some of {units.count(steps.least_batches)} to {units.count(steps.most_batches)}"
+    elif steps.least_batches != steps.batches_per_step:
+        some = f", all of {units.count(steps.least_batches)}"
     text = (
         f"{units.count(steps.n_steps)} steps of {units.count(steps.batches_per_step)} "
         f"batch{'es' if steps.batches_per_step > 1 else ''}{some}{how}"

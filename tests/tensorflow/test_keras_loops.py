@@ -305,3 +305,23 @@ def test_what_a_callback_loads_between_steps_is_its_own_loaders(tmp_path: Path) 
     waits = spans_of(open_profile(tmp_path / "run"), Kind.WAIT)
     by_round = np.unique(waits["sample"][waits["batch"] >= 0], return_counts=True)[1]
     assert by_round.tolist() == [N_BATCHES, N_BATCHES]
+
+
+@pytest.mark.parametrize("collected", [None, 4])
+def test_batches_whose_gradients_are_collected_are_one_step(
+    tmp_path: Path, collected: int | None
+) -> None:
+    optimizer = keras.optimizers.SGD(gradient_accumulation_steps=collected)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    hooks.install()
+    with record(tmp_path / "run"):
+        model.fit(data(), epochs=2, validation_data=data(N_CHECKED), verbose=0)
+    found = Run.open(tmp_path / "run").of_rank().exposure
+    steps = found.steps
+    assert steps is not None
+    # Keras counts on from one epoch to the next: 12 batches are 3 steps of 4.
+    assert (steps.n_steps, steps.batches_per_step) == ((3, 4) if collected else (12, 1))
+    assert steps.known_by == ("framework" if collected else "optimizer")
+    assert found.whole.wait is not None
+    assert found.whole.wait.n_steps == steps.n_steps
