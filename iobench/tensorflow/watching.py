@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+import tensorflow as tf
+
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
@@ -35,6 +37,10 @@ OPAQUE: Final = "tf.data"
 TRACING: Final = "tracing by iobench"
 FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
+DEVICES: Final = (
+    "GPUs: TensorFlow's tracer is asked for the host alone, so that neither their busy time nor "
+    "copies to them are measured; steps are timed by when the loop goes on"
+)
 PARTED: Final = (
     "Keras' steps: forward pass, backward pass and optimiser told apart in {} traced steps, by "
     "names of operations; of the others they are one"
@@ -230,6 +236,8 @@ class IteratorWatch:
                 f"tf.data's threads: traced for {len(seen)} batches of round {self.log.number}, "
                 f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
             )
+        if tf.config.list_physical_devices("GPU"):
+            self._unseen(DEVICES)
         if tracer.n_parted:
             self._unseen(PARTED.format(tracer.n_parted))
         elif tracer.why_whole:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
 from iobench.recording.kinds import WORKER_KINDS
 from iobench.subjects.advice.candidates import (
@@ -25,6 +26,7 @@ from iobench.subjects.advice.figures import (
     BreakEven,
     Cost,
     DeviceBill,
+    Evidence,
 )
 from iobench.subjects.advice.gains import GainPredictor, beginning_of
 from iobench.subjects.advice.levers import Lever, RuledOut
@@ -99,7 +101,11 @@ def advise(
     priced = [
         _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)
     ]
-    priced.sort(key=lambda each: -each.gain.expected)
+    # Of a pipeline each call was replayed: what nobody could replay comes after that.
+    after = baseline.run.rule is LoaderRule.PIPELINE
+    priced.sort(
+        key=lambda each: (after and each.gain.evidence is Evidence.BOUND, -each.gain.expected)
+    )
     advice = Advice(
         outcome=AdviceOutcome.ADVICE,
         baseline=baseline,
