@@ -73,7 +73,7 @@ def adapt(patches: Patches, xarray: Any) -> None:
     )
     locks = xarray.backends.locks
     for lock in (locks.CombinedLock, locks.SerializableLock):
-        patches.time(lock, "__enter__", Kind.LOCK, only_if=_is_held)
+        patches.time(lock, "__enter__", Kind.LOCK, with_cpu=True, only_if=_is_held)
 
 
 def _is_held(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
