@@ -72,7 +72,7 @@ def install() -> None:
 
     Raises
     ------
-    AttributeError
+    KeyError
         If this version of torch has not what is to be replaced; nothing is, then.
     """
     if not torch.distributed.is_available():

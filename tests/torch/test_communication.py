@@ -209,6 +209,14 @@ def test_a_torch_that_is_not_as_expected_is_a_line_and_no_error(tmp_path, group,
     assert all(map(torch.equal, found, expected))
 
 
+def test_a_torch_without_what_is_replaced_is_left_as_it_is(monkeypatch):
+    before = dict(vars(dist.ProcessGroup))
+    monkeypatch.delattr(dist, "_register_comm_hook")
+    with pytest.raises(KeyError, match="_register_comm_hook"):
+        communication.install()
+    assert dict(vars(dist.ProcessGroup)) == before
+
+
 def test_operations_of_a_part_of_the_ranks_are_named_by_it():
     assert communication._ranges([8, 0, 1, 2, 5]) == "0-2,5,8"
 
