@@ -122,8 +122,8 @@ def _with_what_followed(
     """Return the ends of rounds with the training on batches that were drawn ahead.
 
     Lightning and accelerate ask for one more before they train on the last one, to know that it
-    is: so the round is over by then. As many backward passes as it has batches are its own, as far
-    as they come before another round.
+    is: so the round is over by then. As many backward passes as it has batches are its own, where
+    so many come before another round.
     """
     backward = outermost(lane, {Kind.BACKWARD})
     if not len(backward):
@@ -135,8 +135,8 @@ def _with_what_followed(
         until = int(later.min()) if len(later) else np.iinfo(np.int64).max
         first, after, last = np.searchsorted(began, (start_ns[index], end_ns[index], until))
         missing = int(n_batches[index]) - (after - first)
-        if missing <= 0 or after == last:
-            continue
+        if missing <= 0 or last - after < missing:
+            continue  # else what followed may be anything
         if last - after > missing:
             until = int(began[after + missing])
         own = (work["start_ns"] >= end_ns[index]) & (work["start_ns"] < until)
