@@ -306,9 +306,7 @@ class Recording:
         self.end_initial_load()
         if self.ended_workers is not None:
             self.ended_workers.close()
-        self.recorder.own_ns += self.recorder.n_parts * (
-            self.facts.unit_costs.get("light_ns") or 0
-        )
+        self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
         if self._energy_reader is not None:
             self._energy_reader.close()

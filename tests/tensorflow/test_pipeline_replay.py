@@ -147,6 +147,7 @@ def test_reports_and_advice_name_the_calls_of_tf_data(tmp_path: Path) -> None:
     )
     found = payoffs(run)
     assert f"over {len(run)} batches that were traced" in text
+    assert "Estimated, not measured by batch" not in text
     assert found.stages[0].stage.startswith("opaque:parse/")
     assert f"Halving {found.stages[0].stage} would save" in text
     advice = advice_of([measured_rank(rank, [run])])
