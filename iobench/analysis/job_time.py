@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import EVALUATION
 from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
+from iobench.analysis.read_spans import names_interpreter
 from iobench.analysis.time_intervals import covered, union
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
@@ -359,7 +360,7 @@ def _initial_load(
 
 
 def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
-    """Return what a process and those beside it read, in order, but for what imports read."""
+    """Return what a process and those beside it read, in order, but for Python's own files."""
     spans = run.profile.spans
     helps = [
         index
@@ -370,6 +371,7 @@ def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
         np.isin(spans["process"], helps)
         & is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
         & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
+        & ~names_interpreter(run.profile)  # as what versions packages have
     ]
     if len(imports):  # what is read to import is no data
         place = np.searchsorted(imports[:, 0], reads["start_ns"], side="right") - 1

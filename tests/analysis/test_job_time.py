@@ -156,6 +156,18 @@ def test_settings_read_early_are_no_initial_load_and_one_long_gap_is_none():
     assert job.bound_by == "between"
 
 
+def test_what_is_read_of_installed_packages_is_no_initial_load():
+    script = Script()
+    for _ in range(4):  # their versions, as a training's provenance has them
+        file = "/env/lib/python3.11/site-packages/some-1.0.dist-info/METADATA"
+        read(script, 50, nbytes=1_000_000, file=file)
+    read(script, 10, nbytes=2_000)
+    train(script, script.loader())
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert times(job)["initial_load"] == 10
+    assert job.part("initial_load").nbytes == 2_000
+
+
 def test_opening_many_files_is_initial_load_though_it_brings_no_bytes():
     script = Script()
     for _ in range(50):
