@@ -171,25 +171,16 @@ SCRIPTS = {
                 4).with_options(options)
 
         class Clock(keras.callbacks.Callback):
-            # From the first batch of a pass to its last: each is waited for within its own call.
+            # What Keras does before a pass's first batch and after its last one is in it.
+            def on_epoch_begin(self, *_, **__):
+                self.began_ns = truth.now()
 
-            def on_train_batch_begin(self, batch, *_):
-                self.began_ns = self.began_ns if batch else truth.now()
+            def on_test_begin(self, *_, **__):
+                self.test_ns = truth.now()
+                truth.spent["train"] += self.test_ns - self.began_ns
 
-            def on_train_batch_end(self, *_):
-                self.ended_ns = truth.now()
-
-            def on_test_begin(self, *_):
-                truth.spent["train"] += self.ended_ns - self.began_ns
-
-            def on_test_batch_begin(self, batch, *_):
-                self.test_ns = self.test_ns if batch else truth.now()
-
-            def on_test_batch_end(self, *_):
-                self.tested_ns = truth.now()
-
-            def on_test_end(self, *_):
-                truth.spent["validation"] += self.tested_ns - self.test_ns
+            def on_test_end(self, *_, **__):
+                truth.spent["validation"] += truth.now() - self.test_ns
 
         layers = keras.layers
         model = keras.Sequential([
