@@ -35,6 +35,10 @@ unless they take a fifth of the time in reads."""
 LITTLE: Final = 5
 ALIKE: Final = 10
 """Two reads are of one load where each brings at least this part of its bytes."""
+SETTINGS_NBYTES: Final = 1 << 16
+SELDOM: Final = 100
+"""Reads that bring less, in less than this part of the time from the first to the last, are of
+settings."""
 
 
 class _Clock:
@@ -115,6 +119,16 @@ def job_time_of(run: RankRun) -> JobTime | None:
     else:
         unknown.append("imports, which are not told from what else was done outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
+    steps = spans[spans["kind"] == Kind.STEP]
+    first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
+    if len(steps) and not len(deliveries):
+        for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.STEP):
+            chosen = spans[(spans["kind"] == kind) & (spans["start_ns"] >= first_ns)]
+            give("train_compute", chosen["start_ns"], chosen["end_ns"])
+        unknown.append(
+            "what the training waited for: it asked no loader that iobench follows; what it did "
+            "besides forward, backward and optimiser stands outside of loops"
+        )
     load = _initial_load(run, process, first_ns, imports)
     load_nbytes = None if load is None else load.nbytes
     if load is not None:
@@ -392,15 +406,29 @@ def _joined(reads: NDArray[Any], start: Integers, end: Integers) -> Marks:
     """Tell which gaps between reads are of one load: what is done between reads belongs to it.
 
     One gap twice as long as all the rest is none of it. Of a single gap that is not known: it is
-    where about as much was read before it as after it.
+    where about as much was read before it as after it. Reads that bring hardly anything in no time
+    are of settings: what lies between them is something else.
     """
     gaps = start[1:] - end[:-1]
+    nbytes = np.cumsum(np.maximum(reads["nbytes"], 0).astype(np.int64))
+    total = int(nbytes[-1])
+    before = nbytes[np.searchsorted(reads["start_ns"], start[1:]) - 1]
+    took_ns = np.cumsum(end - start)
+    settings = _are_settings(before, took_ns[:-1], start[1:] - start[0]) | _are_settings(
+        total - before, took_ns[-1] - took_ns[:-1], end[-1] - end[:-1]
+    )
     if len(gaps) == 1:
-        nbytes = np.maximum(reads["nbytes"], 0).astype(np.int64)
-        before = int(nbytes[reads["start_ns"] < start[1]].sum())
-        return np.array([min(before, int(nbytes.sum()) - before) * ALIKE >= nbytes.sum() > 0])
-    joined: Marks = gaps <= 2 * (gaps.sum() - gaps + (end - start).sum())
+        alike = np.minimum(before, total - before) * ALIKE >= total > 0
+    else:
+        alike = gaps <= 2 * (gaps.sum() - gaps + took_ns[-1])
+    joined: Marks = alike & ~settings
     return joined
+
+
+def _are_settings(nbytes: Integers, took_ns: Integers, within_ns: Integers) -> Marks:
+    """Tell where reads bring so little, in so little of a stretch of time."""
+    few: Marks = (nbytes < SETTINGS_NBYTES) & (took_ns * SELDOM < within_ns)
+    return few
 
 
 def _read_between(

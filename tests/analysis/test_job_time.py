@@ -219,7 +219,10 @@ def test_data_read_anew_between_passes_is_told():
     assert "Of what is outside of loops 1.10 us are reading data after the first pass" in text
 
 
-@pytest.mark.parametrize(("first", "second", "joined"), [(900, 1_000, True), (3, 1_000, False)])
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [(90_000, 100_000, True), (300, 100_000, False), (9_000, 10_000, False)],
+)
 def test_two_reads_are_of_one_load_where_both_bring_data(first, second, joined):
     script = Script()
     read(script, 10, nbytes=first)

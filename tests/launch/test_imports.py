@@ -152,7 +152,7 @@ def test_imports_while_the_training_goes_on_are_a_part_of_it(
     assert min(told[name]["own_ns"] for name in ("before", "after")) >= 200 * MS
     assert [told[name]["own_ns"] for name in ("in_wait", "in_loop")] == [0, 0]
     assert start["first_batch_ns"] >= 200 * MS
-    assert "which is a part of waiting for data" in text_of(found)
+    assert "after its loader was first asked" in text_of(found)
 
 
 def test_packages_without_files_of_archives_and_lazily_loaded_ones(

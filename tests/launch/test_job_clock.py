@@ -92,6 +92,44 @@ def test_a_script_that_ends_in_its_initial_load(
     assert "of the job is" in run["verdict"] or "The job is bound by " in run["verdict"]
 
 
+WITHOUT_LOADER = """
+    import sys, time
+    from pathlib import Path
+    import numpy as np
+    import torch
+
+    folder = Path(sys.argv[1])
+    for k in range(10):
+        np.save(folder / f"{k}.npy", np.zeros(10))
+    for k in range(10):
+        np.load(folder / f"{k}.npy")
+        time.sleep(0.05)
+    np.save(folder / "x.npy", np.zeros((30, 100_000), dtype="f4"))
+    net = torch.nn.Linear(100_000, 1)
+    net.train()
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    for k in range(30):
+        x = torch.from_numpy(np.load(folder / "x.npy")[k : k + 1])
+        time.sleep(0.01)
+        optimizer.zero_grad()
+        net(x).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_neither_settings_nor_a_training_without_a_loader_are_an_initial_load(
+    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
+) -> None:
+    found = launch(sys.executable, script(WITHOUT_LOADER), tmp_path)
+    assert found.code == 0
+    parts, _, _ = job_of(found)
+    assert parts["train_compute"] > 0
+    assert parts["train_wait"] == 0
+    # Between the settings it slept, and in the training it read: neither is a load.
+    assert parts["between"] >= 0.05e9 * 9 + 0.01e9 * 29
+    assert "asked no loader that iobench follows" in text_of(found)
+
+
 BESIDE = """
     import os, sys
     with open("big", "wb") as file:
@@ -382,7 +420,7 @@ RANKS = """
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo")
     for k in range(3):
-        np.save(folder / f"{rank}-{k}.npy", np.zeros(1000))
+        np.save(folder / f"{rank}-{k}.npy", np.zeros(20_000))
     for k in range(3):
         np.load(folder / f"{rank}-{k}.npy")
         time.sleep(1.0 if rank == slow else 0.01)
@@ -424,10 +462,10 @@ ANEW = """
     import torch
 
     folder, epochs = Path(sys.argv[1]), int(sys.argv[2])
-    net = torch.nn.Linear(10, 1)
+    net = torch.nn.Linear(10_000, 1)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     for k in range(3):
-        np.save(folder / f"{k}.npy", np.zeros((8, 10), "f4"))
+        np.save(folder / f"{k}.npy", np.zeros((8, 10_000), "f4"))
     for _ in range(epochs):
         parts = []
         for k in range(3):
@@ -450,7 +488,7 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     assert parts["initial_load"] >= 2 * 100_000_000
     assert parts["between"] >= job["reload_ns"] >= 2 * 2 * 100_000_000
     told = next(each for each in job["parts"] if each["part"] == "between")
-    assert told["nbytes"] == 2 * 3 * 320
+    assert told["nbytes"] == 2 * 3 * 320_000
     assert "are reading data after the first pass" in text_of(found)
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
     # Side by side with itself, in the words of the job and of its epochs.
