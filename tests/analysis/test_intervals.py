@@ -252,16 +252,16 @@ def test_intervals_are_no_wider_than_needed() -> None:
 
 def turns(starts: list[int], *, boot: str = "one", steps: float = 5, long: int = 10) -> StepSums:
     start_ns = np.array(starts)
-    rounds = {"steps": np.full(len(starts), steps)}
+    rounds = {"batches": np.full(len(starts), steps)}
     times = RoundTimes(boot, start_ns, start_ns + long)
-    return StepSums({"steps": np.array([steps * len(starts)])}, rounds, times)
+    return StepSums({"batches": np.array([steps * len(starts)])}, rounds, times)
 
 
 def test_rounds_that_took_turns_are_paired() -> None:
     a, b = turns([0, 40, 80]), turns([20, 60, 100, 120])
     assert pair_rounds(a, b).tolist() == [0, 1, 2]  # type: ignore[union-attr]
     assert pair_rounds(b, a).tolist() == [0, 1, 2]  # type: ignore[union-attr]
-    b.rounds["steps"][1] = 0
+    b.rounds["batches"][1] = 0
     assert pair_rounds(a, b).tolist() == [0, 2]  # type: ignore[union-attr]
 
 
@@ -282,10 +282,11 @@ def test_rounds_that_did_not_are_not(a: StepSums, b: StepSums) -> None:
 
 
 def test_ranks_add_up() -> None:
-    one = StepSums({"steps": np.ones(2), "samples": np.ones(2), "busy:a": np.ones(2)}, {}, None)
-    two = StepSums({"steps": np.ones(2), "busy:b": np.ones(2)}, {}, None)
+    cells = {"batches": np.ones(2), "samples": np.ones(2), "busy:a": np.ones(2)}
+    one = StepSums(cells, {}, None)
+    two = StepSums({"batches": np.ones(2), "busy:b": np.ones(2)}, {}, None)
     both = add_sums([one, two])
-    assert both.n_steps == 4
+    assert both.n_batches == 4
     assert both.total("samples") is None
     assert (both.total("busy:a"), both.total("busy:b")) == (2, 2)
     assert sorted(both.stages) == ["a", "b"]
@@ -293,4 +294,4 @@ def test_ranks_add_up() -> None:
     with pytest.raises(ValueError, match="one training process or more"):
         add_sums([])
     with pytest.raises(ValueError, match="as many stretches"):
-        add_sums([one, StepSums({"steps": np.ones(3)}, {}, None)])
+        add_sums([one, StepSums({"batches": np.ones(3)}, {}, None)])
