@@ -167,8 +167,13 @@ def _renewed(loop: TrainingLoop, deliveries: Deliveries) -> list[int]:
     if main == ONLY:
         return []
     settings = loaders[main]
+    evaluates = bool(deliveries.evaluates[deliveries.loader == main].any())
     alike = [
-        number for number, each in loaders.items() if number != ONLY and each.kept == settings.kept
+        number
+        for number, each in loaders.items()
+        if number != ONLY
+        and each.kept == settings.kept
+        and bool(deliveries.evaluates[deliveries.loader == number].any()) == evaluates
     ]
     if len(alike) < 2:
         return []

@@ -131,6 +131,8 @@ class JobTime:
     comm_ns : int
         Of computing in training and validation, the time for which collective operations hold the
         loop, waiting for other ranks among it; 0 where none was recorded.
+    lost_end_ns : int
+        From the last span to the end, of a process that did not end its recording; else 0.
     rank : int
         Which training process; of a job, the one whose times these are.
     ranks : tuple of JobTime
@@ -148,6 +150,7 @@ class JobTime:
     unseen_nbytes: int = 0
     reload_ns: int = field(default=0, metadata=key("reload_ns"))
     comm_ns: int = 0
+    lost_end_ns: int = field(default=0, metadata=HIDDEN)
     rank: int = field(default=0, metadata=HIDDEN)
     ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
     start_up: StartUp | None = None

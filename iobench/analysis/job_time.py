@@ -109,6 +109,10 @@ def job_time_of(run: RankRun) -> JobTime | None:
     give("train_compute", *_inside_passes(deliveries, ~evaluates))
     if profile.folded is not None:
         _give_folded(run, give, told.started_ns)
+        unknown.append(
+            "what of the batches of which there are sums alone was validation: all of their time "
+            "counts as training"
+        )
     imports = _imports(told)
     start_up = None
     if len(imports):
@@ -129,6 +133,18 @@ def job_time_of(run: RankRun) -> JobTime | None:
             "what the training waited for: it asked no loader that iobench follows; what it did "
             "besides forward, backward and optimiser stands outside of loops"
         )
+    if len(deliveries):
+        outside = steps[deliveries.at(steps["start_ns"].astype(np.int64)) < 0]
+        few = 2 * len(outside) > len(steps)
+        for kind in (Kind.BACKWARD, Kind.STEP, *((Kind.FORWARD,) if few else ())):
+            chosen = spans[spans["kind"] == kind]
+            give("train_compute", chosen["start_ns"], chosen["end_ns"])
+        if few:
+            unknown.append(
+                f"what {len(outside)} of {len(steps)} optimiser's steps waited for: they follow no "
+                "batch of a loader; what the training did besides forward, backward and optimiser "
+                "stands outside of loops, and what its loop waits is of few of its steps"
+            )
     load = _initial_load(run, process, first_ns, imports)
     load_nbytes = None if load is None else load.nbytes
     if load is not None:
@@ -139,10 +155,20 @@ def job_time_of(run: RankRun) -> JobTime | None:
     if profile.lost_spans:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
     roles = deliveries.role[deliveries.batch >= 0]
-    if len(roles) and (roles == EVALUATION).all():
+    if profile.folded is None and len(roles) and (roles == EVALUATION).all():
         unknown.append("whether any pass trains: none took an optimiser's step, so all validate")
     if (roles == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
+    others = _reads_of(run, process, imports)
+    at_ns = others["start_ns"].astype(np.int64)
+    beside = (others["process"] != process) | (others["thread"] != run.loop.thread)
+    beside &= (deliveries.at(at_ns) < 0) & (others["nbytes"] > SETTINGS_NBYTES)
+    if run.loop.thread >= 0 and beside.any():
+        unknown.append(
+            "whether the training process waited for what other threads and processes read outside "
+            "of its loops, or worked meanwhile: it counts as getting data, with what is between "
+            "these reads"
+        )
     if closed_ns is not None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))
     again_ns, again_nbytes = 0, None
@@ -153,6 +179,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
     found["between"] = replace(found["between"], ns=again_ns + clock.rest(), nbytes=again_nbytes)
     for part, rows in loops:
         found[part] = replace(found[part], nbytes=_delivered(run, rows))
+    last_ns = int(spans["end_ns"].max(initial=told.started_ns))
     return JobTime(
         clock.end_ns - clock.start_ns,
         tuple(found[name] for name in PARTS),
@@ -162,6 +189,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - (load_nbytes or 0)),
         rank=run.rank,
         start_up=start_up,
+        lost_end_ns=0 if closed_ns is not None else max(0, clock.end_ns - last_ns),
         reload_ns=again_ns,
         comm_ns=_communicating(spans, deliveries, ends),
     )

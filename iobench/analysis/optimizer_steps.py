@@ -122,8 +122,14 @@ def _figures(
     sizes = sizes[sizes > 0]
     usual = int(np.sort(sizes)[len(sizes) // 2])
     least, most = int(sizes.min()), int(sizes.max())
-    if known_by == "optimizer" and (sizes == usual).mean() < REGULAR_FRACTION:
-        return StepFigures(
-            why_unknown=f"{optimizer or 'the optimiser'} steps after {least} to {most} batches"
-        )
+    regular = (sizes == usual).mean()
+    if n_optimizers > 1:  # another one may step where this one does not: most batches have to be
+        # of its steps
+        regular = min(regular, usual * int((sizes == usual).sum()) / len(number)) * (len(sizes) > 1)
+    if known_by == "optimizer" and regular < REGULAR_FRACTION:
+        which = optimizer or "the optimiser"
+        if n_optimizers > 1:
+            rarely = f"{which} takes {len(sizes)} steps in {len(number)} batches, others more"
+            return StepFigures(why_unknown=rarely)
+        return StepFigures(why_unknown=f"{which} steps after {least} to {most} batches")
     return StepFigures(len(sizes), usual, least, most, known_by, optimizer, n_optimizers)

@@ -128,6 +128,8 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
 
 def _help(job: JobTime) -> str:
     """Return what helps against the largest part."""
+    if job.bound_by == "between" and 2 * job.lost_end_ns > job.part("between").ns:
+        return "what it did then is not known."
     if job.bound_by == "between" and 2 * job.reload_ns > job.part("between").ns:
         return HELP["initial_load"]
     told = job.start_up if job.bound_by == "imports" else None

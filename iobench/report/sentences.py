@@ -179,6 +179,12 @@ def validation_words(validation: PartExposure | None, job: JobTime | None) -> st
 def job_sentence(job: JobTime) -> str:
     """Return which part of a job holds most of its time, and whether it would grow with the job."""
     most = job.part(job.bound_by)
+    if most.part == "between" and 2 * job.lost_end_ns > most.ns:
+        return (
+            f"What the job is bound by is not known: {units.duration(job.lost_end_ns)} of its "
+            f"{units.duration(job.wall_ns)} are after its last span, as it was ended before it "
+            "ended its recording; it may have waited for data all that time."
+        )
     share = job.share(most.ns)
     bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
     text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of "

@@ -340,6 +340,8 @@ def _tasks(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
         if tasks.oversubscribed and fewer < tasks.threads:
             yield Found(Candidate((Lever.TASKS,), {THREADS: fewer}), bound)
         yield Found(Candidate((Lever.TASKS,), {SCHEDULER: "synchronous"}), bound)
+    if not tasks.variables:  # nothing that was opened in chunks was read: dask is the work itself
+        return
     nothing = _bound_of(predictor, dict.fromkeys(made, 0.0))
     yield Found(Candidate((Lever.UNCHUNKED,), {"chunks": "None"}), nothing)
     loaded = Candidate((Lever.LOADED,), {"load": "once"})

@@ -194,9 +194,10 @@ def validation_section(found: ValidationAdvice) -> Section:
     share = "" if of_job is None else f", {units.fraction(of_job)} of the job"
     lead = (
         f"Passes that validate, test or predict take {units.duration(found.wall_ns)} and wait "
-        f"{units.duration(found.wait_ns)} of it for data{share}. Each change below is made alone; "
-        "what it saves is of this run."
+        f"{units.duration(found.wait_ns)} of it for data{share}."
     )
+    if found.changes:
+        lead += " Each change below is made alone; what it saves is of this run."
     blocks: list[Block] = [Sentence(lead)]
     if found.changes:
         blocks.append(_table(found.changes, found.wall_ns))

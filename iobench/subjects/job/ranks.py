@@ -262,7 +262,11 @@ def _ranks(
         (each.wait_start_ns + by, each.wait_end_ns + by)
         for each, by in zip(steps, shifts, strict=True)
     ]
-    step_of = np.split(step, np.cumsum([len(each.stream) for each in steps])[:-1])
+    n_alike = np.bincount(step)
+    step_of = [
+        np.maximum.accumulate(np.where(n_alike[each] > 1, each, -1)) if len(each) else each
+        for each in np.split(step, np.cumsum([len(each.stream) for each in steps])[:-1])
+    ]
     peers = peer_waits(
         [each.rank for each in steps],
         [each.comm for each in steps],
