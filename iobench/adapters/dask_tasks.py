@@ -7,6 +7,8 @@ of its own. Tasks in other processes are not seen: the call is `opaque`.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
@@ -67,10 +69,11 @@ def _computing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _scheduler_of(submit: Any) -> str:
     """Return what runs the tasks: ``threads``, ``synchronous`` or ``processes``."""
-    name = type(getattr(submit, "__self__", None)).__name__
-    if "Process" in name or "processing" in name:
-        return "processes"
-    return "synchronous" if "Synchronous" in name else "threads"
+    pool = getattr(submit, "__self__", None)
+    if isinstance(pool, ThreadPoolExecutor) or isinstance(getattr(pool, "pool", None), ThreadPool):
+        return "threads"
+    # Of any other pool nobody knows whether it pickles what it is handed.
+    return "synchronous" if type(pool).__name__ == "SynchronousExecutor" else "processes"
 
 
 class _Tasks:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_array, note_name
 from iobench.recording.kinds import Kind
+from iobench.recording.outside import DETAIL_LIMIT
 from iobench.recording.span_file import Flag
 from iobench.recording.task_spans import CHUNKS
 
@@ -90,9 +91,12 @@ def _tell_chunks(recorder: Recorder, opened: Any) -> None:
     for name, variable in variables.items():
         if variable.chunks is not None:
             source = variable.encoding.get("source") or opened.encoding.get("source", "")
+            detail = f"{source}:{name}"
+            if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
+                return
             recorder.emit(
                 Kind.OPEN, now_ns, now_ns, int(variable.nbytes), label=label,
-                detail=recorder.string(f"{source}:{name}"), flags=Flag.DETAIL,
+                detail=recorder.string(detail), flags=Flag.DETAIL,
                 pieces=math.prod(map(len, variable.chunks)),
             )  # fmt: skip
 

@@ -64,6 +64,7 @@ HANDED_ON: Final = 3
 """What it costs besides, in such stages, where another thread takes what was made."""
 SPANS_OF_A_SAMPLE: Final = 2 * STAGE_LIGHT_SPANS
 """What recording a sample and its transform costs, likewise."""
+MOST_PENDING: Final = 1 << 16
 PLACE: Final = "_iobench_prefetched"
 FUNCTIONS: Final = ("_map_fn", "_filter_fn", "_transform")
 METHODS: Final = frozenset({"map", "random_map", "map_with_index", "filter", "np_random_map"})
@@ -167,6 +168,8 @@ class Prefetched:
     def taken(self, numbers: range) -> None:
         """Note that the calling thread has taken these."""
         found = pending()
+        if len(found.spans) > MOST_PENDING:  # nobody asks for what this thread takes
+            found.spans.clear()
         for number in numbers:
             found.spans += self._made.pop(number, ())
 

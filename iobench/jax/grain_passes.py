@@ -90,7 +90,7 @@ class GrainPass:
         self._times_ns = asked_ns, started_ns
         self._known: _KnownPipeline | None = None
         self._log: DeliveryLog | None = None
-        self._resumed = False
+        self._resumed = self._misfits = False
         self._first_batch, self._n_batches, self._last_number = -1, 0, -1
         self._turn = self._n_batches_had = 0
         self._n_moved = device_puts.n_moved()
@@ -143,12 +143,25 @@ class GrainPass:
         self._n_batches = min(most + 8 * shape.workers * (shape.prefetch + 1), MOST_BATCHES)
         self._first_batch = self.recording.reserve_batches(self._n_batches)
 
+    def begun(self, iterator: Any) -> DeliveryLog | None:
+        """Begin the pass unless it has; None where the pipeline has another shape than is known."""
+        if self._misfits:
+            return None
+        try:
+            return self.begin(iterator)
+        except Exception as error:  # noqa: BLE001 - a version of grain that is not known
+            self._misfits = True
+            self.recording.add_unseen(f"a pipeline of grain: {type(error).__name__}: {error}")
+            return None
+
     def wait_for(self, iterator: Any, take: Callable[[], Any]) -> Any:
         """Return what the function returns, and record the wait for it."""
         recording = self.recording
         if recording.closed or self.is_inner:
             return take()
-        log = self.begin(iterator)
+        log = self.begun(iterator)
+        if log is None:
+            return take()
         shape = self._shape
         number = -1 if shape.shards else recording.next_batch()
         log.ask(number)

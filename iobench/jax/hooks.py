@@ -185,7 +185,10 @@ def _worker() -> Any:
 def _derive(iterator: Any, methods: Callable[[Any], dict[str, Any]], place: Any) -> Any:
     """Let an iterator tell when it is asked: one that cannot be derived from stays as it is."""
     recording = current_recording() if methods is _waited else None
-    untold = time_user_parts(iterator)
+    try:
+        untold = time_user_parts(iterator)
+    except Exception as error:  # noqa: BLE001 - a version of grain that is not known
+        untold = [f"a pipeline that iobench does not know ({type(error).__name__}: {error})"]
     if recording is not None:
         for each in untold:
             recording.add_unseen(f"grain: what {each} does itself, beside waiting for threads")
@@ -213,7 +216,7 @@ def _waited(own: Any) -> dict[str, Any]:
     def start_prefetch(self: Any) -> Any:
         found: GrainPass = self.__dict__[PLACE]
         if found.live and not found.is_inner:
-            found.begin(self)
+            found.begun(self)
         return own.start_prefetch(self)
 
     found = {"__next__": __next__, "set_state": set_state, "start_prefetch": start_prefetch}

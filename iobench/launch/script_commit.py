@@ -58,8 +58,9 @@ def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> ScriptC
 def _script(command: Sequence[str]) -> Path | None:
     """Return the file of a command's script, or of the module that it runs, where it lies here."""
     found = [Path(word) for word in command if word.endswith(SCRIPTS)]
-    if "-m" in command[1:-1]:
-        module = Path(*command[command.index("-m") + 1].split("."))
+    name = command[command.index("-m") + 1] if "-m" in command[1:-1] else ""
+    if name.replace(".", "").isidentifier():
+        module = Path(*name.split("."))
         found += [module / "__main__.py", module.with_name(f"{module.name}.py")]
     try:
         return next((path.resolve() for path in found if path.is_file()), None)

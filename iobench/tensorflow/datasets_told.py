@@ -71,9 +71,10 @@ def functions_of(dataset: Any) -> DatasetFunctions:
         wrapper = getattr(each, "_map_func", None) or getattr(each, "_predicate", None)
         function: Any = getattr(wrapper, "_func", None)
         name = getattr(function, "__name__", "")
-        if name == LAMBDA:
-            name = f"lambda:{function.__code__.co_firstlineno}"
-        if name:
+        if name == LAMBDA:  # a tf.function of one has the name, and the code elsewhere
+            code = getattr(getattr(function, "python_function", function), "__code__", None)
+            name = f"lambda:{code.co_firstlineno}" if code is not None else ""
+        if name and isinstance(name, str):
             names[operation_name(type(each).__name__.strip("_")), number] = name
     options = getattr(dataset, "options", None)
     threading = getattr(options() if callable(options) else None, "threading", None)

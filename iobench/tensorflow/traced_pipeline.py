@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetFunctions", "labels_of", "pipeline_of"]
 
+LAST_CALLS: Final = 8
 INNER: Final = "[]"
 OPERATIONS: Final = re.compile(r"(\w+):(\d+)")
 POOLS: Final = ("tf_data_private_threadpool", "tf_Compute")
@@ -239,7 +240,9 @@ def _settings(
         return {"threads": 1, "ahead": 0, "units": 1}
     stats, operation = calls[iterator][-1].stats, _operation(iterator)
     known = {name: value for name, value in stats.items() if isinstance(value, int)}
-    threads = max(known.get("parallelism", 1), 1)
+    # As tuned last; a call that ends the trace may tell of one alone.
+    told = [call.stats.get("parallelism", 1) for call in calls[iterator][-LAST_CALLS:]]
+    threads = max([1, *(each for each in told if isinstance(each, int))])
     ahead, n_items = threads, len(calls[iterator])
     if operation == "Prefetch":
         threads, ahead = 1, max(known.get("buffer_limit", 1), 1)

@@ -8,6 +8,7 @@ a logger of our own reads them.
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import weakref
 from threading import get_ident
@@ -46,6 +47,7 @@ NAMES: Final = {
     "recv_anysource": "recv", "barrier": "barrier", "monitored_barrier": "barrier",
 }  # fmt: skip
 """Methods of a process group, as versions of torch have them, and the operation each begins."""
+ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 WAIT: Final = "wait"
 HOOK: Final = "hook"
 FROM_ROOT: Final = ("broadcast", "scatter", "buffers")
@@ -211,6 +213,8 @@ def _timed(name: str, original: Any) -> Any:
             _misfits(error)
         return work
 
+    # By this name pybind11 knows that a method of a group written in Python asks for torch's own.
+    begin.__code__ = begin.__code__.replace(co_name=original.__name__)
     return begin
 
 
@@ -218,7 +222,8 @@ def _misfits(error: Exception) -> None:
     """Say that a version of torch has something else than is known here."""
     recording = current_recording()
     if recording is not None:
-        recording.add_unseen(f"collective operations of torch: {type(error).__name__}: {error}")
+        text = ADDRESS.sub("", f"{type(error).__name__}: {error}")
+        recording.add_unseen(f"collective operations of torch: {text}")
 
 
 def _timed_wait(original: Any) -> Any:
@@ -369,11 +374,12 @@ class _Gradients:
     def __init__(self, reducer: Any, name: str, nbytes: int) -> None:
         self._logger = torch.distributed.Logger(reducer)
         self._name, self.nbytes = name, nbytes
-        self._last = 0
+        self._last = self.thread = 0
         self._recorder: Recorder | None = None  # of a pass that is not told yet
 
     def began(self, recorder: Recorder) -> None:
         """Note that a forward pass begins, whose gradients are to be recorded."""
+        self.thread = get_ident()
         self._recorder = recorder
 
     def tell(self, recorder: Recorder) -> None:
@@ -470,6 +476,9 @@ def _told(original: Any) -> Any:
 
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
     recorder = activation._active
-    if recorder is not None:
+    # Within a backward pass, and in what it waits for, a reducer may hold the lock that asking it
+    # for its times takes.
+    if recorder is not None and torch._C._current_graph_task_id() < 0:
         for watched in [*_reducers.values()]:
-            watched.tell(recorder)
+            if watched.thread == get_ident():
+                watched.tell(recorder)

@@ -100,6 +100,8 @@ def install() -> None:
 
         @functools.wraps(original)
         def train(self: Any, mode: bool = True) -> Any:
+            if torch.compiler.is_compiling():  # what is compiled must not see the rest
+                return original(self, mode)
             outermost = not _setting.inside
             _setting.inside = True
             try:

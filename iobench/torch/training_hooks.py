@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import sys
 import threading
+import types
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -195,6 +198,7 @@ _here: Final = _Here()
 _installed_hooks: Final[list[Callable[[], None]]] = []
 _models: Final[dict[int, weakref.ref[Any]]] = {}
 _names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
+_numbers = itertools.count(1)
 _classes: Final[dict[type, tuple[str, Any, Any]]] = {}
 """Of each class that has a method of ours: its name, what was there, and ours."""
 
@@ -239,10 +243,12 @@ def install() -> None:
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
+    global _numbers
     while _installed_hooks:
         _installed_hooks.pop()()
     _models.clear()
     _names.clear()
+    _numbers = itertools.count(1)
     for kind, (name, before, ours) in _classes.items():
         if vars(kind).get(name) is not ours:
             continue  # somebody else has replaced it meanwhile
@@ -263,7 +269,7 @@ def name_of_optimizer(optimizer: Any) -> str:
         recording.add_unseen(ON_HOST)
     text = type(optimizer).__name__
     if len(_names) < MOST_NAMED:
-        text = f"{text}-{len(_names) + 1}"
+        text = f"{text}-{next(_numbers)}"
         _names[id(optimizer)] = weakref.ref(optimizer), text
     return text
 
@@ -304,7 +310,10 @@ def see_model(model: Any) -> None:
             for each in kind.__mro__
         )
         name = "training_step" if is_lightning else "__call__"
-        before, ours = vars(kind).get(name), _timed(kind, name)
+        before = vars(kind).get(name)
+        if before is not None and not isinstance(before, types.FunctionType):
+            return  # whoever looks it up there gets something else
+        ours = _timed(kind, name)
         try:
             type.__setattr__(kind, name, ours)
         except (TypeError, AttributeError):  # a class that does not let itself be changed
@@ -317,24 +326,31 @@ def see_model(model: Any) -> None:
 def _timed(kind: Any, name: str) -> Callable[..., Any]:
     """Return a class's method that times those of its objects that are being watched."""
     own = vars(kind).get(name)
-    above = next(each for each in kind.__mro__[1:] if name in vars(each))
-    is_compiling, grad_enabled, here = torch.compiler.is_compiling, torch.is_grad_enabled, _here
+    is_compiling = torch.compiler.is_compiling
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Looked for at each call: others, as torch.fx, put theirs there for a while.
-        call = getattr(above, name) if own is None else own
+        call = getattr(super(kind, self), name) if own is None else own.__get__(self, kind)
         # What torch compiles must not see more than this line.
-        if is_compiling() or id(self) not in _models or here.in_model:
-            return call(self, *args, **kwargs)
-        # A validation, and what a frozen model brings, trains nothing.
-        span = _span("forward", Kind.FORWARD) if grad_enabled() else None
-        if span is None:
-            return call(self, *args, **kwargs)
-        here.in_model = True
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            here.in_model = False
-            span.__exit__(None, None, None)
+        if is_compiling():
+            return call(*args, **kwargs)
+        # Of a class that may be pickled by value, and read where there is no iobench.
+        hooks = sys.modules.get("iobench.torch.training_hooks")
+        return call(*args, **kwargs) if hooks is None else hooks._run(self, call, args, kwargs)
 
     return functools.wraps(own if own is not None else getattr(kind, name))(method)
+
+
+def _run(model: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+    if id(model) not in _models or _here.in_model:
+        return call(*args, **kwargs)
+    # A validation, and what a frozen model brings, trains nothing.
+    span = _span("forward", Kind.FORWARD) if torch.is_grad_enabled() else None
+    if span is None:
+        return call(*args, **kwargs)
+    _here.in_model = True
+    try:
+        return call(*args, **kwargs)
+    finally:
+        _here.in_model = False
+        span.__exit__(None, None, None)

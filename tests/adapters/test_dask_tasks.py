@@ -266,3 +266,18 @@ def test_only_who_has_to_wait_for_a_lock_of_xarrays_is_timed(watch: Any) -> None
     (waited,) = [span for span in watch.spans if span.kind == "lock"]
     assert waited.thread == "MainThread"
     assert waited.end_ns > waited.start_ns
+
+
+def test_what_an_executor_of_another_name_pickles_is_nothing_of_ours(watch: Any) -> None:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    class Reused(ProcessPoolExecutor):
+        pass
+
+    def work() -> Any:
+        at(1, 0)
+        with Reused(1, mp_context=get_context("fork")) as pool:
+            return da.ones((2, 2), chunks=1).sum().compute(scheduler=pool)
+
+    assert watch(work) == 4

@@ -138,3 +138,42 @@ def test_a_script_that_collects_gradients_and_saves_its_model(
     # A checkpoint lies outside of the passes.
     parts = [row["busy_s"] for row in run["compute_stages"] if row["stage"] != "checkpoint"]
     assert sum(parts) + run["compute_rest_s"] == pytest.approx(run["compute_s"])
+
+
+OWN_CLASSES = """
+    import io, pickle
+    import cloudpickle, torch
+
+    class Doubled(torch.nn.Module):
+        def __call__(self, x):
+            return 2 * super().__call__(x)
+
+    class Plain(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Both(Plain, Doubled):
+        pass
+
+    Plain().train()
+    both = Both()
+    both.train()
+    copy = pickle.loads(cloudpickle.dumps(both))
+    print(both(torch.ones(1)).item(), copy(torch.ones(1)).item(), Plain()(torch.ones(1)).item())
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def evaluated(x):
+        both.eval()
+        return x + 1
+
+    print(evaluated(torch.ones(1)).item())
+"""
+
+
+def test_classes_of_models_work_pickle_and_compile_as_they_did(
+    script: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    pytest.importorskip("cloudpickle", reason="pickles classes of a script by value")
+    found = launch(sys.executable, script(OWN_CLASSES))
+    assert found.code == 0, found.err
+    assert found.out.split() == ["4.0", "4.0", "2.0", "2.0"]

@@ -241,3 +241,38 @@ def _home(function):
         getattr(getattr(function, "__code__", None), "co_filename", "")
         and (function.__globals__["__name__"])
     )
+
+
+def test_a_group_written_in_python_reaches_torchs_own(group):
+    class Own(dist.ProcessGroup):
+        def __init__(self):
+            super().__init__(0, 1)
+
+        def allreduce(self, tensors, options=None):
+            return super().allreduce(tensors, options or dist.AllreduceOptions())
+
+    own = Own()
+    world = dist.distributed_c10d._world.default_pg
+    cpu = torch.device("cpu")
+    own._register_backend(cpu, dist.ProcessGroup.BackendType.GLOO, world._get_backend(cpu))
+    tensor = torch.full((2,), 3.0)
+    own.allreduce([tensor]).wait()
+    own.barrier(dist.BarrierOptions()).wait()
+    assert tensor.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.timeout(60)
+def test_an_optimizer_that_steps_in_a_hook_does_not_wait_for_the_reducer(group, tmp_path):
+    with iobench.record(tmp_path / "run"):
+        ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+
+        def hook(state, bucket):
+            optimizer.step()
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        ddp.register_comm_hook(None, hook)
+        for _ in range(2):
+            ddp(torch.ones(2, 4)).sum().backward()
