@@ -41,6 +41,10 @@ class CountedFile(io.FileIO):
     """What its spans are told apart by."""
     _description: tuple[Recorder | None, bytes] = (None, b"")
 
+    def __repr__(self) -> str:
+        # Python 3.13 tells a class that is derived from FileIO by its own name alone.
+        return super().__repr__().replace("<FileIO ", "<_io.FileIO ", 1)
+
     def readinto(self, buffer: Any) -> int | None:
         """Read into a buffer, as FileIO does."""
         recorder = activation._active

@@ -151,7 +151,9 @@ def test_an_exception_is_the_scripts_and_the_thread_goes_on_elsewhere(
     watch(work)
     first, second = graphs(watch.spans)
     assert (first.batch, second.batch) == (3, 4)
-    assert all(span.batch == 4 for span in watch.spans if inside(span, second))
+    # Tasks of the first may still be at it: they stay what they are.
+    assert {span.batch for span in tasks(watch.spans) if inside(span, second)} <= {3, 4}
+    assert sum(span.batch == 4 for span in reads(watch.spans)) == 4
 
 
 def test_inside_of_a_named_stage_no_thread_repeats_it(watch: Any, lazy: Any) -> None:

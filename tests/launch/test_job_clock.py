@@ -120,6 +120,7 @@ WITHOUT_LOADER = """
 def test_neither_settings_nor_a_training_without_a_loader_are_an_initial_load(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
 ) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
     found = launch(sys.executable, script(WITHOUT_LOADER), tmp_path)
     assert found.code == 0
     parts, _, _ = job_of(found)
