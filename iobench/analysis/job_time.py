@@ -145,7 +145,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
                 "batch of a loader; what the training did besides forward, backward and optimiser "
                 "stands outside of loops, and what its loop waits is of few of its steps"
             )
-    load = _initial_load(run, process, first_ns, imports)
+    reads = _reads_of(run, process, imports)
+    load = _initial_load(run, reads, first_ns)
     load_nbytes = None if load is None else load.nbytes
     if load is not None:
         give("initial_load", load.start_ns, load.end_ns)
@@ -159,10 +160,9 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("whether any pass trains: none took an optimiser's step, so all validate")
     if (roles == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
-    others = _reads_of(run, process, imports)
-    at_ns = others["start_ns"].astype(np.int64)
-    beside = (others["process"] != process) | (others["thread"] != run.loop.thread)
-    beside &= (deliveries.at(at_ns) < 0) & (others["nbytes"] > SETTINGS_NBYTES)
+    beside = (reads["process"] != process) | (reads["thread"] != run.loop.thread)
+    beside &= reads["nbytes"] > SETTINGS_NBYTES
+    beside &= deliveries.at(reads["start_ns"].astype(np.int64)) < 0
     if run.loop.thread >= 0 and beside.any():
         unknown.append(
             "whether the training process waited for what other threads and processes read outside "
@@ -173,7 +173,6 @@ def job_time_of(run: RankRun) -> JobTime | None:
         give("shutdown", np.array([closed_ns]), np.array([end_ns]))
     again_ns, again_nbytes = 0, None
     if len(deliveries):
-        reads = _reads_of(run, process, imports)
         start, end, again_nbytes = _read_between(reads, deliveries, ends)
         again_ns = clock.give(start, end)
     found["between"] = replace(found["between"], ns=again_ns + clock.rest(), nbytes=again_nbytes)
@@ -378,15 +377,12 @@ class _InitialLoad:
     n_files: int | None
 
 
-def _initial_load(
-    run: RankRun, process: int, first_ns: int, imports: Integers
-) -> _InitialLoad | None:
+def _initial_load(run: RankRun, reads: NDArray[Any], first_ns: int) -> _InitialLoad | None:
     """Return what was read before the first loader was asked; None if nothing was.
 
     What follows the last of several reads belongs to it as long as what is between them usually
     takes.
     """
-    reads = _reads_of(run, process, imports)
     reads = _without_small_ends(reads[reads["start_ns"] < first_ns])
     if not len(reads):
         return None

@@ -148,7 +148,7 @@ def _least_for_once(dataset: GroupedDataset, where: Sequence[Where]) -> int:
         except OptionError:
             return False
 
-    while not is_enough(enough):
+    while enough < UNBOUNDED and not is_enough(enough):
         enough *= 2
     least = enough // 2
     while enough - least > enough // 16:  # each look goes over all chunks
