@@ -292,6 +292,9 @@ class Window:
     targets : tuple of int
         Distinct, in the order they are stacked; may be empty. An offset may be an input and a
         target.
+    dim : str, optional
+        The dimension that offsets count along, where samples are along several: items of a window
+        differ in it alone.
 
     Raises
     ------
@@ -301,6 +304,7 @@ class Window:
 
     inputs: tuple[int, ...]
     targets: tuple[int, ...] = ()
+    dim: str = ""
 
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):
@@ -321,30 +325,35 @@ class Window:
     def parse(cls, text: str) -> Self:
         """Return the window that ``--window`` spells: inputs, a colon, targets.
 
+        Before them, where samples are along several dimensions, the one that is meant and ``=``.
+
         Examples
         --------
-        >>> Window.parse("-1,0:1")
-        Window(inputs=(-1, 0), targets=(1,))
+        >>> Window.parse("time=-1,0:1")
+        Window(inputs=(-1, 0), targets=(1,), dim='time')
 
         Raises
         ------
         OptionError
             If it is spelled otherwise.
         """
-        inputs, colon, targets = text.partition(":")
+        dim, is_named, offsets = text.rpartition("=")
+        inputs, colon, targets = offsets.partition(":")
         try:
-            return cls(_offsets(inputs), _offsets(targets) if colon else ())
+            if is_named and not dim.strip():
+                raise ValueError
+            return cls(_offsets(inputs), _offsets(targets) if colon else (), dim.strip())
         except ValueError as error:
             reason = f" ({error})" if isinstance(error, OptionError) else ""
             raise OptionError(
                 f"--window={text}: expected offsets of inputs, a colon and offsets of targets, "
-                f"as --window=-1,0:1 or --window=0:1,2,3,4{reason}"
+                f"as --window=-1,0:1, --window=0:1,2,3,4 or --window time=-1,0:1{reason}"
             ) from None
 
     @property
     def spelled(self) -> str:
         """The window as ``parse`` takes it."""
-        inputs = ",".join(map(str, self.inputs))
+        inputs = f"{self.dim}=" * bool(self.dim) + ",".join(map(str, self.inputs))
         return f"{inputs}:{','.join(map(str, self.targets))}" if self.targets else inputs
 
     @property

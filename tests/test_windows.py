@@ -17,7 +17,9 @@ from iobench.windows import TOLERANCE, Gap, place_windows
 
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
 offset_lists = st.lists(st.integers(-4, 4), unique=True, max_size=4).map(tuple)
-windows = st.builds(Window, offset_lists.filter(len), offset_lists)
+windows = st.builds(
+    Window, offset_lists.filter(len), offset_lists, st.sampled_from(["", "time", "lead time"])
+)
 
 
 @given(windows)
@@ -40,7 +42,15 @@ def test_a_window_is_read_in_the_order_given(text, inputs, targets):
     assert Window.parse(text) == Window(inputs, targets)
 
 
-@pytest.mark.parametrize("text", ["", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a"])
+def test_a_window_names_the_dimension_it_is_along():
+    assert Window.parse("time=-1,0:1") == Window((-1, 0), (1,), "time")
+    assert Window.parse("number=0").spelled == "number=0"
+
+
+NO_WINDOWS = ("", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a")
+
+
+@pytest.mark.parametrize("text", [*NO_WINDOWS, "=0:1", "time=", "0:1=time"])
 def test_other_spellings_are_told_how(text):
     with pytest.raises(OptionError, match="as --window=-1,0:1") as caught:
         Window.parse(text)

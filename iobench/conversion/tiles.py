@@ -147,6 +147,7 @@ class TiledSamples:
             positions=(),
             rows=(),
             position_units="",
+            axes=(),
             provenance={
                 **items.provenance,
                 "tiles": {"dims": list(self.patch), "starts": [list(tile) for tile in self.tiles]},

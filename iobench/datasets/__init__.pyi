@@ -31,6 +31,7 @@ from iobench.datasets.contract import PlannedDataset as PlannedDataset
 from iobench.datasets.contract import Progress as Progress
 from iobench.datasets.contract import PublishedStep as PublishedStep
 from iobench.datasets.contract import Raw as Raw
+from iobench.datasets.contract import SampleAxis as SampleAxis
 from iobench.datasets.contract import SampleIndex as SampleIndex
 from iobench.datasets.contract import Synthesizer as Synthesizer
 from iobench.datasets.contract import Where as Where

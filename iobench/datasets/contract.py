@@ -6,6 +6,7 @@ them. See ``plugins/README.md`` for how to write one.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from iobench.errors import IobenchError
+from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
     from iobench.chunks.chunked_fields import SharedChunks
@@ -30,6 +31,7 @@ __all__ = [
     "PublishedStep",
     "Raw",
     "RunJobs",
+    "SampleAxis",
     "SampleIndex",
     "Synthesizer",
     "Where",
@@ -82,6 +84,24 @@ class PublishedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleAxis:
+    """A dimension that samples are along, and where each of them lies on it.
+
+    Parameters
+    ----------
+    name : str
+        Of the dimension; ``""`` where the dataset does not say.
+    positions, units, rows : sequence of float, str, sequence of int
+        As those of `SampleIndex`; samples of one row differ in this dimension alone.
+    """
+
+    name: str
+    positions: Sequence[float] = ()
+    units: str = ""
+    rows: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SampleIndex:
     """The samples of a dataset.
 
@@ -105,6 +125,9 @@ class SampleIndex:
     rows : sequence of int
         Which row each sample lies in, where there are several: forecasts that each have the same
         lead times, runs that overlap. A window stays within one. Empty: all in one.
+    axes : sequence of SampleAxis
+        Where samples are along several dimensions, each of these, the slowest first; ``positions``
+        and ``rows`` are empty then. See `along`.
     setup : mapping of str to float
         Seconds spent once before the first sample, by what for, e.g. ``{"normalisation": 3.1}``.
     provenance : mapping
@@ -119,11 +142,48 @@ class SampleIndex:
     positions: Sequence[float] = ()
     position_units: str = ""
     rows: Sequence[int] = ()
+    axes: Sequence[SampleAxis] = ()
     setup: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.where)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dimensions that samples are along, the slowest first; empty where nobody says."""
+        if self.axes:
+            return tuple(axis.name for axis in self.axes)
+        named = self.provenance.get("sample_dim")
+        return (named,) if isinstance(named, str) else ()
+
+    def along(self, dim: str = "") -> SampleAxis:
+        """Return where samples lie along one of their dimensions, the only one by default.
+
+        Raises
+        ------
+        UnknownNameError
+            If samples are not along ``dim``; lists the dimensions they are along.
+        OptionError
+            If they are along several and none is named.
+        """
+        dims = self.dims
+        if not dim and len(dims) > 1:
+            raise OptionError(f"samples are along {', '.join(dims)}: name one of them")
+        if dim and not dims:
+            raise UnknownNameError(
+                f"nobody says what the samples of this dataset are along; leave {dim}= out"
+            )
+        if dim and dim not in dims:
+            near = difflib.get_close_matches(dim, dims, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise UnknownNameError(
+                f"samples are not along {dim!r}; {hint}they are along {', '.join(dims)}"
+            )
+        if self.axes:
+            return self.axes[dims.index(dim) if dim else 0]
+        name = dims[0] if dims else ""
+        return SampleAxis(name, self.positions, self.position_units, self.rows)
 
 
 @runtime_checkable

@@ -48,18 +48,26 @@ def place_index_windows(
     Raises
     ------
     OptionError
-        If the samples are in no row, are not evenly spaced along it, or no window fits.
+        If the samples are in no row, are not evenly spaced along it, or no window fits; or are
+        along several dimensions and the window names none.
     UnknownNameError
-        If there is no such split.
+        If there is no such split, or the window names another dimension.
     """
-    if not len(index.positions):
+    try:
+        axis = index.along(window.dim)
+    except OptionError as error:
+        hint = f"{index.dims[0]}={window.spelled}"
+        raise OptionError(f"--window={window.spelled}: {error}, as --window {hint}") from None
+    except UnknownNameError as error:
+        raise UnknownNameError(f"--window={window.spelled}: {error}") from None
+    if not len(axis.positions):
         raise OptionError(
             f"--window={window.spelled}: the samples of this dataset are in no row along which "
             "they follow each other; leave --window out"
         )
     within = None if split is None else select_split(index, split)
     placed = place_windows(
-        index.positions, window, rows=index.rows, within=within, names=index.coordinate
+        axis.positions, window, rows=axis.rows, within=within, names=index.coordinate
     )
     if not len(placed):
         n_samples = len(index) if within is None else len(within)

@@ -136,15 +136,18 @@ def check_index(index: SampleIndex) -> None:
 
 def check_positions(index: SampleIndex) -> None:
     """Check that each sample has a position or none has, strictly in order within each row."""
+    assert not (index.axes and (len(index.positions) or len(index.rows)))
+    assert len({axis.name for axis in index.axes}) == len(index.axes)
     n_samples = len(index)
-    assert len(index.positions) in (0, n_samples)
-    assert len(index.rows) in (0, n_samples if len(index.positions) else 0)
-    assert np.isfinite(np.asarray(index.positions, dtype=np.float64)).all()
-    by_row: dict[int, list[float]] = {}
-    for number, position in enumerate(index.positions):
-        by_row.setdefault(index.rows[number] if len(index.rows) else 0, []).append(position)
-    steps = [np.diff(positions) for positions in by_row.values()]
-    assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
+    for axis in index.axes or (index.along(),):
+        assert len(axis.positions) in ((n_samples,) if index.axes else (0, n_samples))
+        assert len(axis.rows) in (0, n_samples if len(axis.positions) else 0)
+        assert np.isfinite(np.asarray(axis.positions, dtype=np.float64)).all()
+        by_row: dict[int, list[float]] = {}
+        for number, position in enumerate(axis.positions):
+            by_row.setdefault(axis.rows[number] if len(axis.rows) else 0, []).append(position)
+        steps = [np.diff(positions) for positions in by_row.values()]
+        assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
 
 
 def check_buffers(dataset: Dataset, index: SampleIndex) -> None:
@@ -183,6 +186,7 @@ def check_same_index(index: SampleIndex, again: SampleIndex) -> None:
     assert again.provenance == index.provenance
     assert list(again.positions) == list(index.positions)
     assert (list(again.rows), again.position_units) == (list(index.rows), index.position_units)
+    assert list(again.axes) == list(index.axes)
 
 
 def bits(sample: Sample) -> dict[str, bytes]:

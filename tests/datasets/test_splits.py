@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.datasets.contract import SampleIndex
+from iobench.datasets.contract import SampleAxis, SampleIndex
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError, UnknownNameError
 from iobench.samples import SampleSpec, Variable, Window
@@ -79,3 +79,60 @@ def test_messages_name_samples_by_their_coordinate():
     there = index(3, positions=[0, 2, 1], coordinate=["mon", "wed", "tue"])
     with pytest.raises(OptionError, match=r"sample 1 \(wed\) and sample 2 \(tue\) are out of"):
         place_index_windows(there, Window.parse("0:1"))
+
+
+# ---- samples along several dimensions
+
+
+def hypercube(n_times=4, n_members=3):
+    """Each date and member a sample, dates slowest."""
+    times, members = range(n_times), range(n_members)
+    both = [(time, member) for time in times for member in members]
+    return index(
+        len(both),
+        coordinate=[f"day {time}, number {member}" for time, member in both],
+        axes=(
+            SampleAxis("time", [86400.0 * t for t, _ in both], "seconds", [m for _, m in both]),
+            SampleAxis("number", [float(m) for _, m in both], "", [t for t, _ in both]),
+        ),
+    )
+
+
+def test_a_window_keeps_the_member():
+    placed = place_index_windows(hypercube(), Window.parse("time=-1,0:1"))
+    assert placed.items.tolist() == [
+        [0, 3, 6], [1, 4, 7], [2, 5, 8], [3, 6, 9], [4, 7, 10], [5, 8, 11]
+    ]  # fmt: skip
+    assert (placed.step, placed.n_at_ends) == (86400, 6)
+
+
+def test_a_window_over_members_keeps_the_date():
+    placed = place_index_windows(hypercube(2), Window.parse("number=0:1,2"))
+    assert placed.items.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_window_says_along_which_of_several_dimensions():
+    with pytest.raises(OptionError) as caught:
+        place_index_windows(hypercube(), Window.parse("-1,0:1"))
+    assert str(caught.value) == (
+        "--window=-1,0:1: samples are along time, number: name one of them, as --window "
+        "time=-1,0:1"
+    )
+
+
+def test_a_window_along_what_samples_are_not_along_is_told_what_is_meant():
+    one = index(3, positions=[0, 1, 2], provenance={"sample_dim": "time"})
+    for there, listed in ((hypercube(), "time, number"), (one, "time")):
+        with pytest.raises(UnknownNameError) as caught:
+            place_index_windows(there, Window.parse("tine=0:1"))
+        assert str(caught.value) == (
+            "--window=tine=0:1: samples are not along 'tine'; did you mean time? they are along "
+            f"{listed}"
+        )
+
+
+def test_a_window_may_name_the_only_dimension():
+    one = index(3, positions=[0, 1, 2], provenance={"sample_dim": "time"})
+    assert len(place_index_windows(one, Window.parse("time=0:1"))) == 2
+    with pytest.raises(UnknownNameError, match=r"nobody says .* leave time= out"):
+        place_index_windows(index(3, positions=[0, 1, 2]), Window.parse("time=0:1"))
