@@ -33,6 +33,7 @@ ROOMS = {
     "files": {"cpus", "json_files", "recording"},
     "sizes": set(),
     "samples": set(),
+    "coordinates": set(),
     "windows": {"samples"},
     "recording": {"cpus", "json_files"},
     "adapters": {"recording"},
@@ -45,11 +46,11 @@ ROOMS = {
         "storage",
     },
     "storage": {"files", "json_files", "recording"},
-    "stores": {"files", "json_files", "recording", "registry", "samples"},
-    "chunks": {"cpus", "files", "json_files", "samples", "sizes"},
+    "stores": {"coordinates", "files", "json_files", "recording", "registry", "samples"},
+    "chunks": {"coordinates", "cpus", "files", "json_files", "samples", "sizes"},
     "datasets": {
-        "chunks", "cpus", "files", "json_files", "recording", "samples", "sizes", "stores",
-        "windows",
+        "chunks", "coordinates", "cpus", "files", "json_files", "recording", "samples", "sizes",
+        "stores", "windows",
     },
     "loaders": {"chunks", "cpus", "datasets", "files", "recording", "samples", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
@@ -87,6 +88,7 @@ ROOMS = {
 }  # fmt: skip
 AGAINST_THE_ARROW = {
     ("iobench.sources.opened_dataset", "OpenDataset.loader", "loaders"),
+    ("iobench.stores.extents", "ExtentStore.index", "datasets"),
     ("iobench.loaders.ring.options", "loader", "torch"),
     ("iobench.loaders.ring.options", "loader", "tensorflow"),
 }
@@ -94,7 +96,7 @@ AGAINST_THE_ARROW = {
 EVERYBODYS = {"errors", "json_keys", "lazy_face", "masking"}
 STDLIB_AND_NUMPY = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "masking", "registry",
-    "cpus", "json_files", "json_keys",
+    "coordinates", "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
     "adapters", "analysis", "bundling", "launch", "opened", "profiles", "recording", "report",

@@ -194,6 +194,7 @@ class ConversionRun:
             manifest,
             checksums=checksums,
             n_samples=plan.full_n_samples,
+            index=self.conversion.request.index,
         )
 
     def _write(self, missing: list[int]) -> None:

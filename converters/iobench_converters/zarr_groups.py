@@ -15,6 +15,7 @@ import numpy as np
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
+    INDEX_NAME,
     ExtentStore,
     ExtentTable,
     FieldLayout,
@@ -266,13 +267,14 @@ def _check_metadata(
 
     That number is all that is taken from the files; everything else is compared.
     """
-    if not manifest.metadata:
+    listed = [file for file in manifest.metadata if file.name != INDEX_NAME]
+    if not listed:
         raise StoreError(f"{path}: its manifest lists no {METADATA_NAME}; convert the store again")
-    room = read_shard_length(path, manifest.metadata[0])
+    room = read_shard_length(path, listed[0])
     expected = _metadata(manifest, arrays, codec=codec, shard_n_samples=room)
-    if [file.name for file in manifest.metadata] != list(expected):
+    if [file.name for file in listed] != list(expected):
         raise StoreError(f"{path}: its manifest lists other arrays than it has; convert again")
-    for file in manifest.metadata:
+    for file in listed:
         name = path / file.name
         open_file_size(name, expected=file.nbytes)
         with storage_errors(name):

@@ -21,9 +21,12 @@ from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
+from iobench.coordinates import Meteorology
 from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
+from iobench.datasets.netcdf_coordinates import netcdf_meteorology
 from iobench.datasets.rows import SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -163,7 +166,16 @@ class ChunkedSamples(ChunkedFields):
             position_units=rows.units,
             rows=rows.numbers.tolist() if rows.numbers.any() else (),
             provenance={"sample_dim": self._dim, "skipped": skipped},
+            meteorology=self._meteorology(
+                where, [coordinates[number] for number in rows.order], locator.cache_dir
+            ),
         )
+
+    def _meteorology(
+        self, where: Sequence[tuple[int, int]], along: Sequence[NDArray[Any]], cache_dir: Path
+    ) -> Meteorology:
+        """Return coordinates and attributes; ``along`` is what each file has along the samples."""
+        return Meteorology((self._dim,))
 
     def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
         """Return the coordinate of each file along the sample dimension."""
@@ -245,6 +257,19 @@ class NetcdfSamples(ChunkedSamples):
         found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
         known = {path: each.along for path, each in zip(by_path, found, strict=True)}
         return [known[file.path] for file in files]
+
+    def _meteorology(
+        self, where: Sequence[tuple[int, int]], along: Sequence[NDArray[Any]], cache_dir: Path
+    ) -> Meteorology:
+        files = [file for file in self._files if isinstance(file, NetcdfFile)]
+        places = np.array(where, dtype=np.int64).reshape(-1, 2)
+        return netcdf_meteorology(
+            files,
+            {name: name for name in self._names},
+            SamplePlaces((self._dim,), places[:, 0], {self._dim: places[:, 1]}),
+            cache_dir=cache_dir,
+            known={self._dim: along},
+        )
 
 
 class ZarrSamples(ChunkedSamples):

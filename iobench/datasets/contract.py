@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from iobench.coordinates import Meteorology
 from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class SampleIndex:
     provenance : mapping
         JSON-ready facts about the source that a store made from it keeps: files with size and
         mtime excluded, schema, options, normalisation.
+    meteorology : Meteorology
+        Coordinates and attributes; what the samples are along. A store keeps it.
     """
 
     spec: SampleSpec
@@ -145,6 +148,7 @@ class SampleIndex:
     axes: Sequence[SampleAxis] = ()
     setup: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    meteorology: Meteorology = field(default_factory=Meteorology)
 
     def __len__(self) -> int:
         return len(self.where)

@@ -41,6 +41,9 @@ from iobench.stores.extents import ExtentTable as ExtentTable
 from iobench.stores.extents import open_file_size as open_file_size
 from iobench.stores.fields import FieldLayout as FieldLayout
 from iobench.stores.finished_store import finish_store as finish_store
+from iobench.stores.index_file import INDEX_NAME as INDEX_NAME
+from iobench.stores.index_file import read_index as read_index
+from iobench.stores.index_file import read_meteorology as read_meteorology
 from iobench.stores.manifest import MANIFEST_NAME as MANIFEST_NAME
 from iobench.stores.manifest import Manifest as Manifest
 from iobench.stores.manifest import Shard as Shard

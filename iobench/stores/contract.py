@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Progress
+    from iobench.datasets.contract import Progress, SampleIndex
     from iobench.files.ranges import FileRange
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.encoding import Errors
@@ -114,6 +114,18 @@ class Store(Protocol):
         """Return the sample's arrays from the bytes of its extents."""
         ...
 
+    def index(self) -> SampleIndex:
+        """Return what the store keeps of its samples: times, splits, coordinates, attributes.
+
+        As a dataset's index, ``where`` being numbers of the store.
+
+        Raises
+        ------
+        StoreError
+            If it keeps none, as stores of former versions, or the file of it is damaged.
+        """
+        ...
+
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
         ...
@@ -184,7 +196,8 @@ class DescribedFormat(Format, Protocol):
         path : Path
             The store's folder.
         manifest : Manifest
-            The store's, but for these files.
+            The store's, but for these files. It lists the index (`iobench.stores.read_index`)
+            where the store keeps one.
         n_samples : int
             As the writers of its shards were told.
         """

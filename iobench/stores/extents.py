@@ -17,6 +17,7 @@ from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
 from iobench.files.remote_ranges import fetched, fill_views
 from iobench.stores.fields import FieldDecoder, RowDecoder
+from iobench.stores.index_file import read_index
 from iobench.stores.rounding import unpack_sample
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from iobench.datasets.contract import SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
@@ -193,6 +195,14 @@ class ExtentStore:
     def row_decoder(self) -> RowDecoder | None:
         """What decodes extents to where their arrays shall be, if it can; threads may share it."""
         return self._decode if isinstance(self._decode, RowDecoder) else None
+
+    def index(self) -> SampleIndex:
+        """Return what the store keeps of its samples; see `iobench.stores.Store.index`."""
+        from iobench.datasets.contract import SampleIndex
+
+        kept = read_index(self.path, self.manifest)
+        provenance = self.manifest.provenance
+        return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

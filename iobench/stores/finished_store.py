@@ -15,6 +15,7 @@ from iobench.files.atomic import is_local, storage_errors, write_atomically
 from iobench.files.urls import URL, as_path
 from iobench.registry import find_format
 from iobench.stores.contract import DescribedFormat
+from iobench.stores.index_file import write_index
 from iobench.stores.manifest import read_manifest, write_manifest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.contract import SampleIndex
     from iobench.stores.contract import Format, Store
     from iobench.stores.manifest import Manifest
 
@@ -33,7 +35,13 @@ CHECKSUMS_NAME: Final = "iobench.crc32c"
 
 
 def finish_store(
-    path: Path, fmt: Format, manifest: Manifest, *, checksums: Sequence[int], n_samples: int
+    path: Path,
+    fmt: Format,
+    manifest: Manifest,
+    *,
+    checksums: Sequence[int],
+    n_samples: int,
+    index: SampleIndex | None = None,
 ) -> Manifest:
     """Finish the store at ``path``, whose shards are all there; return its manifest.
 
@@ -44,11 +52,13 @@ def finish_store(
     fmt : Format
         Its format.
     manifest : Manifest
-        Without the files of the container's metadata, which are written here.
+        Without files of metadata, which are written here.
     checksums : sequence of int
         CRC-32C of each extent, sample-major.
     n_samples : int
         Samples of a full shard, as the writers were told.
+    index : SampleIndex, optional
+        Of the dataset: the store keeps what it says of its samples (`Store.index`).
 
     Raises
     ------
@@ -56,8 +66,12 @@ def finish_store(
         When the file system refuses; nothing then says that the store is finished.
     """
     write_checksums(path, checksums)
+    if index is not None:
+        kept = write_index(path, index, manifest.samples)
+        manifest = replace(manifest, metadata=(*manifest.metadata, kept))
     if isinstance(fmt, DescribedFormat):
-        manifest = replace(manifest, metadata=fmt.describe(path, manifest, n_samples=n_samples))
+        own = fmt.describe(path, manifest, n_samples=n_samples)
+        manifest = replace(manifest, metadata=(*manifest.metadata, *own))
     write_manifest(path, manifest)
     return manifest
 

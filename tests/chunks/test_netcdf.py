@@ -231,7 +231,7 @@ def classic_file(path, file_format):
             names = tuple({"t": "time"}.get(dim, dim) for dim in dims)
             ds.createVariable(name, dtype, names).units = "K"
             ds[name][:] = 1
-    _, variables = read_classic_header(path, open_source_file(path))
+    variables = read_classic_header(path, open_source_file(path)).variables
     return min(
         each.storage.offset if each.storage.is_contiguous else each.storage.ranges.offsets.min()
         for each in variables

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["ClassicVariable", "read_classic_header"]
+__all__ = ["ClassicHeader", "ClassicVariable", "read_classic_header"]
 
 HEADER_NBYTES = 1 << 20
 """Read at first; of a longer header what is below on a second go: a damaged one has no end."""
@@ -43,6 +43,14 @@ class ClassicVariable:
     dtype: np.dtype[Any]
     attributes: dict[str, Any]
     storage: ChunkManifest
+
+
+class ClassicHeader(NamedTuple):
+    """What the header of a classic file says."""
+
+    dims: dict[str, int]
+    variables: list[ClassicVariable]
+    attributes: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +131,8 @@ class _Header:
         return _Described(name, dims, attributes, dtype, self.begin())
 
 
-def read_classic_header(
-    path: Path, opened: SourceBytes
-) -> tuple[dict[str, int], list[ClassicVariable]]:
-    """Return the dimensions and the variables of a classic NetCDF file.
+def read_classic_header(path: Path, opened: SourceBytes) -> ClassicHeader:
+    """Return the dimensions, the variables and the attributes of a classic NetCDF file.
 
     Parameters
     ----------
@@ -158,10 +164,10 @@ def read_classic_header(
     )
 
 
-def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], list[ClassicVariable]]:
+def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
     n_records = header.count()
     dimensions = [(header.name(), header.count()) for _ in range(header.list_length(DIMENSIONS))]
-    header.attributes()
+    attributes = header.attributes()
     described = [header.variable() for _ in range(header.list_length(VARIABLES))]
     lengths = [length for _, length in dimensions]
     if any(lengths[dim] == 0 for each in described for dim in each.dims[1:]):
@@ -183,11 +189,12 @@ def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], lis
                 f"{path}: is cut short: variable {each.name!r} ends at byte {end}, the file at "
                 f"{size}; fetch the file again"
             )
-        dims = tuple(dimensions[dim][0] for dim in each.dims)
+        names = tuple(dimensions[dim][0] for dim in each.dims)
         variables.append(
-            ClassicVariable(each.name, dims, shape, each.dtype, each.attributes, storage)
+            ClassicVariable(each.name, names, shape, each.dtype, each.attributes, storage)
         )
-    return {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}, variables
+    dims = {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}
+    return ClassicHeader(dims, variables, attributes)
 
 
 def _check_places(

@@ -222,7 +222,7 @@ def _text(value: Any) -> str:
 
 
 def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
-    dims, found = read_classic_header(path, opened)
+    dims, found, _ = read_classic_header(path, opened)
     variables, skipped = {}, {}
     for each in found:
         if each.dtype.kind not in "iuf":

@@ -1,0 +1,170 @@
+"""What a NetCDF file says of its variables: all attributes, and the texts among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.chunks.netcdf.classic import read_classic_header
+from iobench.chunks.netcdf.file import CLASSIC_MAGIC
+from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
+from iobench.chunks.packing import CODING
+from iobench.coordinates import json_attributes
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.files.source_files import open_source_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["DescribedFile", "DescribedVariable", "describe_netcdf"]
+
+MAX_TEXT_NBYTES: Final = 1 << 22
+NOT_KEPT: Final = frozenset((*CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid"))
+"""Attributes of how numbers are stored: untrue of decoded ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescribedVariable:
+    """A variable as its source describes it.
+
+    Parameters
+    ----------
+    dims, shape : tuple
+        Of texts without the dimension along which their letters are.
+    attributes : mapping
+        JSON-ready, without those of how numbers are stored.
+    is_number : bool
+        Whether it has numbers.
+    texts : ndarray of str, optional
+        The texts it has; None where it has none, or too many.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    is_number: bool = True
+    texts: NDArray[np.str_] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescribedFile:
+    """A file, or store, as it describes itself."""
+
+    variables: Mapping[str, DescribedVariable]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def describe_netcdf(path: Path) -> DescribedFile:
+    """Return what a NetCDF file says of its variables, without reading their numbers.
+
+    Raises
+    ------
+    FileFormatError, MissingFileError, StorageError, MissingExtraError
+        As `iobench.chunks.netcdf.file.inspect_netcdf`.
+    """
+    opened = open_source_file(path)
+    if opened.read_at(0, 4) in CLASSIC_MAGIC:
+        return _described_classic(path, opened)
+    try:
+        import h5netcdf
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(
+            "NetCDF files need h5py and h5netcdf: pip install 'iobench[netcdf]'"
+        ) from error
+    try:
+        with (
+            hdf5_source(opened) as source,
+            h5py.File(source, "r") as raw,
+            h5netcdf.File(raw, "r", phony_dims="sort") as file,
+        ):
+            return DescribedFile(
+                {name: _described(each, raw[name]) for name, each in file.variables.items()},
+                json_attributes(_attributes(file.attrs), without=NOT_KEPT),
+            )
+    except IobenchError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise FileFormatError(
+            f"{path}: cannot be read as NetCDF: {reason}; fetch the file again"
+        ) from error
+
+
+def _attributes(attributes: Any) -> dict[str, Any]:
+    """Return attributes but those of types that h5netcdf has no values for."""
+    found = {}
+    for name in attributes:
+        try:
+            found[name] = _plain(attributes[name])
+        except (TypeError, KeyError, OSError, ValueError, AttributeError):
+            continue  # a reference, an opaque or compound type: of HDF5, not of CF
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return one number where an array of one is there, as NetCDF has no others."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return value.reshape(-1)[0]
+    return value
+
+
+def _described(variable: Any, dataset: Any) -> DescribedVariable:
+    dims, shape = tuple(variable.dimensions), tuple(dataset.shape)
+    attributes = json_attributes(_attributes(variable.attrs), without=NOT_KEPT)
+    dtype = dataset.dtype
+    if dtype.kind in "iuf":
+        return DescribedVariable(dims, shape, attributes)
+    texts = None
+    if dtype.kind == "S" and dtype.itemsize * dataset.size <= MAX_TEXT_NBYTES:
+        texts = _joined(np.asarray(dataset[()]))
+    elif dtype.kind == "O" and dtype.metadata and dataset.size * 8 <= MAX_TEXT_NBYTES:
+        read = dataset[()]
+        texts = _decoded(np.asarray(read, dtype=object))
+    if texts is not None and texts.ndim < len(dims):
+        dims, shape = dims[:-1], shape[:-1]
+    return DescribedVariable(dims, shape, attributes, False, texts)
+
+
+def _described_classic(path: Path, opened: Any) -> DescribedFile:
+    _, found, attributes_of_file = read_classic_header(path, opened)
+    variables = {}
+    for each in found:
+        attributes = json_attributes(
+            {name: _plain(value) for name, value in each.attributes.items()}, without=NOT_KEPT
+        )
+        dims, shape, texts = each.dims, each.shape, None
+        is_number = each.dtype.kind in "iuf"
+        nbytes = int(np.prod(shape, dtype=np.int64))
+        if not is_number and each.storage.is_contiguous and nbytes <= MAX_TEXT_NBYTES:
+            content = bytes(opened.read_at(each.storage.offset, nbytes))
+            texts = _joined(np.frombuffer(content, "S1").reshape(shape))
+            if texts.ndim < len(dims):
+                dims, shape = dims[:-1], shape[:-1]
+        variables[each.name] = DescribedVariable(dims, shape, attributes, is_number, texts)
+    plain = {name: _plain(value) for name, value in attributes_of_file.items()}
+    return DescribedFile(variables, json_attributes(plain, without=NOT_KEPT))
+
+
+def _joined(letters: NDArray[Any]) -> NDArray[np.str_]:
+    """Return texts of letters along the last axis."""
+    if letters.dtype.itemsize == 1 and letters.ndim:
+        width = letters.shape[-1]
+        whole = np.ascontiguousarray(letters).view(f"S{max(1, width)}") if width else letters
+        letters = whole.reshape(letters.shape[:-1]) if width else np.zeros(letters.shape[:-1], "S1")
+    return _decoded(letters.astype(object))
+
+
+def _decoded(texts: NDArray[Any]) -> NDArray[np.str_]:
+    flat = [
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each)
+        for each in texts.reshape(-1)
+    ]
+    stripped = [each.rstrip("\0 ") for each in flat]
+    found: NDArray[np.str_] = np.array(stripped, dtype=np.str_).reshape(texts.shape)
+    return found

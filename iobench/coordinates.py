@@ -1,0 +1,176 @@
+"""Where and when samples are, as the CF conventions say it: coordinates, units, grid mappings.
+
+Numbers are as stored (times with their ``units`` and ``calendar``), attributes are JSON-ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import SampleError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SAMPLE_DIM", "Coordinate", "Meteorology", "json_attributes"]
+
+SAMPLE_DIM: Final = "sample"
+"""The first dimension of a coordinate that has a value for each sample."""
+MAX_TEXT: Final = 1 << 16
+"""Longest text, or list, of an attribute."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinate:
+    """A coordinate, its bounds, or a grid mapping (which has no dimension and no value).
+
+    Parameters
+    ----------
+    name : str
+    dims : tuple of str
+        ``("sample",)``: one value for each sample. Else dimensions of the sample's variables, as
+        ``("latitude",)`` or ``("y", "x")``; none for all samples alike. Bounds have one more.
+    values : ndarray
+        Numbers or texts of fixed width.
+    attributes : mapping
+        JSON-ready: ``units``, ``calendar``, ``standard_name``, ``axis``, a grid's parameters.
+
+    Raises
+    ------
+    SampleError
+        If the values have another number of dimensions, or are neither numbers nor texts.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    values: NDArray[Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        if values.ndim != len(self.dims) or values.dtype.kind not in "biufU":
+            raise SampleError(
+                f"coordinate {self.name!r}: {values.dtype} {values.shape} is no array of numbers "
+                f"or texts along {self.dims}"
+            )
+        # One byte order and one layout, so that equal coordinates are written as equal bytes.
+        object.__setattr__(
+            self, "values", np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(
+                values.shape
+            )
+        )  # fmt: skip
+        object.__setattr__(self, "dims", tuple(self.dims))
+
+    @property
+    def of_samples(self) -> bool:
+        """Whether it has a value for each sample."""
+        return self.dims[:1] == (SAMPLE_DIM,)
+
+    def take(self, samples: Sequence[int] | NDArray[np.int64]) -> Coordinate:
+        """Return it for some of the samples, in this order."""
+        if not self.of_samples:
+            return self
+        return replace(self, values=self.values[np.asarray(samples, dtype=np.int64)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meteorology:
+    """What is known of samples beside their numbers; empty where nothing is.
+
+    Parameters
+    ----------
+    sample_dims : tuple of str
+        What the samples are along, slowest first: ``("time",)``, ``("time", "number")``.
+    coordinates : tuple of Coordinate
+        With distinct names.
+    variables : mapping of str to mapping
+        Attributes of each variable of the sample, JSON-ready; true of the values as samples hold
+        them.
+    attributes : mapping
+        Of the source as a whole; of several files those of the first.
+    left_out : mapping of str to str
+        Coordinates that the source has and this does not, and why.
+    """
+
+    sample_dims: tuple[str, ...] = ()
+    coordinates: tuple[Coordinate, ...] = ()
+    variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [each.name for each in self.coordinates]
+        if len(set(names)) != len(names):
+            raise SampleError(f"coordinates need distinct names, got {names}")
+        lengths = {len(each.values) for each in self.coordinates if each.of_samples}
+        if len(lengths) > 1:
+            raise SampleError(f"coordinates of samples have different lengths: {sorted(lengths)}")
+
+    def __bool__(self) -> bool:
+        return bool(self.sample_dims or self.coordinates or self.variables or self.attributes)
+
+    def __getitem__(self, name: str) -> Coordinate:
+        for each in self.coordinates:
+            if each.name == name:
+                return each
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(each.name == name for each in self.coordinates)
+
+    def take(self, samples: Sequence[int] | NDArray[np.int64]) -> Meteorology:
+        """Return what is known of some of the samples, in this order."""
+        chosen = np.asarray(samples, dtype=np.int64)
+        return replace(self, coordinates=tuple(each.take(chosen) for each in self.coordinates))
+
+    def along(self, dim: str) -> Coordinate | None:
+        """Return the coordinate of the samples along one of their dimensions, if there is one."""
+        return next(
+            (each for each in self.coordinates if each.name == dim and each.dims == (SAMPLE_DIM,)),
+            None,
+        )
+
+
+def json_attributes(
+    attributes: Mapping[str, Any], *, without: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return attributes as JSON holds them; what it cannot hold, or is too long, is left out.
+
+    Numbers of any width become whole numbers and fractions, arrays lists; what is no finite
+    number its name, as Zarr spells it.
+    """
+    left = frozenset(without)
+    found = {
+        str(name): _json_value(value) for name, value in attributes.items() if name not in left
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        # Surrogates and NULs of damaged texts would not come back from a file.
+        text = value.encode("utf-8", "replace").decode("utf-8").rstrip("\0")
+        return text if len(text) <= MAX_TEXT else None
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _spelled(value)
+    if isinstance(value, list | tuple):
+        parts = [_json_value(each) for each in value[: MAX_TEXT + 1]]
+        return parts if len(parts) <= MAX_TEXT and None not in parts else None
+    if isinstance(value, Mapping):
+        return json_attributes(value)
+    return None
+
+
+def _spelled(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

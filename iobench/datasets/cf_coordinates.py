@@ -1,0 +1,332 @@
+"""Coordinates of samples as the CF conventions find them in a source, whatever its container.
+
+Source: CF conventions 1.11, chapters 4 (coordinate types), 5 (coordinate systems, grid mappings)
+and 7.1 (bounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.datasets.positions import decode_times_of_files
+from iobench.errors import IobenchError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.chunks.netcdf.description import DescribedFile, DescribedVariable
+
+__all__ = ["SamplePlaces", "SourceValues", "cf_meteorology", "times_in_one_unit"]
+
+MAX_NBYTES: Final = 1 << 28
+"""Of one coordinate that is kept: two of 16 million points each make a large grid."""
+MAX_BOUNDS_NBYTES: Final = 1 << 24
+LATITUDE: Final = frozenset(
+    {"degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN"}
+)
+LONGITUDE: Final = frozenset(
+    {"degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"}
+)
+HORIZONTAL: Final = frozenset({"latitude", "longitude"})
+POINTERS: Final = ("coordinates", "grid_mapping", "bounds", "climatology", "formula_terms")
+"""Attributes that name other variables: containers say them in their own way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplePlaces:
+    """Where each sample is in the files of a source.
+
+    Parameters
+    ----------
+    dims : tuple of str
+        The sample dimensions, slowest first.
+    files : ndarray of int, shape (samples,)
+        The number of its file.
+    indices : mapping of str to ndarray of int, shape (samples,)
+        Its index along each sample dimension of that file.
+    """
+
+    dims: tuple[str, ...]
+    files: NDArray[np.int64]
+    indices: Mapping[str, NDArray[np.int64]]
+
+    def taken(self, dims: Sequence[str], parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the value of each sample of a variable that each file has along ``dims``."""
+        own = [dim for dim in self.dims if dim in dims]
+        order = [*map(dims.index, own), *(n for n, dim in enumerate(dims) if dim not in own)]
+        turned = [part.transpose(order) for part in parts]
+        if len(turned) == 1:
+            return np.asarray(turned[0][tuple(self.indices[dim] for dim in own)])
+        by_file = np.argsort(self.files, kind="stable")
+        ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))
+        shape = (len(self.files), *turned[0].shape[len(own) :])
+        found = np.empty(shape, dtype=np.result_type(*turned))
+        for number, part in enumerate(turned):
+            chosen = by_file[ends[number] : ends[number + 1]]
+            at = tuple(self.indices[dim][chosen] for dim in own)
+            found[chosen] = part[at] if own else part
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceValues:
+    """How the values of variables are read.
+
+    Parameters
+    ----------
+    first : callable
+        Returns the values of a variable in the first file, decoded.
+    each : callable
+        Returns the values of variables, by name, in each file, in the order of `SamplePlaces`; of
+        a variable that one lacks None.
+    units : callable
+        Returns units and calendar of a variable in each file.
+    known : mapping of str to list of ndarray
+        What each file is known to have.
+    """
+
+    first: Callable[[str], NDArray[Any]]
+    each: Callable[[Sequence[str]], Mapping[str, Sequence[NDArray[Any]] | None]]
+    units: Callable[[str], Sequence[tuple[str, str]]]
+    known: Mapping[str, Sequence[NDArray[Any]]] = field(default_factory=dict)
+
+
+def cf_meteorology(
+    file: DescribedFile,
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    values: SourceValues,
+    *,
+    windows: Mapping[str, slice] | None = None,
+) -> Meteorology:
+    """Return what a source says of its samples.
+
+    Parameters
+    ----------
+    file : DescribedFile
+        The first file.
+    chosen : mapping of str to str
+        Variables of the source that samples hold as they are, and their names there.
+    places : SamplePlaces
+        Where samples are.
+    values : SourceValues
+        How variables are read.
+    windows : mapping of str to slice, optional
+        What samples take of a dimension; all of it by default.
+    """
+    collector = _Collector(file, chosen, places, values, windows or {})
+    coordinates = collector.coordinates()
+    return Meteorology(
+        sample_dims=places.dims,
+        coordinates=tuple(coordinates),
+        variables={
+            name: file.variables[own].attributes
+            for own, name in chosen.items()
+            if own in file.variables
+        },
+        attributes=file.attributes,
+        left_out=collector.left_out,
+    )
+
+
+class _Collector:
+    """Finds the coordinates of the chosen variables and reads them."""
+
+    def __init__(
+        self,
+        file: DescribedFile,
+        chosen: Mapping[str, str],
+        places: SamplePlaces,
+        values: SourceValues,
+        windows: Mapping[str, slice],
+    ) -> None:
+        self.file, self.chosen, self.places = file, chosen, places
+        self.values, self.windows = values, windows
+        self.left_out: dict[str, str] = {}
+        self.parents: dict[str, str] = {}
+        self.dims = set(places.dims)
+        for name in chosen:
+            if name in file.variables:
+                self.dims.update(file.variables[name].dims)
+
+    def coordinates(self) -> list[Coordinate]:
+        """Return them: those of dimensions first, then the others, then what belongs to these."""
+        names = self._named()
+        moving = [name for name in names if self._is_moving(self._variable(name))]
+        unread = [
+            name
+            for name in moving
+            if name not in self.values.known and self._variable(name).is_number
+        ]
+        parts: dict[str, Any] = {**self.values.known}
+        if unread:
+            parts.update(self.values.each(unread))
+        found = []
+        for name in names:
+            try:
+                texts = self._variable(name).texts
+                if name not in moving:
+                    found.append(self._static(name))
+                elif texts is not None and not self._has_files:
+                    found.append(self._moving(name, [texts]))
+                elif parts.get(name) is None:
+                    self.left_out[name] = "not read in every file"
+                else:
+                    found.append(self._moving(name, parts[name]))
+            except IobenchError as error:  # a coordinate that cannot be read ends no conversion
+                self.left_out[name] = str(error)
+        return found
+
+    def _is_moving(self, each: DescribedVariable) -> bool:
+        """Whether samples may have values of their own: along their dimension, or by file."""
+        if not set(each.dims).isdisjoint(self.places.dims):
+            return True
+        is_number = each.is_number and "grid_mapping_name" not in each.attributes
+        return self._has_files and not each.dims and is_number
+
+    @property
+    def _has_files(self) -> bool:
+        return bool(self.places.files.size) and int(self.places.files.max()) > 0
+
+    def _variable(self, name: str) -> DescribedVariable:
+        return self.file.variables[name]
+
+    def _named(self) -> list[str]:
+        """Return the names of the coordinates, each once, those they need behind them."""
+        variables = self.file.variables
+        names = dict.fromkeys(
+            name for name, each in variables.items() if name in self.dims and each.dims == (name,)
+        )
+        told: list[str] = []
+        for name in self.chosen:
+            attributes = variables[name].attributes if name in variables else {}
+            told += _words(attributes.get("coordinates"))
+            told += _grid_mappings(attributes.get("grid_mapping"))
+        told += _words(self.file.attributes.get("coordinates"))
+        told += [name for name, each in variables.items() if self._looks_like_one(each)]
+        for name in told:
+            self._add(names, name)
+        for name in list(names):
+            attributes = self._variable(name).attributes
+            for key in ("bounds", "climatology"):
+                for other in _words(attributes.get(key)):
+                    self._add(names, other, bounds=True)
+                    self.parents[other] = name
+            for other in _words(attributes.get("formula_terms"))[1::2]:
+                self._add(names, other)
+        return list(names)
+
+    def _add(self, names: dict[str, None], name: str, *, bounds: bool = False) -> None:
+        each = self.file.variables.get(name)
+        if each is None or name in self.chosen or name in names:
+            return
+        dims = each.dims[:-1] if bounds else each.dims
+        if not set(dims) <= self.dims:
+            return
+        if not each.is_number and each.texts is None and each.dims:
+            self.left_out[name] = "neither numbers nor texts"
+            return
+        nbytes = 8 * int(np.prod(each.shape, dtype=np.int64))
+        if nbytes > (MAX_BOUNDS_NBYTES if bounds else MAX_NBYTES):
+            self.left_out[name] = f"{nbytes} bytes, more than a store keeps of a coordinate"
+            return
+        names[name] = None
+
+    def _looks_like_one(self, each: DescribedVariable) -> bool:
+        """Whether a variable tells where points are, though nothing names it as a coordinate."""
+        units = each.attributes.get("units")
+        is_horizontal = units in LATITUDE | LONGITUDE or (
+            each.attributes.get("standard_name") in HORIZONTAL
+        )
+        is_mapping = "grid_mapping_name" in each.attributes and not each.dims
+        return is_mapping or (is_horizontal and set(each.dims) <= self.dims)
+
+    def _attributes(self, name: str) -> dict[str, Any]:
+        return dict(self._variable(name).attributes)
+
+    def _static(self, name: str) -> Coordinate:
+        each = self._variable(name)
+        if each.texts is not None:
+            read: NDArray[Any] = each.texts
+        elif not each.is_number or "grid_mapping_name" in each.attributes:
+            read = np.zeros(each.shape, dtype=np.int32)  # a grid mapping is its attributes
+        else:
+            read = self.values.first(name)
+        window = tuple(self.windows.get(dim, slice(None)) for dim in each.dims)
+        return Coordinate(name, each.dims, read[window], self._attributes(name))
+
+    def _moving(self, name: str, parts: Sequence[NDArray[Any]]) -> Coordinate:
+        """Return a coordinate of which each sample has a value, or all have the same one."""
+        each, attributes = self._variable(name), self._attributes(name)
+        values, times = times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
+        if times is None:
+            raise _MixedUnitsError("of several units or calendars in its files")
+        attributes |= {} if name in self.parents else times
+        if not each.dims and all(np.array_equal(part, values[0]) for part in values):
+            return Coordinate(name, (), values[0], attributes)
+        rest = tuple(dim for dim in each.dims if dim not in self.places.dims)
+        return Coordinate(
+            name, (SAMPLE_DIM, *rest), self.places.taken(each.dims, values), attributes
+        )
+
+
+class _MixedUnitsError(IobenchError):
+    """A coordinate whose files do not say the same."""
+
+
+def _words(text: Any) -> list[str]:
+    return text.split() if isinstance(text, str) else []
+
+
+def _grid_mappings(text: Any) -> list[str]:
+    """Return the variables that ``crs`` or ``crs: x y latlon: lat lon`` name."""
+    words = _words(text)
+    mappings = [word.rstrip(":") for word in words if word.endswith(":")]
+    return mappings or words[:1]
+
+
+def times_in_one_unit(
+    parts: Sequence[NDArray[Any]], units: Sequence[tuple[str, str]]
+) -> tuple[list[NDArray[Any]], dict[str, str] | None]:
+    """Return the values of files in one unit, and the attributes that are new by that.
+
+    None of these where files have several units that are not all times of one calendar.
+    """
+    given = list(parts)
+    if len(set(units)) <= 1:
+        return given, {}
+    shapes = [part.shape for part in given]
+    decoded: list[NDArray[Any]] = []
+    for part, (unit, calendar) in zip(given, units, strict=True):
+        times = decode_times_of_files([np.atleast_1d(part).reshape(-1)], unit, calendar)
+        if times is None or times[0].dtype.kind not in "MO":
+            return given, None
+        decoded += times
+    kinds = {getattr(part[0], "calendar", "") for part in decoded if len(part)}
+    if len(kinds) > 1:
+        return given, None
+    whole = [_seconds(part) for part in decoded]
+    attributes = {"units": "seconds since 1970-01-01"}
+    calendar = next(iter({each for _, each in units}), "")
+    if calendar:
+        attributes["calendar"] = calendar
+    return [part.reshape(shape) for part, shape in zip(whole, shapes, strict=True)], attributes
+
+
+def _seconds(times: NDArray[Any]) -> NDArray[Any]:
+    """Return times as seconds since 1970 of their calendar, whole numbers where they are."""
+    if times.dtype.kind == "M":
+        micro = times.astype("datetime64[us]").astype(np.int64)
+    else:
+        epoch = type(times[0])(1970, 1, 1) if len(times) else None
+        micro = np.array([_microseconds(time - epoch) for time in times], dtype=np.int64)
+    return micro // 10**6 if not (micro % 10**6).any() else micro / 1e6
+
+
+def _microseconds(apart: Any) -> int:
+    return int((apart.days * 86400 + apart.seconds) * 10**6 + apart.microseconds)
