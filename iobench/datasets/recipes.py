@@ -30,7 +30,7 @@ from iobench.chunks.netcdf.file import (
 from iobench.chunks.packing import unpack
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.moments import Normalisation, normalisation_of
+from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
