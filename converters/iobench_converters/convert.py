@@ -19,6 +19,7 @@ from iobench.stores import (
     Budget,
     Manifest,
     Notice,
+    SampleMeasure,
     ShardInfo,
     Store,
     StoreRequest,
@@ -29,6 +30,7 @@ from iobench.stores import (
     free_nbytes,
     make_item,
     merge_errors,
+    merge_shards,
     read_manifest,
     remove_claims_of_the_dead,
 )
@@ -182,6 +184,9 @@ class ConversionRun:
             provenance=plan.provenance,
             normalisation=plan.normalisation,
             lossy=merge_errors(*(info.lossy for info in infos)),
+            statistics=merge_shards(
+                SampleMeasure(self.conversion.stored_spec), (info.moments for info in infos)
+            ),
         )
         checksums = array("I")
         for info in infos:

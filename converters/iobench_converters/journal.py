@@ -21,6 +21,7 @@ from iobench.datasets import first_changed
 from iobench.errors import StoreError
 from iobench.stores import (
     JOURNAL_NAME,
+    N_MOMENTS,
     Claim,
     ConversionPlan,
     Shard,
@@ -45,6 +46,8 @@ from iobench.stores import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 __all__ = ["Journal", "PlanMark"]
 
@@ -150,11 +153,16 @@ class Journal:
         try:
             values = read_json(self._entry(number))
             checksums = _checksums(values)
-            info = ShardInfo(Shard.from_dict(values["shard"]), checksums, values["lossy"])
+            info = ShardInfo(
+                Shard.from_dict(values["shard"]),
+                checksums,
+                values["lossy"],
+                {name: _moments(digits) for name, digits in values["moments"].items()},
+            )
             times = [int(time) for time in values["modified_ns"]]
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None  # not as written: the shard is written again
         is_full = info.shard.n_samples == len(self._plan.shard(number))
         return info if is_full and self._is_whole(info.shard, times) else None
@@ -190,6 +198,10 @@ class Journal:
             # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
             "crc32c": np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
             "lossy": info.lossy,
+            "moments": {
+                name: np.asarray(moments, dtype="<f8").tobytes().hex()
+                for name, moments in info.moments.items()
+            },
             "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
             "shard": info.shard.to_dict(),
             "sources": list(sources),
@@ -281,6 +293,11 @@ class Journal:
             f"options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or choose "
             "another folder"
         )
+
+
+def _moments(digits: str) -> NDArray[np.float64]:
+    """Return the moments an entry notes: a row for each group of values."""
+    return np.frombuffer(bytes.fromhex(digits), dtype="<f8").reshape(-1, N_MOMENTS)
 
 
 def _checksums(values: Mapping[str, Any]) -> array[int]:

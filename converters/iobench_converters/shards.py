@@ -14,11 +14,14 @@ from iobench.stores import (
     EncodedSample,
     Encoding,
     ExactWriter,
+    SampleMeasure,
     ShardInfo,
+    ShardStatistics,
     StoreRequest,
     Tally,
     Writer,
     merge_errors,
+    split_members,
     storage_errors,
     sync_directory,
 )
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores import ConversionPlan, Errors, Notice
+    from iobench.stores import ConversionPlan, Errors, Notice, ShardMoments
     from iobench_converters.journal import Journal
+
+    Found = tuple[Errors, ShardMoments]
+    """What is known of the values of a shard's samples."""
 
 __all__ = ["Conversion", "ShardDrain", "write_shard"]
 
@@ -66,7 +72,7 @@ class Conversion:
         if encoding is None or not encoding.unknown_ranges(spec):
             return self
         notice("int16 without a range: all samples are read once to find it")
-        maker = self.with_encoding(None).maker(tally)
+        maker = self.with_encoding(None).maker(tally, takes_moments=False)
         made = maker.batches(self.plan.samples)
 
         def named() -> Iterator[tuple[str, Sample]]:
@@ -81,7 +87,12 @@ class Conversion:
             made.close()
             maker.close()
 
-    def maker(self, tally: Tally) -> Maker:
+    def statistics(self, number: int) -> ShardStatistics:
+        """Return what adds up the values of the samples of one shard."""
+        members = split_members(self.request.index.splits, self.plan.shard(number))
+        return ShardStatistics(SampleMeasure(self.stored_spec), members)
+
+    def maker(self, tally: Tally, *, takes_moments: bool = True) -> Maker:
         """Return what makes the samples, as they are stored."""
         request, encoding = self.request, self.request.encoding
         return Maker(
@@ -91,6 +102,7 @@ class Conversion:
             memory_nbytes=request.memory_nbytes,
             tally=tally,
             encoder=None if encoding is None else encoding.encoder(self.plan.spec),
+            measure=SampleMeasure(self.stored_spec) if takes_moments else None,
         )
 
     def writer(self, folder: Path, number: int) -> Writer:
@@ -145,7 +157,7 @@ class ShardDrain:
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown(wait=True)
 
-    def put(self, number: int, held: Claim, writer: Writer, lossy: Errors, used: UsedBytes) -> None:
+    def put(self, number: int, held: Claim, writer: Writer, found: Found, used: UsedBytes) -> None:
         """Take a shard whose samples are all written; it is released in the end."""
         try:
             self.wait()
@@ -153,7 +165,7 @@ class ShardDrain:
             writer.abort()
             self._journal.leave(held)
             raise
-        self._last = self._thread.submit(self._close, number, held, writer, lossy, used)
+        self._last = self._thread.submit(self._close, number, held, writer, found, used)
 
     def wait(self) -> None:
         """Wait for the shard put last; raise what went wrong with it."""
@@ -162,13 +174,15 @@ class ShardDrain:
             last.result()
 
     def _close(
-        self, number: int, held: Claim, writer: Writer, lossy: Errors, used: UsedBytes
+        self, number: int, held: Claim, writer: Writer, found: Found, used: UsedBytes
     ) -> None:
         path, room = self._conversion.request.path, held.file.parent / held.holder.token
         try:
             with self._tally.timed("write"):
                 info = writer.close()
-                info = replace(info, checksums=array("I", info.checksums), lossy=lossy)
+                checksums = array("I", info.checksums)
+                lossy, moments = found
+                info = replace(info, checksums=checksums, lossy=lossy, moments=moments)
                 held.check()
                 _move(info, room, path)
                 self._journal.add(number, info, used.noted)
@@ -207,6 +221,7 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
+    statistics = conversion.statistics(number)
     used = UsedBytes(conversion.request.files)
     used.start()
     try:
@@ -214,6 +229,7 @@ def write_shard(
             with tally.timed("write"):
                 for sample in samples:
                     writer.append(sample)
+            statistics.add(samples)
             encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
             lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
             n_written = len(samples)
@@ -227,7 +243,7 @@ def write_shard(
     finally:
         made.close()
         used.stop()
-    drain.put(number, held, writer, lossy, used)
+    drain.put(number, held, writer, (lossy, statistics.finish()), used)
 
 
 def _drop(error: BaseException, held: Claim, journal: Journal) -> None:

@@ -18,6 +18,7 @@ from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import FileFormatError
+from iobench.stores.moments import merge_means
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,16 +127,12 @@ def _file_moments(
 
 
 def _scale(parts: Sequence[Columns], name: str) -> Scale:
-    """Merge the moments of files in their order (Chan, Golub and LeVeque)."""
-    count = 0
-    mean = np.zeros_like(parts[0][f"{name}.mean"])
-    squares = np.zeros_like(mean)
+    """Merge the moments of files in their order."""
+    zero = np.zeros_like(parts[0][f"{name}.mean"])
+    moments: tuple[Any, Any, Any] = (0, zero, zero)
     for part in parts:
-        added = int(part[f"{name}.count"])
-        difference = part[f"{name}.mean"] - mean
-        total = count + added
-        mean = mean + difference * (added / total)
-        squares = squares + part[f"{name}.squares"] + difference**2 * (count * added / total)
-        count = total
+        added = int(part[f"{name}.count"]), part[f"{name}.mean"], part[f"{name}.squares"]
+        moments = merge_means(moments, added)
+    count, mean, squares = moments
     deviation = np.sqrt(squares / count)
     return Scale(np.asarray(mean), np.where(deviation > 0, deviation, 1.0))

@@ -13,6 +13,7 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
 from iobench.samples import handed_on_nbytes
 from iobench.stores.tally import Tally
+from iobench.stores.value_statistics import MeasuredSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex, Where
     from iobench.samples import Sample
     from iobench.stores.encoding import Encoder
+    from iobench.stores.value_statistics import SampleMeasure
 
 __all__ = ["GroupsAhead", "HeldBytes", "Maker", "nbytes_of", "samples_in_order"]
 
@@ -47,6 +49,8 @@ class Maker:
         Where seconds and bytes of the stages go.
     encoder : Encoder, optional
         What makes stored samples of them.
+    measure : SampleMeasure, optional
+        What takes the moments of what is stored; samples then come as `MeasuredSamples`.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class Maker:
         memory_nbytes: int,
         tally: Tally,
         encoder: Encoder | None = None,
+        measure: SampleMeasure | None = None,
     ) -> None:
         self._dataset = dataset
         self._index = index
         self._steps = sample_steps(dataset)
         self._tally = tally
         self._encoder = encoder
+        self._measure = measure
         self._memory_nbytes = memory_nbytes
         self._nbytes = index.spec.nbytes + OBJECT_NBYTES * (1 + len(index.spec))
         self._held = HeldBytes(self._nbytes)
@@ -164,7 +170,7 @@ class Maker:
         samples = self._stored(numbers, values)
         sizes.append(len(samples) * self._nbytes if samples is not values else 0)
         self._held.learn(sizes, len(numbers))
-        return watch(), samples
+        return watch(), self._measured(samples)
 
     def _apply(
         self, name: str, step: Callable[..., Any], *given: Sequence[Any]
@@ -190,6 +196,15 @@ class Maker:
             ]
         self._tally.add_nbytes("encode", sum(map(nbytes_of, encoded)))
         return encoded
+
+    def _measured(self, samples: list[Sample]) -> list[Sample]:
+        """Return the samples with their moments, where these are asked for."""
+        if self._measure is None:
+            return samples
+        measured = MeasuredSamples(samples)
+        with self._tally.timed("statistics"):
+            measured.moments = self._measure.take(samples)
+        return measured
 
     def _by_groups(
         self, numbers: Sequence[int], counts: Sequence[int]
@@ -258,7 +273,7 @@ class Maker:
 
         def finish(task: slice) -> list[Sample]:
             made, _ = self._apply("preprocess", dataset.preprocess, arrays[task], where[task])
-            return self._stored(numbers[task], made)
+            return self._measured(self._stored(numbers[task], made))
 
         return deque(self._pool.map(finish, tasks))
 

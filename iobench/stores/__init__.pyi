@@ -50,6 +50,7 @@ from iobench.stores.manifest import Shard as Shard
 from iobench.stores.manifest import ShardFile as ShardFile
 from iobench.stores.manifest import canonical_json as canonical_json
 from iobench.stores.manifest import read_manifest as read_manifest
+from iobench.stores.moments import N_MOMENTS as N_MOMENTS
 from iobench.stores.places import make_item as make_item
 from iobench.stores.plan import ConversionPlan as ConversionPlan
 from iobench.stores.plan import StoreRequest as StoreRequest
@@ -64,3 +65,9 @@ from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
 from iobench.stores.tfrecord import scan_frames as scan_frames
+from iobench.stores.value_statistics import MeasuredSamples as MeasuredSamples
+from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
+from iobench.stores.value_statistics import ShardMoments as ShardMoments
+from iobench.stores.value_statistics import ShardStatistics as ShardStatistics
+from iobench.stores.value_statistics import merge_shards as merge_shards
+from iobench.stores.value_statistics import split_members as split_members

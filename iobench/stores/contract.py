@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest, Shard, ShardFile
     from iobench.stores.plan import StoreRequest
     from iobench.stores.tally import Tally
+    from iobench.stores.value_statistics import ShardMoments
 
 __all__ = [
     "Converter",
@@ -51,11 +52,15 @@ class ShardInfo:
     lossy : mapping
         Largest errors by variable (`iobench.stores.merge_errors`), where samples were encoded;
         the driver adds them.
+    moments : mapping
+        Of its values, for the statistics of the store (`iobench.stores.ShardStatistics`); the
+        driver adds them.
     """
 
     shard: Shard
     checksums: Sequence[int]
     lossy: Errors = field(default_factory=dict)
+    moments: ShardMoments = field(default_factory=dict)
 
 
 class Writer(Protocol):

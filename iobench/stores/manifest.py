@@ -118,6 +118,10 @@ class Manifest:
         JSON-ready facts about the normalisation applied.
     lossy : mapping
         Largest errors by variable, where the samples were encoded with fewer bits.
+    statistics : mapping
+        Means, deviations, lowest and highest values: for all samples (key ``all``) and for each
+        split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of bytes
+        (``--stage raw``), of complex numbers, and in those written before there were any.
     metadata : tuple of ShardFile
         Files that belong to no shard: what the container says about itself.
     """
@@ -133,11 +137,12 @@ class Manifest:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     normalisation: Mapping[str, Any] = field(default_factory=dict)
     lossy: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
     metadata: tuple[ShardFile, ...] = ()
 
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
-        for name in ("options", "provenance", "normalisation", "lossy"):
+        for name in ("options", "provenance", "normalisation", "lossy", "statistics"):
             object.__setattr__(self, name, json.loads(canonical_json(getattr(self, name))))
 
     @property
@@ -169,6 +174,7 @@ class Manifest:
             "provenance": dict(self.provenance),
             "normalisation": dict(self.normalisation),
             **({"lossy": dict(self.lossy)} if self.lossy else {}),
+            **({"statistics": dict(self.statistics)} if self.statistics else {}),
             "shards": [shard.to_dict() for shard in self.shards],
             **({"metadata": _file_values(self.metadata)} if self.metadata else {}),
             **self.spec.to_dict(),
@@ -210,6 +216,7 @@ class Manifest:
             provenance=dict(values["provenance"]),
             normalisation=dict(values["normalisation"]),
             lossy=dict(values.get("lossy", {})),
+            statistics=dict(values.get("statistics", {})),
             metadata=metadata,
         )
 

@@ -1,0 +1,230 @@
+"""The statistics of a store: those of its values, and the same bytes however it was converted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from converting import convert
+
+from iobench.datasets.contract import SampleIndex
+from iobench.files.claims import JOURNAL_NAME
+from iobench.samples import SampleSpec, Variable
+from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import open_store
+from iobench.stores.manifest import MANIFEST_NAME, read_manifest
+from iobench.stores.tally import Tally
+from iobench.testing import MadeUpDataset
+from iobench_converters import numpy_records, tfrecord, zarr_groups
+
+SPEC = SampleSpec(
+    (
+        Variable("q", (3, 6, 10), "<f4", ("level", "y", "x"), "kg kg**-1"),
+        Variable("rgb", (4, 5, 2), "<f4", ("y", "x", "channel"), channels=("a", "b")),
+        Variable("sst", (70, 80), "<f4", ("y", "x"), "K"),
+        Variable("mask", (5,), "|b1", ("x",)),
+        Variable("n", (), "<i8", ()),
+        Variable("z", (2,), "<c8", ("x",)),
+    )
+)
+N = 23
+SPLITS = {"train": range(14), "valid": [15, 17, 19], "none": [], "all": [1]}
+FORK = multiprocessing.get_context("fork")
+FORMATS = {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT, "zarr": zarr_groups.FORMAT}
+
+pytestmark = [
+    pytest.mark.timeout(90),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
+
+
+def values_of(number):
+    rng = np.random.default_rng(number)
+    sst = rng.normal(290, 3, (70, 80))
+    sst[:, :20] = np.nan
+    levels = np.array([1e-6, 1e-3, 0.0])[:, None, None]
+    return {
+        "q": (levels * rng.gamma(1, 1, (3, 6, 10))).astype("f4"),
+        "rgb": rng.normal([1e5, -3], [0.5, 2], (4, 5, 2)).astype("f4"),
+        "sst": sst.astype("f4"),
+        "mask": rng.random(5) < 0.5,
+        "n": np.array(number, "i8"),
+        "z": np.array([1j, number], "c8"),
+    }
+
+
+class Fields(MadeUpDataset):
+    """Samples of which the values are known; one may end the process."""
+
+    def __init__(self, spec=SPEC, dies_at=-1):
+        super().__init__(spec)
+        self.dies_at = dies_at
+
+    def decode(self, raw, where):
+        if where == self.dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        every = values_of(where)
+        return {name: every[name] for name in self.spec.names}
+
+
+def run(path, fmt="numpy", *, dataset=None, splits=SPLITS, **more):
+    dataset = dataset or Fields()
+    index = SampleIndex(dataset.spec, range(N), splits)
+    more = {"shard_nbytes": 4 * SPEC.nbytes, "workers": 2} | more
+    return convert(dataset, index, FORMATS[fmt], path, **more)
+
+
+def assert_statistics(told, arrays, *, mean=7e-6, deviation=5e-5):
+    """Compare what is told of a variable with numpy in float64, of all these arrays."""
+    values = np.stack(arrays).astype("f8")
+    there = values[np.isfinite(values)]
+    assert (told["n"], told["n_missing"]) == (there.size, values.size - there.size)
+    assert (told["min"], told["max"]) == (there.min(), there.max())
+    assert told["std"] == pytest.approx(there.std(), rel=deviation)
+    assert told["mean"] == pytest.approx(there.mean(), abs=mean * there.std(), rel=1e-15)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_they_are_those_of_the_values(tmp_path, fmt) -> None:
+    spec = SampleSpec(tuple(v for v in SPEC if v.name != "z" or fmt != "zarr"))
+    statistics = run(tmp_path / "store", fmt, dataset=Fields(spec)).manifest.statistics
+    assert set(statistics) == {"all", "train", "valid"}
+    for split, numbers in {"all": range(N), "train": range(14), "valid": [15, 17, 19]}.items():
+        assert set(statistics[split]) == {"q", "rgb", "sst", "mask", "n"}  # z has no order
+        samples = [values_of(number) for number in numbers]
+        for name, told in statistics[split].items():
+            assert_statistics(told, [sample[name] for sample in samples])
+        for place in range(3):
+            each = {key: told[place] for key, told in statistics[split]["q"]["by"]["level"].items()}
+            assert_statistics(each, [sample["q"][place] for sample in samples])
+        for place in range(2):
+            by = statistics[split]["rgb"]["by"]["channel"]
+            each = {key: told[place] for key, told in by.items()}
+            assert_statistics(each, [sample["rgb"][..., place] for sample in samples])
+        assert "by" not in statistics[split]["sst"]
+
+
+def test_they_are_told_again_by_the_store(tmp_path) -> None:
+    store = run(tmp_path / "store")
+    assert open_store(store.path).manifest.statistics == store.manifest.statistics
+    named = json.loads((store.path / MANIFEST_NAME).read_text())["statistics"]
+    assert named == store.manifest.statistics
+
+
+def told_by(path):
+    return (path / MANIFEST_NAME).read_bytes()
+
+
+def test_they_have_the_same_bytes_however_samples_are_batched(tmp_path, monkeypatch) -> None:
+    run(tmp_path / "one", workers=1)
+    for number, (workers, nbytes) in enumerate([(2, 1), (3, 1 << 30)]):
+        monkeypatch.setattr("iobench.datasets.sample_making.TASK_NBYTES", nbytes)
+        run(tmp_path / str(number), workers=workers, memory_nbytes=1 << 20)
+        assert told_by(tmp_path / str(number)) == told_by(tmp_path / "one")
+
+
+def test_they_fold_the_same_in_long_shards(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("iobench.stores.value_statistics.FOLDED_NBYTES", 1)  # after each sample
+    spec = SampleSpec((SPEC["n"], SPEC["mask"]))
+    one = run(tmp_path / "one", dataset=Fields(spec), shard_nbytes=1 << 30, workers=1)
+    run(tmp_path / "more", dataset=Fields(spec), shard_nbytes=1 << 30, workers=3)
+    assert told_by(tmp_path / "more") == told_by(tmp_path / "one")
+    assert_statistics(one.manifest.statistics["valid"]["n"], [np.array(n) for n in (15, 17, 19)])
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_conversion_that_was_killed_ends_with_the_same_bytes(tmp_path, fmt) -> None:
+    spec = SampleSpec(tuple(v for v in SPEC if v.name != "z"))
+    run(tmp_path / "whole", fmt, dataset=Fields(spec))
+    for number in (2, 9, 22):
+        path = tmp_path / f"killed-{number}"
+        arguments = {"dataset": Fields(spec, number), "workers": 1}
+        process = FORK.Process(target=run, args=(path, fmt), kwargs=arguments)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        assert (path / JOURNAL_NAME).exists()
+        run(path, fmt, dataset=Fields(spec))
+        assert told_by(path) == told_by(tmp_path / "whole")
+
+
+def test_several_processes_tell_the_same(tmp_path) -> None:
+    run(tmp_path / "alone")
+    arguments = {"together": True}
+    both = [
+        FORK.Process(target=run, args=(tmp_path / "together",), kwargs=arguments) for _ in range(2)
+    ]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+        assert process.exitcode == 0
+    assert told_by(tmp_path / "together") == told_by(tmp_path / "alone")
+
+
+def test_a_shard_that_notes_no_moments_is_written_again(tmp_path) -> None:
+    """As those were that an earlier version noted."""
+    run(tmp_path / "whole")
+    path = tmp_path / "store"
+    process = FORK.Process(target=run, args=(path,), kwargs={"dataset": Fields(dies_at=12)})
+    process.start()
+    process.join(60)
+    for entry in (path / JOURNAL_NAME).glob("shard-*.json"):
+        values = json.loads(entry.read_text())
+        del values["moments"]
+        entry.write_text(json.dumps(values))
+    tally = Tally()
+    run(path, tally=tally)
+    assert tally.n_resumed == 0
+    assert told_by(path) == told_by(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int16"])
+def test_they_are_of_what_readers_get(tmp_path, dtype) -> None:
+    spec = SampleSpec((SPEC["rgb"], SPEC["q"]))
+    encoding = Encoding.parse(dtype=f"rgb={dtype}") if dtype != "float16" else None
+    encoding = encoding or Encoding.parse(dtype="q=float16")
+    store = run(tmp_path / "store", dataset=Fields(spec), encoding=encoding)
+    from iobench.stores.rounding import unpack_sample
+
+    stored = [unpack_sample(store.spec, store[number]) for number in range(N)]
+    for name, told in store.manifest.statistics["all"].items():
+        assert_statistics(told, [sample[name] for sample in stored])
+
+
+def test_nothing_is_said_of_bytes_and_what_has_no_order(tmp_path) -> None:
+    class Bytes(MadeUpDataset):
+        def decode(self, raw, where):
+            return {"raw": np.zeros(4, "u1")}
+
+    spec = SampleSpec((Variable("raw", (4,), "|u1", ("byte",)),))
+    store = run(tmp_path / "raw", dataset=Bytes(spec))
+    assert store.manifest.statistics == {}
+    assert "statistics" not in json.loads((store.path / MANIFEST_NAME).read_text())
+    complex_alone = run(tmp_path / "z", dataset=Fields(SampleSpec((SPEC["z"],))))
+    assert complex_alone.manifest.statistics == {}
+
+
+def test_what_no_number_tells_is_none(tmp_path) -> None:
+    class Missing(MadeUpDataset):
+        def decode(self, raw, where):
+            return {"x": np.full(3, np.nan, "f4"), "y": np.array([1e300, -1e300])}
+
+    spec = SampleSpec((Variable("x", (3,), "<f4", ("x",)), Variable("y", (2,), "<f8", ("x",))))
+    told = run(tmp_path / "store", dataset=Missing(spec), splits={}).manifest.statistics["all"]
+    none = dict.fromkeys(("mean", "std", "min", "max"))
+    assert told["x"] == {"n": 0, "n_missing": 3 * N, **none}
+    assert (told["y"]["std"], told["y"]["max"]) == (None, 1e300)
+
+
+def test_a_manifest_of_before_has_none(tmp_path) -> None:
+    store = run(tmp_path / "store")
+    values = json.loads((store.path / MANIFEST_NAME).read_text())
+    del values["statistics"], values["crc32c"]
+    (store.path / MANIFEST_NAME).write_text(json.dumps(values))
+    assert read_manifest(store.path) == replace(store.manifest, statistics={})
