@@ -43,7 +43,10 @@ OF_SOURCE: Final = {
         ),
         CommandOption("--option", "An option of the dataset, NAME=VALUE; repeatable."),
         CommandOption("--split", "Take one split's samples only, e.g. train."),
-        CommandOption("--sample-dim", "Own files: the dimension along which samples lie."),
+        CommandOption(
+            "--sample-dim",
+            "Own files: the dimension along which samples lie; time,number: each date and member.",
+        ),
         CommandOption("--variables", "Own files: the variables to take, with commas."),
         CommandOption(
             "--store-dir",

@@ -39,31 +39,31 @@ __all__ = ["StoredArrays", "read_boxes"]
 
 @functools.lru_cache(maxsize=1024)
 def brick_shape(
-    chunk: Place, shape: Place, lengths: Place, axis: int, dtype: str, nbytes: int
+    chunk: Place, shape: Place, lengths: Place, axes: Place, dtype: str, nbytes: int
 ) -> Place:
     """Return the shape of the bricks of chunks that are kept as one.
 
-    They are neighbours in all but the sample dimension: the same samples need them. Where a sample
+    They are neighbours in all but the sample dimensions: the same samples need them. Where a sample
     takes a part of another dimension, each chunk is kept by itself.
 
     Parameters
     ----------
     chunk, shape, lengths : tuple of int
         Shape of a chunk, of the array, and of what a sample takes of it.
-    axis : int
-        The sample dimension; -1 where the array lacks it.
+    axes : tuple of int
+        The sample dimensions; -1 where the array lacks one.
     dtype : str
         Of the numbers as stored.
     nbytes : int
         How large one may be.
     """
-    if any(each != axis and lengths[each] < shape[each] for each in range(len(shape))):
+    if any(each not in axes and lengths[each] < shape[each] for each in range(len(shape))):
         return chunk
     n_chunks = nbytes // max(1, math.prod(chunk) * np.dtype(dtype).itemsize)
     brick = list(chunk)
     for each in reversed(range(len(chunk))):
         fitting = min(n_chunks, -(-shape[each] // chunk[each]))
-        if each != axis and fitting > 1:
+        if each not in axes and fitting > 1:
             brick[each] *= fitting
             n_chunks //= fitting
     return tuple(brick)
@@ -96,12 +96,12 @@ class _Part(NamedTuple):
     def row(self, file: int, brick_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
         box, variable, chunk = self.box, self.variable, self.chunk
-        axis = box.axis
-        length = chunk[axis] if axis >= 0 else 0
-        number = box.start[axis] // length if length else 0
+        axes, start = box.axes, box.start
+        lengths = tuple([chunk[axis] if axis >= 0 else 0 for axis in axes])
+        numbers = tuple([start[axis] // chunk[axis] if axis >= 0 else 0 for axis in axes])
         stored = variable.packing.stored
-        brick = brick_shape(chunk, variable.shape, box.lengths, axis, stored, brick_nbytes)
-        return ChunkRow(-1 if box.of_all else file, self.key, length, number, brick)
+        brick = brick_shape(chunk, variable.shape, box.lengths, axes, stored, brick_nbytes)
+        return ChunkRow(-1 if box.of_all else file, self.key, lengths, numbers, brick)
 
     def chunks_in(self, row: ChunkRow, place: Place) -> list[StoredChunk]:
         """Return the chunks of a brick, in C order."""
@@ -195,7 +195,7 @@ class StoredArrays(SharedBytes):
         return [each() for each in self.decoders]
 
 
-def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int]) -> StoredArrays:
+def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
     """Read what the boxes of a sample need and no thread has read or decoded already.
 
     Parameters
@@ -204,8 +204,8 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, int
         Of the source.
     boxes : sequence of Box
         Of one file, but for those that are ``of_all``. Several may share chunks.
-    sample : (int, int)
-        Number of the file, index along the sample dimension.
+    sample : tuple of int
+        Number of the file, index along the sample dimension, or along each of several.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def _part(box: Box, kept: DecodedChunks) -> _Part | None:
         pages, is_counted = page_chunks(box), False
         if pages is None:
             return None
-    elif manifest.codecs.is_message and box.axis >= 0 and not kept.has_repeats:
+    elif manifest.codecs.is_message and box.is_of_one and not kept.has_repeats:
         return None
     else:
         pages, is_counted = variable, True
@@ -271,7 +271,7 @@ _Held = tuple[ChunkRow, "dict[Place, DecodedChunk]"]
 def _take(
     kept: DecodedChunks,
     parts: Sequence[_Part],
-    sample: tuple[int, int],
+    sample: tuple[int, ...],
     beside: Sequence[FileRange[str]],
 ) -> tuple[list[_Held], list[memoryview], list[memoryview]]:
     """Return the bricks of each part, what was read for them, and what was read beside them."""

@@ -26,6 +26,7 @@ __all__ = [
     "check_known",
     "contiguous_array",
     "index_box",
+    "indexes_box",
     "join_chunks",
     "page_chunks",
     "places_touched",
@@ -50,21 +51,21 @@ class Box(NamedTuple):
         With where its numbers lie in ``file``.
     start, stop : tuple of int
         One per dimension, not empty, inside the variable's shape.
-    axis : int
-        The sample dimension; -1 where the variable lacks it.
+    axes : tuple of int
+        The sample dimensions, the slowest first; -1 of one that the variable lacks.
     of_all : bool
         Whether the file is one that samples of all files need.
-    drops_axis : bool
-        Whether the array lacks the sample dimension, of which the box has one index.
+    drops_axes : bool
+        Whether the array lacks the sample dimensions, of which the box has one index each.
     """
 
     file: str
     variable: StoredVariable
     start: tuple[int, ...]
     stop: tuple[int, ...]
-    axis: int = -1
+    axes: tuple[int, ...] = ()
     of_all: bool = False
-    drops_axis: bool = False
+    drops_axes: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -78,7 +79,16 @@ class Box(NamedTuple):
 
     def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the array for the box's `lengths`, where they are at hand."""
-        return lengths[: self.axis] + lengths[self.axis + 1 :] if self.drops_axis else lengths
+        if not self.drops_axes:
+            return lengths
+        if len(self.axes) == 1:
+            return lengths[: self.axes[0]] + lengths[self.axes[0] + 1 :]
+        return tuple(length for axis, length in enumerate(lengths) if axis not in self.axes)
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether no other sample needs it: the variable has all sample dimensions."""
+        return bool(self.axes) and min(self.axes) >= 0
 
 
 def check_known(file: str, variable: StoredVariable) -> None:
@@ -98,7 +108,21 @@ def index_box(file: str, variable: StoredVariable, axis: int = -1, index: int = 
         return Box(file, variable, (0,) * len(shape), shape)
     start = (0,) * axis + (index,) + (0,) * (len(shape) - axis - 1)
     stop = (*shape[:axis], index + 1, *shape[axis + 1 :])
-    return Box(file, variable, start, stop, axis, False, True)
+    return Box(file, variable, start, stop, (axis,), False, True)
+
+
+def indexes_box(
+    file: str, variable: StoredVariable, axes: tuple[int, ...], indexes: Sequence[int]
+) -> Box:
+    """Return one index of a variable along each of its sample dimensions; of axis -1 it lacks."""
+    if len(axes) == 1:
+        return index_box(file, variable, axes[0], indexes[0])
+    check_known(file, variable)
+    start, stop = [0] * len(variable.shape), list(variable.shape)
+    for axis, index in zip(axes, indexes, strict=True):
+        if axis >= 0:
+            start[axis], stop[axis] = index, index + 1
+    return Box(file, variable, tuple(start), tuple(stop), axes, False, True)
 
 
 def box_ranges(box: Box) -> list[FileRange[str]]:
@@ -206,21 +230,23 @@ def page_chunks(box: Box) -> StoredVariable | None:
 
     A sample's numbers lie so close to others' that all are read: with them kept, once.
     """
-    variable, axis = box.variable, box.axis
-    if axis <= 0 or not box.drops_axis:
+    variable, axis = box.variable, max(box.axes, default=-1)
+    if axis <= 0 or not box.drops_axes:
         return None
     manifest = variable.manifest
     if not manifest.is_contiguous:
         return None
-    if manifest.offset < 0 or not _shares_pages(manifest.codecs.dtype, variable.shape, axis):
+    if manifest.offset < 0 or not _shares_pages(manifest.codecs.dtype, variable.shape, box.axes):
         return None
     return _page_chunks(variable, axis)
 
 
 @functools.lru_cache(maxsize=256)
-def _shares_pages(dtype: str, shape: Place, axis: int) -> bool:
-    length = math.prod(shape[axis + 1 :]) * np.dtype(dtype).itemsize
-    return math.prod(shape[:axis]) > 1 and 0 < length < PICK_NBYTES
+def _shares_pages(dtype: str, shape: Place, axes: Place) -> bool:
+    last = max(axes)
+    length = math.prod(shape[last + 1 :]) * np.dtype(dtype).itemsize
+    n_rows = math.prod(n for axis, n in enumerate(shape[:last]) if axis not in axes)
+    return n_rows > 1 and 0 < length < PICK_NBYTES
 
 
 @functools.lru_cache(maxsize=1024)

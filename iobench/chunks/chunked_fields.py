@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["ChunkedFields", "SharedChunks", "widest_chunks"]
 
 
-def _file_and_index(
-    where: Sequence[tuple[int, ...]],
+def _file_and_indexes(
+    where: Sequence[tuple[int, ...]], n_dims: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return of each sample the number of its file, and its index there; more may follow."""
-    pairs = np.array([each[:2] for each in where], dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
+    """Return of each sample the number of its file, and its indexes there; more may follow."""
+    numbers = np.array([each[: 1 + n_dims] for each in where], dtype=np.int64)
+    numbers = numbers.reshape(-1, 1 + n_dims)
+    return numbers[:, 0], numbers[:, 1] if n_dims == 1 else numbers[:, 1:]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedChunks:
-    """How a variable is cut into chunks that several samples share; dims and shape as in a file."""
+    """How a variable is cut into chunks that several samples share; dims and shape as in a file.
+
+    ``sample_dim`` has commas between several.
+    """
 
     variable: str
     sample_dim: str
@@ -48,25 +53,30 @@ def widest_chunks(
     Parameters
     ----------
     sample_dim : str
+        Commas between several.
     variables : iterable of (name, dims, shape, chunk)
         Those in chunks.
     """
-    found = [
-        SharedChunks(name, sample_dim, dims, shape, chunk)
-        for name, dims, shape, chunk in variables
-        if sample_dim in dims and chunk[dims.index(sample_dim)] > 1
-    ]
-    return max(found, key=lambda each: each.chunk[each.dims.index(sample_dim)], default=None)
+    sample_dims = sample_dim.split(",")
+    found = []
+    for name, dims, shape, chunk in variables:
+        lengths = zip(dims, chunk, strict=True)
+        n_samples = math.prod(length for dim, length in lengths if dim in sample_dims)
+        if n_samples > 1:
+            shared = SharedChunks(name, sample_dim, dims, shape, chunk)
+            found.append((n_samples, shared))
+    return max(found, key=lambda each: each[0], default=(0, None))[1]
 
 
 class ChunkedFields:
     """What datasets of stored variables have in common: the decoded chunks that samples share.
 
-    A sample is of one file and lies at one index along the sample dimension; ``where`` begins with
-    both. Several may lie at the same.
+    A sample is of one file and lies at one index along the sample dimension, or along each of
+    several; ``where`` begins with both. Several may lie at the same.
     """
 
     has_chunks = False
+    _n_sample_dims = 1
     _widest: SharedChunks | None = None
 
     @cached_property
@@ -80,13 +90,15 @@ class ChunkedFields:
         every = list(variables)
         found = [(each, how) for each, how in every if how is not None and not how.is_contiguous]
         self.has_chunks = bool(found) and all(how is not None for _, how in every)
+        self._n_sample_dims = sample_dim.count(",") + 1
         self._widest = widest_chunks(
             sample_dim, ((each.name, each.dims, each.shape, how.chunk) for each, how in found)
         )
 
     def expect(self, where: Sequence[Any], *, follows: bool) -> None:
         """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
-        self._chunks.expect(*_file_and_index(where), follows=follows)
+        files, indexes = _file_and_indexes(where, self._n_sample_dims)
+        self._chunks.expect(files, indexes, follows=follows)
 
     def chunking(self) -> SharedChunks | None:
         """Return the variable of whose chunks a sample takes least; None where all are its own."""

@@ -69,18 +69,18 @@ class ChunkRow(NamedTuple):
     file : int
         Number of the file or store; -1: samples of all need it.
     variable : str
-    length : int
-        How many indexes along the sample dimension a chunk holds; 0: the variable lacks it.
-    number : int
-        Place in the grid of chunks along that dimension; 0 where there is none.
+    lengths : tuple of int
+        How many indexes along each sample dimension a chunk holds; 0: the variable lacks it.
+    numbers : tuple of int
+        Place in the grid of chunks along these dimensions; 0 where there is none.
     brick : tuple of int
         Shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is.
     """
 
     file: int
     variable: str
-    length: int
-    number: int
+    lengths: tuple[int, ...]
+    numbers: tuple[int, ...]
     brick: tuple[int, ...] = ()
 
 
@@ -263,17 +263,20 @@ class OrderedSamples:
 
     Parameters
     ----------
-    files, indexes : ndarray of int64, shape (samples,)
-        Of each sample, its file and its index along the sample dimension.
+    files : ndarray of int64, shape (samples,)
+        Of each sample, its file.
+    indexes : ndarray of int64, shape (samples, sample dimensions)
+        And its index along each sample dimension.
     """
 
     def __init__(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
         self._files, self._indexes = files, indexes
         self._n = len(files)
+        self._ones = (1,) * indexes.shape[1]
         n_files = int(files.max(initial=-1)) + 1
-        self._lengths = np.zeros(n_files, dtype=np.int64)
+        self._lengths = np.zeros((n_files, indexes.shape[1]), dtype=np.int64)
         np.maximum.at(self._lengths, files, indexes + 1)
-        self._rows: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._rows: dict[tuple[int, ...], _Rows] = {}
         self._asked = np.zeros(self._n, dtype=np.bool_)
         self._front = self._lag = 0
 
@@ -282,12 +285,12 @@ class OrderedSamples:
         """The place of the pass up to which all samples were asked for, as far as it is known."""
         return self._front - self._lag
 
-    def ask(self, file: int, index: int) -> bool:
+    def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
         """Note that a sample is asked for, and tell whether it was to come.
 
         Threads may be a little out of order.
         """
-        for place in self._places(ChunkRow(file, "", 1, index)).tolist():
+        for place in self._places(file, self._ones, indexes).tolist():
             if not self._asked[place]:
                 self._asked[place] = True
                 self._front = max(self._front, place)
@@ -316,33 +319,66 @@ class OrderedSamples:
         """
         if row.file < 0:
             return self.now + 1
-        places = self._places(row)
+        places = self._places(row.file, row.lengths, row.numbers)
         following = int(np.searchsorted(places, self.now, side="right"))
         if following < len(places):
             return int(places[following])
         return self._n + (int(places[0]) if len(places) else self._n)
 
-    def _places(self, row: ChunkRow) -> NDArray[np.int64]:
+    def _places(
+        self, file: int, lengths: tuple[int, ...], numbers: tuple[int, ...]
+    ) -> NDArray[np.int64]:
         """Return the places of the samples that need a row, ascending."""
-        length = row.length or max(1, int(self._lengths.max(initial=1)))  # 0: all of the file
-        starts, offsets, order = self._rows.get(length) or self._grouped(length)
-        if row.file >= len(offsets) - 1:
-            return order[:0]
-        number = int(offsets[row.file]) + row.number
-        if number >= offsets[row.file + 1]:
-            return order[:0]
-        return order[starts[number] : starts[number + 1]]
+        rows = self._rows.get(lengths) or self._grouped(lengths)
+        return rows.places(file, numbers)
 
-    def _grouped(
-        self, length: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the places of a row begin, where the rows of a file, and the places."""
-        offsets = np.concatenate(([0], np.cumsum(-(-self._lengths // length)))).astype(np.int64)
-        rows = offsets[self._files] + self._indexes // length
+    def _grouped(self, lengths: tuple[int, ...]) -> _Rows:
+        """Return the samples of each row of chunks of these lengths."""
+        found = np.array([*lengths, *(0 for _ in self._ones[len(lengths) :])], dtype=np.int64)
+        each = np.where(found, found, np.maximum(1, self._lengths.max(axis=0, initial=1)))
+        counts = -(-self._lengths // each)
+        offsets = np.concatenate(([0], np.cumsum(counts.prod(axis=1)))).astype(np.int64)
+        rows = np.zeros(self._n, dtype=np.int64)
+        for axis, length in enumerate(each.tolist()):
+            rows = rows * counts[self._files, axis] + self._indexes[:, axis] // length
+        rows += offsets[self._files]
         order = np.argsort(rows, kind="stable").astype(np.int64)
         starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
-        found = self._rows[length] = starts, offsets, order
-        return found
+        made = self._rows[lengths] = _Rows(starts, offsets, counts, order)
+        return made
+
+
+class _Rows(NamedTuple):
+    """The samples that need rows of chunks.
+
+    Parameters
+    ----------
+    starts : ndarray, shape (rows + 1,)
+        Where in ``order`` those of a row begin.
+    offsets : ndarray, shape (files + 1,)
+        Where the rows of a file begin.
+    counts : ndarray, shape (files, sample dimensions)
+        How many rows there are along each.
+    order : ndarray, shape (samples,)
+        Their places.
+    """
+
+    starts: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    def places(self, file: int, numbers: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return those of the samples that need a row of a file."""
+        row = 0
+        if file >= len(self.counts):
+            return self.order[:0]
+        for number, count in zip(numbers, self.counts[file].tolist(), strict=False):
+            if number >= count:
+                return self.order[:0]
+            row = row * count + number
+        row += int(self.offsets[file])
+        return self.order[self.starts[row] : self.starts[row + 1]]
 
 
 class DecodedChunks:
@@ -390,13 +426,18 @@ class DecodedChunks:
 
         Parameters
         ----------
-        files, indexes : ndarray of int64, shape (samples,)
-            Their file, and their index along the sample dimension.
+        files : ndarray of int64, shape (samples,)
+            Their file.
+        indexes : ndarray of int64, shape (samples,) or (samples, sample dimensions)
+            Their index along the sample dimension, or along each of several.
         follows : bool
             Whether they come behind those said before that were not asked for yet; else instead.
         """
-        order = OrderedSamples(files, indexes)
-        numbers = files * (indexes.max(initial=0) + 1) + indexes
+        each = indexes[:, None] if indexes.ndim == 1 else indexes
+        order = OrderedSamples(files, each)
+        numbers = files
+        for along in each.T:
+            numbers = numbers * (along.max(initial=0) + 1) + along
         self.has_repeats = len(np.unique(numbers)) < len(numbers)
         with _lock:
             if follows and self._order is not None:
@@ -416,7 +457,7 @@ class DecodedChunks:
     def take(
         self,
         wanted: Sequence[ChunkKey],
-        sample: tuple[int, int],
+        sample: tuple[int, ...],
         read: Callable[[list[ChunkKey]], Sequence[Stored]],
     ) -> tuple[list[DecodedChunk], list[memoryview]]:
         """Return chunks, and what was read of them here: of those that are kept nothing is read.
@@ -425,15 +466,15 @@ class DecodedChunks:
         ----------
         wanted : sequence of ChunkKey
             Each once.
-        sample : (int, int)
-            For which: number of the file, index along the sample dimension.
+        sample : tuple of int
+            For which: number of the file, index along the sample dimension, or along each.
         read : callable
             Returns what is stored of some of them.
         """
         chunks: list[DecodedChunk] = []
         own: list[memoryview] = []
         with _lock:
-            if self._order is not None and not self._order.ask(*sample):
+            if self._order is not None and not self._order.ask(sample[0], sample[1:]):
                 # Somebody goes another way: what was said of the order is worth nothing any more.
                 self._order = None
                 self._uses = dict.fromkeys(self._rows, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.assembler import read_boxes
-from iobench.chunks.boxes import index_box
+from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
@@ -27,11 +27,11 @@ from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
 from iobench.datasets.netcdf_coordinates import netcdf_meteorology
-from iobench.datasets.rows import SampleRows
+from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
     check_same_schema,
-    check_sample_dim,
+    check_sample_dims,
     choose_variables,
     sample_variable,
 )
@@ -39,7 +39,7 @@ from iobench.files.urls import range_file
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ Container = NetcdfFile | ZarrStore | GribFiles
 def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
     """Return the coordinate along ``dim``, or the indices where it has none."""
     if isinstance(file, GribFiles):
-        return file.along
+        return file.along[dim].values
     variable = _coordinate(file, dim)
     if variable is None:
         return np.arange(file.dims[dim])
@@ -82,18 +82,28 @@ def _coordinate(file: Container, dim: str) -> StoredVariable | None:
 def _attribute(file: Container, dim: str, name: str) -> str | None:
     """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
     if isinstance(file, GribFiles):
-        return file.units if name == "units" else ""
+        return file.along[dim].units if name == "units" else ""
     variable = _coordinate(file, dim)
     return None if variable is None else variable.attributes.get(name, "")
 
 
 def _through_library(
-    file: Container, variable: StoredVariable, dim: str | None = None, index: int = -1
+    file: Container,
+    variable: StoredVariable,
+    dims: Sequence[str] = (),
+    indexes: Sequence[int] = (),
 ) -> NDArray[Any]:
+    """Return one index of a variable along each of some dimensions, as far as it has them."""
+    places = {dim: n for dim, n in zip(dims, indexes, strict=True) if dim in variable.dims}
+    dim, index = next(iter(places.items()), (None, -1))
     if isinstance(file, NetcdfFile):
-        return read_through_library(file, variable, dim=dim, index=index)
-    axis = variable.axis(dim)
-    return read_through_zarr(variable, axis=axis, index=index if axis >= 0 else -1)
+        found = read_through_library(file, variable, dim=dim, index=index)
+    else:
+        found = read_through_zarr(variable, axis=variable.axis(dim), index=index)
+    if len(places) < 2:
+        return found
+    left = [each for each in variable.dims if each != dim]
+    return np.asarray(found[tuple(places.get(each, slice(None)) for each in left)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +119,7 @@ class ChunkedSamples(ChunkedFields):
     Samples are counted file after file. Files are put in the order of their coordinate along the
     sample dimension where that orders them (no overlap; times, or one unit): they are then one row
     of samples. Else, as with forecasts that all have the same lead times, they stay in the order
-    given and each is a row of its own.
+    given and each is a row of its own. Along several dimensions see `SampleGrid`.
     """
 
     kind = ""
@@ -117,7 +127,8 @@ class ChunkedSamples(ChunkedFields):
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
         self.fused: tuple[str, ...] = ()
-        self._dim = ""
+        self._dims: tuple[str, ...] = ()
+        self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
         self._files: tuple[Container, ...] = ()
 
@@ -129,57 +140,92 @@ class ChunkedSamples(ChunkedFields):
         """Return the samples; files whose schemas differ are an error."""
         inspected = self._inspect(files, locator)
         first = inspected[0]
-        self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
-        self._names, skipped = choose_variables(first, self.selection, self._dim)
-        check_same_schema(inspected, self._names, self._dim)
+        dims = self._dims = check_sample_dims(self.selection.sample_dim, dict(first.dims), files)
+        self._names, skipped = choose_variables(first, self.selection, dims)
+        check_same_schema(inspected, self._names, dims)
+        self._axes = {
+            name: tuple(first.variables[name].axis(dim) for dim in dims) for name in self._names
+        }
         for file in inspected:
             self._check(file)
-        coordinates = self._coordinates(inspected, locator.cache_dir)
-        rows = SampleRows(
-            coordinates,
-            [_attribute(file, self._dim, "units") for file in inspected],
-            [_attribute(file, self._dim, "calendar") for file in inspected],
-        )
-        self._files = tuple(inspected[number] for number in rows.order)
         chosen = [file.variables[name] for file in inspected for name in self._names]
         for variable in chosen:
             if variable.storage is None:
                 self.fused = ("read", "decode")
                 self._check_through_library(variable)
-        self._find_chunks(self._dim, [(each, each.storage) for each in chosen])
-        where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
-        spelled = self._spelled([coordinates[number] for number in rows.order], rows.values)
+        self._find_chunks(self.sample_dim, [(each, each.storage) for each in chosen])
+        coordinates = {dim: self._coordinates(inspected, dim, locator.cache_dir) for dim in dims}
+        along = {
+            dim: SampleRows(
+                coordinates[dim],
+                [_attribute(file, dim, "units") for file in inspected],
+                [_attribute(file, dim, "calendar") for file in inspected],
+            )
+            for dim in dims
+        }
+        made = [first.variables[name] for name in self._names]
+        spec = [sample_variable(each, self.selection, dims) for each in made]
+        facts = {"sample_dim": self.sample_dim, "skipped": skipped}
+        if len(dims) == 1:
+            order, found = self._along_one(inspected, along[dims[0]], coordinates[dims[0]])
+        else:
+            order, found = self._along_several(inspected, along)
+        numbers = np.array(found["where"], dtype=np.int64).reshape(-1, 1 + len(dims)).T
+        meteorology = self._meteorology(
+            SamplePlaces(dims, numbers[0], dict(zip(dims, numbers[1:], strict=True))),
+            {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
+            locator.cache_dir,
+        )
         return SampleIndex(
-            spec=SampleSpec(
-                tuple(
-                    sample_variable(first.variables[name], self.selection, self._dim)
-                    for name in self._names
-                )
-            ),
-            where=where,
-            coordinate=[
-                name
-                for file, values in zip(self._files, spelled, strict=True)
-                for name in _sample_names(file, self._dim, values)
-            ],
-            positions=rows.positions.tolist(),
-            position_units=rows.units,
-            rows=rows.numbers.tolist() if rows.numbers.any() else (),
-            provenance={"sample_dim": self._dim, "skipped": skipped},
-            meteorology=self._meteorology(
-                where, [coordinates[number] for number in rows.order], locator.cache_dir
-            ),
+            spec=SampleSpec(tuple(spec)), provenance=facts, meteorology=meteorology, **found
         )
 
-    def _meteorology(
-        self, where: Sequence[tuple[int, int]], along: Sequence[NDArray[Any]], cache_dir: Path
-    ) -> Meteorology:
-        """Return coordinates and attributes; ``along`` is what each file has along the samples."""
-        return Meteorology((self._dim,))
+    def _along_one(
+        self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """Return the order of the files, and their samples as `SampleIndex` has them."""
+        (dim,) = self._dims
+        self._files = tuple(files[number] for number in rows.order)
+        spelled = self._spelled([coordinates[number] for number in rows.order], rows.values)
+        return rows.order, {
+            "where": [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[dim])],
+            "coordinate": [
+                name
+                for file, values in zip(self._files, spelled, strict=True)
+                for name in _sample_names(file, dim, values)
+            ],
+            "positions": rows.positions.tolist(),
+            "position_units": rows.units,
+            "rows": rows.numbers.tolist() if rows.numbers.any() else (),
+        }
 
-    def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
-        """Return the coordinate of each file along the sample dimension."""
-        return [coordinate_values(file, self._dim) for file in files]
+    def _along_several(
+        self, files: Sequence[Container], along: Mapping[str, SampleRows]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """Return likewise each combination of indexes along several dimensions."""
+        lengths = [[file.dims[dim] for dim in self._dims] for file in files]
+        grid = SampleGrid(self._dims, list(along.values()), lengths)
+        self._files = tuple(files[number] for number in grid.order)
+        names = grid.names
+        if grid.is_doubled:
+            paths = [file.path.name for file in self._files]
+            names = [f"{paths[at[0]]} {name}" for at, name in zip(grid.where, names, strict=True)]
+        return grid.order, {"where": grid.where, "coordinate": names, "axes": grid.axes}
+
+    def _meteorology(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    ) -> Meteorology:
+        """Return coordinates and attributes.
+
+        ``known`` is what each file has along the sample dimensions, in the order of ``places``.
+        """
+        return Meteorology(self._dims)
+
+    def _coordinates(
+        self, files: Sequence[Container], dim: str, cache_dir: Path
+    ) -> list[NDArray[Any]]:
+        """Return the coordinate of each file along a sample dimension."""
+        return [coordinate_values(file, dim) for file in files]
 
     def _check(self, file: Container) -> None:
         """Check what a file claims of the chosen variables."""
@@ -193,18 +239,19 @@ class ChunkedSamples(ChunkedFields):
         """Return what samples are called by: coordinates as stored, or as times."""
         return stored
 
-    def read(self, where: tuple[int, int]) -> Any:
+    def read(self, where: tuple[int, ...]) -> Any:
         """Return the sample's bytes; the arrays themselves where the library must read them."""
-        number, index = where
+        number, *indexes = where
         file = self._files[number]
         variables = [file.variables[name] for name in self._names]
         if self.fused:
-            return {each.name: _through_library(file, each, self._dim, index) for each in variables}
+            found = [_through_library(file, each, self._dims, indexes) for each in variables]
+            return dict(zip(self._names, found, strict=True))
         name = range_file(file.path)
-        boxes = [index_box(name, each, each.axis(self._dim), index) for each in variables]
+        boxes = [indexes_box(name, each, self._axes[each.name], indexes) for each in variables]
         return read_boxes(self._chunks, boxes, where)
 
-    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
+    def decode(self, raw: Raw, where: tuple[int, ...]) -> Arrays:
         """Return the arrays of the sample's bytes."""
         variables = self._files[where[0]].variables
         return {
@@ -219,8 +266,13 @@ class ChunkedSamples(ChunkedFields):
 
     @property
     def sample_dim(self) -> str:
-        """The sample dimension; known once `samples` has run."""
-        return self._dim
+        """The sample dimension, or several with commas; known once `samples` has run."""
+        return ",".join(self._dims)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether samples can be made in groups."""
+        return not self.fused and len(self._dims) == 1
 
     @cached_property
     def grouped(self) -> SampleGroups:
@@ -230,7 +282,7 @@ class ChunkedSamples(ChunkedFields):
     def _pieced(self, number: int) -> list[PiecedVariable]:
         file = self._files[number]
         name = range_file(file.path)
-        return [pieces_of(name, file.variables[each], self._dim) for each in self._names]
+        return [pieces_of(name, file.variables[each], self._dims[0]) for each in self._names]
 
 
 class NetcdfSamples(ChunkedSamples):
@@ -243,33 +295,29 @@ class NetcdfSamples(ChunkedSamples):
         parts = []
         for some in (files[:1], files[1:]):
             parts += inspect_files(some, cache_dir=locator.cache_dir, progress=locator.progress)
-            check_sample_dim(self.selection.sample_dim, dict(parts[0].dims), files)
+            check_sample_dims(self.selection.sample_dim, dict(parts[0].dims), files)
         return parts
 
-    def _coordinates(self, files: Sequence[Container], cache_dir: Path) -> list[NDArray[Any]]:
+    def _coordinates(
+        self, files: Sequence[Container], dim: str, cache_dir: Path
+    ) -> list[NDArray[Any]]:
         by_path = {file.path: file for file in files}
 
         def read(path: Path, _: Advance) -> _Numbers:
-            return _Numbers(coordinate_values(by_path[path], self._dim))
+            return _Numbers(coordinate_values(by_path[path], dim))
 
-        name = f"netcdf coordinate {self._dim} 2"
+        name = f"netcdf coordinate {dim} 2"
         inspection = Inspection(name, read, (_Numbers,), in_processes=False)
         found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
         known = {path: each.along for path, each in zip(by_path, found, strict=True)}
         return [known[file.path] for file in files]
 
     def _meteorology(
-        self, where: Sequence[tuple[int, int]], along: Sequence[NDArray[Any]], cache_dir: Path
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
     ) -> Meteorology:
         files = [file for file in self._files if isinstance(file, NetcdfFile)]
-        places = np.array(where, dtype=np.int64).reshape(-1, 2)
-        return netcdf_meteorology(
-            files,
-            {name: name for name in self._names},
-            SamplePlaces((self._dim,), places[:, 0], {self._dim: places[:, 1]}),
-            cache_dir=cache_dir,
-            known={self._dim: along},
-        )
+        chosen = {name: name for name in self._names}
+        return netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, known=known)
 
 
 class ZarrSamples(ChunkedSamples):
@@ -313,7 +361,7 @@ class ZarrSamples(ChunkedSamples):
 
 def _sample_names(file: Container, dim: str, values: NDArray[Any]) -> Sequence[str]:
     if isinstance(file, GribFiles):
-        return file.names
+        return file.along[dim].names
     return [f"{file.path.name} {dim}={_spelled(value)}" for value in values]
 
 

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.grib.field_cubes import GribFiles, field_dims, find_fields, spell_value
+from iobench.chunks.grib.field_cubes import (
+    GribCoordinate,
+    GribFiles,
+    field_dims,
+    find_fields,
+    spell_value,
+)
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.grib_index import index_grib
-from iobench.datasets.selection import check_sample_dim
+from iobench.datasets.selection import check_sample_dims, lacking
 from iobench.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
@@ -42,50 +48,67 @@ class GribSamples(ChunkedSamples):
         asked, asks_for = self.selection.variables, self.selection.asks_for
         # Those not asked for need not be complete.
         fields = find_fields(index, lambda name: not asked or asks_for(name))
-        dim = check_sample_dim(self.selection.sample_dim, field_dims(fields), files)
+        dims = check_sample_dims(self.selection.sample_dim, field_dims(fields), files)
         self.selection.check_names([field.name for field in fields])
         chosen, skipped = [], {}
         for field in fields:
+            there = [dim for dim in dims if field.axis(dim) is not None]
             if asked and field.name not in asked:
                 skipped[field.name] = "not asked for"
-            elif not asks_for(field.name) and field.axis(dim) is None:
-                skipped[field.name] = f"lacks the dimension {dim}"
+            elif not asks_for(field.name) and len(there) < len(dims):
+                skipped[field.name] = lacking(dims, there)
             else:
                 chosen.append(field)
-        values = _values(chosen, dim)
+                if len({field.axis(dim) for dim in there}) < len(there):
+                    raise OptionError(
+                        f"--sample-dim {','.join(dims)}: level is another name of one of them"
+                    )
+        values = {dim: _values(chosen, dim, dims) for dim in dims}
         variables = {
             field.name: field.stored(
-                dim, is_repeated=_is_repeated(field, dim, values, asked=asks_for(field.name))
+                dim
+                for dim, along in values.items()
+                if not _is_repeated(field, dim, along, asked=asks_for(field.name))
             )
             for field in chosen
         }
-        names = [spell_value(dim, value) for value in values]
-        along = _positions(chosen, dim, values)
-        units = PRESSURE_UNITS.get(dim, "")
-        return [GribFiles(files[0], {dim: len(values)}, variables, skipped, along, units, names)]
+        along = {
+            dim: GribCoordinate(
+                _positions(chosen, dim, own, dims),
+                PRESSURE_UNITS.get(dim, ""),
+                [spell_value(dim, value) for value in own],
+            )
+            for dim, own in values.items()
+        }
+        lengths = {dim: len(own) for dim, own in values.items()}
+        return [GribFiles(files[0], lengths, variables, skipped, along)]
 
 
-def _values(fields: Sequence[FieldCube], dim: str) -> list[Any]:
-    """Return the values of the sample dimension over all fields, in order."""
+def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:
+    """Return the values of a sample dimension over all fields, in order."""
     each = [field.values(dim) for field in fields]
     found = set().union(*each)
     if not found:
         names = ", ".join(field.name for field in fields)
-        raise OptionError(f"--sample-dim {dim}: none of the variables {names} has it")
+        has = "it" if len(dims) == 1 else dim
+        raise OptionError(f"--sample-dim {','.join(dims)}: none of the variables {names} has {has}")
     return sorted(found, reverse=any(own != sorted(own) for own in each))
 
 
-def _positions(fields: Sequence[FieldCube], dim: str, values: Sequence[Any]) -> NDArray[Any]:
+def _positions(
+    fields: Sequence[FieldCube], dim: str, values: Sequence[Any], dims: Sequence[str]
+) -> NDArray[Any]:
     """Return where samples lie: valid times along time and step, else the values themselves.
 
-    A valid time needs one step for all times, or one time for all steps; of several, along time
-    it is the forecasts' start, along step the seconds since then.
+    A valid time needs one step for all times, or one time for all steps; of several, or where
+    samples are along both, along time it is the forecasts' start, along step the seconds since
+    then.
     """
     if dim not in ("time", "step"):
         return np.asarray(values, dtype=np.float64)
     other = "step" if dim == "time" else "time"
     others = list({value for field in fields for value in field.values(other)})
-    if len(others) != 1:
+    if len(others) != 1 or other in dims:
         others = [0 if dim == "time" else EPOCH]
     start, steps = (values, others) if dim == "time" else (others, values)
     starts = np.array([spell_value("time", value)[5:] for value in start], "datetime64[ms]")

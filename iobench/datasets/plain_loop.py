@@ -50,7 +50,7 @@ class XarrayLoop:
     paths : sequence of Path
         In the order that the samples of an index count them by.
     dim : str
-        The sample dimension.
+        The sample dimension, or several with commas.
     spec : SampleSpec
         Of our own reader: the same variables, with the same dtypes.
     """
@@ -62,7 +62,7 @@ class XarrayLoop:
     def __init__(self, paths: Sequence[Path], dim: str, spec: SampleSpec) -> None:
         self.name = "xarray loop"
         self._paths = tuple(map(str, paths))
-        self._dim = dim
+        self._dims = dim.split(",")
         self._variables = tuple((each.name, each.dtype, each.shape) for each in spec)
 
     def files(self, locator: Locator) -> list[Path]:
@@ -75,14 +75,15 @@ class XarrayLoop:
 
     def read(self, where: Where) -> Any:
         """Return the arrays of a sample."""
-        number, index = where
+        number, *indexes = where
         path = self._paths[number]
         opened = _opened(os.getpid(), path)
         found = {}
         for name, dtype, _ in self._variables:
             try:
                 variable = opened[name]
-                one = variable.isel({self._dim: index}) if self._dim in variable.dims else variable
+                at = dict(zip(self._dims, indexes, strict=True))
+                one = variable.isel(at, missing_dims="ignore")
                 found[name] = np.asarray(one.values).astype(dtype, copy=False)
             except NOT_READ as error:
                 raise _not_read(path, f"{name}: {error}") from error

@@ -23,6 +23,7 @@ __all__ = [
     "one_row_each",
     "row_numbers",
     "seconds_since_1970",
+    "spell_times",
     "time_positions",
 ]
 
@@ -87,6 +88,22 @@ def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
         return seconds.astype(np.float64)
     epoch = type(times[0])(1970, 1, 1) if len(times) else None
     return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
+
+
+def spell_times(times: NDArray[Any]) -> list[str]:
+    """Return times (datetime64 or cftime objects) in one unit, hours unless that loses something.
+
+    ``"unknown"`` of one that is missing.
+    """
+    if times.dtype.kind != "M":
+        whole = all((time.minute, time.second, time.microsecond) == (0, 0, 0) for time in times)
+        return [time.isoformat(timespec="hours" if whole else "auto") for time in times]
+    known = times[~np.isnat(times)]
+    for unit in ("h", "m", "s", "us", "ns"):
+        if (known.astype(f"M8[{unit}]") == known).all():
+            break
+    spelled = np.datetime_as_string(times, unit=unit).tolist()
+    return ["unknown" if each == "NaT" else each for each in spelled]
 
 
 def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.contract import SampleAxis
 from iobench.datasets.positions import (
     decode_times_of_files,
     one_row_each,
     row_numbers,
     seconds_since_1970,
+    spell_times,
     time_positions,
 )
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SampleRows"]
+__all__ = ["SampleGrid", "SampleRows"]
 
 
 class SampleRows:
@@ -41,6 +43,10 @@ class SampleRows:
     ----------
     order : list of int
         The files in order.
+    is_comparable, is_ordered : bool
+        Whether all coordinates mean the same, and whether they order the files.
+    is_time : bool
+        Whether all are times.
     values : list of ndarray
         In this order: times (datetime64, or cftime objects) where all coordinates are, else as
         given.
@@ -59,10 +65,14 @@ class SampleRows:
         calendars: Sequence[str | None],
     ) -> None:
         times = _all_times(coordinates, units, calendars)
+        self.is_time = times is not None
         values: Sequence[NDArray[Any]] = coordinates if times is None else times
         one_unit = len(set(units)) == 1 and len(set(calendars)) == 1 and units[0] is not None
         comparable = times is not None or one_unit
-        self.order = _order(values) if comparable else list(range(len(values)))
+        ordered = _ordered(values) if comparable else None
+        self.is_ordered = ordered is not None
+        self.is_comparable = comparable
+        self.order = list(range(len(values))) if ordered is None else ordered
         self.values = [values[number] for number in self.order]
         if times is None:
             numbers = [part.astype(np.float64) for part in self.values]
@@ -84,7 +94,7 @@ def _all_times(
     times: list[NDArray[Any]] = list(coordinates)
     counted: dict[tuple[str | None, str], list[int]] = {}
     for number, told in enumerate(zip(coordinates, units, calendars, strict=True)):
-        if told[0].dtype.kind != "M":
+        if told[0].dtype.kind not in "MO":
             counted.setdefault((told[1], told[2] or ""), []).append(number)
     for (unit, calendar), numbers in counted.items():
         parts = [coordinates[number] for number in numbers]
@@ -97,13 +107,128 @@ def _all_times(
     return times if len(kinds) == 1 else None
 
 
-def _order(values: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the order of the files: by coordinate where it orders them, else as given."""
-    given = list(range(len(values)))
+def _ordered(values: Sequence[NDArray[Any]]) -> list[int] | None:
+    """Return the order of the files by their coordinate; None where it orders them not."""
     if any(len(part) == 0 for part in values):
-        return given
-    ordered = sorted(given, key=lambda number: values[number].min())
+        return None
+    ordered = sorted(range(len(values)), key=lambda number: values[number].min())
     apart = all(
         values[before].max() < values[after].min() for before, after in itertools.pairwise(ordered)
     )
-    return ordered if apart else given
+    return ordered if apart else None
+
+
+class SampleGrid:
+    """The samples of files along several dimensions: each combination of their indexes.
+
+    Files are put in the order of the first coordinate that orders all of them, else stay in the
+    order given. Samples lie in one row along a dimension where their other coordinates are equal,
+    whichever files they are of; files that hold the same samples, or whose coordinates along it
+    mean different things, are rows of their own.
+
+    Parameters
+    ----------
+    dims : sequence of str
+        The slowest first.
+    along : sequence of SampleRows
+        Of each dimension.
+    lengths : sequence of sequence of int
+        Of each file, as given, its length along each dimension.
+
+    Attributes
+    ----------
+    order : list of int
+        The files in order.
+    where : list of tuple of int
+        Of each sample the number of its file, in this order, and its index along each dimension.
+    axes : tuple of SampleAxis
+    names : list of str
+        Of the samples.
+    is_doubled : bool
+        Whether files hold the same samples.
+    """
+
+    def __init__(
+        self, dims: Sequence[str], along: Sequence[SampleRows], lengths: Sequence[Sequence[int]]
+    ) -> None:
+        given = list(range(len(lengths)))
+        self.order = next((rows.order for rows in along if rows.is_ordered), given)
+        grids = [_places(number, lengths[at]) for number, at in enumerate(self.order)]
+        places = np.concatenate(grids)
+        self.where = list(map(tuple, places.tolist()))
+        values = [self._spread(rows, number, places) for number, rows in enumerate(along, start=1)]
+        numbers = [
+            seconds_since_1970(each) if rows.is_time else each.astype(np.float64)
+            for rows, each in zip(along, values, strict=True)
+        ]
+        every = [np.unique(each, return_inverse=True)[1] for each in numbers]
+        self.is_doubled = len(np.unique(_row_numbers(every))) < len(places)
+        self.axes = tuple(
+            self._axis(dims[at], along[at], values[at], numbers[at], every, at, places[:, 0])
+            for at in range(len(dims))
+        )
+        self.names = _names(dims, along, values)
+
+    def _spread(self, rows: SampleRows, number: int, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the coordinate of each sample along a dimension."""
+        by_file = dict(zip(rows.order, rows.values, strict=True))
+        parts = [by_file[at] for at in self.order]
+        starts = np.cumsum([0, *map(len, parts)])[:-1]
+        found: NDArray[Any] = np.concatenate(parts)[starts[places[:, 0]] + places[:, number]]
+        return found
+
+    def _axis(
+        self,
+        dim: str,
+        rows: SampleRows,
+        values: NDArray[Any],
+        numbers: NDArray[np.float64],
+        every: Sequence[NDArray[np.int64]],
+        at: int,
+        files: NDArray[np.int64],
+    ) -> SampleAxis:
+        others = [each for number, each in enumerate(every) if number != at]
+        row = _row_numbers(others)
+        apart = self.is_doubled or not (rows.is_comparable or len(self.order) == 1)
+        if apart or not _is_in_order(numbers, row):
+            row = _row_numbers([files, *others])
+        positions, units = numbers, rows.units
+        if rows.is_time:
+            in_rows = np.argsort(row, kind="stable")
+            positions = np.empty(len(values))
+            positions[in_rows], units = time_positions(values[in_rows], row[in_rows])
+        return SampleAxis(dim, positions.tolist(), units, row.tolist() if row.any() else ())
+
+
+def _places(number: int, lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Return the number of a file and all combinations of indexes, the last one fastest."""
+    indexes = np.indices(tuple(lengths)).reshape(len(lengths), -1)
+    return np.vstack([np.full((1, indexes.shape[1]), number), indexes]).T.astype(np.int64)
+
+
+def _row_numbers(keys: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return a number for each combination, counted in the order in which they appear."""
+    row = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        row = row * (int(key.max(initial=0)) + 1) + key
+        _, first, row = np.unique(row, return_index=True, return_inverse=True)
+        row = np.argsort(np.argsort(first)).astype(np.int64)[row]
+    return row
+
+
+def _is_in_order(numbers: NDArray[np.float64], row: NDArray[np.int64]) -> bool:
+    """Return whether the values of all rows ascend, or those of all descend."""
+    in_rows = np.argsort(row, kind="stable")
+    steps = np.diff(numbers[in_rows])[np.diff(row[in_rows]) == 0]
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def _names(
+    dims: Sequence[str], along: Sequence[SampleRows], values: Sequence[NDArray[Any]]
+) -> list[str]:
+    """Return names of samples, as ``2010-01-01T00, number 3``."""
+    parts = []
+    for dim, rows, each in zip(dims, along, values, strict=True):
+        spelled = spell_times(each) if rows.is_time else [f"{value:g}" for value in each.tolist()]
+        parts.append(spelled if dim == "time" and rows.is_time else [f"{dim} {v}" for v in spelled])
+    return [", ".join(each) for each in zip(*parts, strict=True)]

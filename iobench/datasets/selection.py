@@ -23,9 +23,10 @@ __all__ = [
     "Selection",
     "SourceFile",
     "check_same_schema",
-    "check_sample_dim",
+    "check_sample_dims",
     "choose_variables",
     "helper_names",
+    "lacking",
     "sample_variable",
 ]
 
@@ -61,9 +62,10 @@ class Selection:
     Parameters
     ----------
     sample_dim : str or None
-        Dimension along which one index is one sample; None: not chosen yet.
+        Dimension along which one index is one sample, or several with commas, the slowest first;
+        None: not chosen yet.
     variables : tuple of str
-        Names to use, in any order; empty: all that have the sample dimension.
+        Names to use, in any order; empty: all that have the sample dimensions.
     targets : tuple of str
         Which of them a model is trained towards.
     """
@@ -91,52 +93,59 @@ class Selection:
                 )
 
 
-def check_sample_dim(
+def check_sample_dims(
     sample_dim: str | None, dimensions: Mapping[str, int], files: Sequence[Path]
-) -> str:
-    """Return the sample dimension, or raise OptionError listing those that exist."""
-    if sample_dim is not None and sample_dim in dimensions:
-        return sample_dim
+) -> tuple[str, ...]:
+    """Return the sample dimensions, or raise OptionError listing those that exist."""
+    asked = tuple(dim.strip() for dim in (sample_dim or "").split(","))
+    if len(set(asked)) < len(asked):
+        raise OptionError(f"--sample-dim {sample_dim}: expected each dimension once")
+    missing = [dim for dim in asked if dim not in dimensions]
+    if sample_dim is not None and not missing:
+        return asked
     listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
     if sample_dim is None:
         raise OptionError(
             f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
             f"(lengths): {listed}"
         )
+    which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
     raise OptionError(
-        f"--sample-dim {sample_dim}: {files[0]} has no such dimension; dimensions (lengths): "
-        f"{listed}"
+        f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
     )
 
 
 def choose_variables(
-    file: SourceFile, selection: Selection, dim: str
+    file: SourceFile, selection: Selection, dims: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the variables of a sample, and for all others why they are left out.
 
     Raises
     ------
     OptionError
-        If a variable that was asked for does not exist, or none has the sample dimension.
+        If a variable that was asked for does not exist, or none has the sample dimensions.
     """
     selection.check_names(list(file.variables))
     skipped = dict(file.skipped)
     helpers = helper_names(file)
     chosen = []
     for name, variable in file.variables.items():
-        if reason := _left_out(variable, selection, dim, helpers):
+        if reason := _left_out(variable, selection, dims, helpers):
             skipped[name] = reason
         else:
             chosen.append(name)
     if not chosen:
         raise OptionError(
-            f"--sample-dim {dim}: no variable of {file.path} has it; the file has "
+            f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
+            f"{'it' if len(dims) == 1 else 'all of them'}; the file has "
             + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
         )
     return tuple(chosen), skipped
 
 
-def _left_out(variable: StoredVariable, selection: Selection, dim: str, helpers: set[str]) -> str:
+def _left_out(
+    variable: StoredVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
+) -> str:
     """Return why a variable is no part of a sample, ``""`` if it is."""
     if selection.asks_for(variable.name):
         return ""
@@ -144,7 +153,13 @@ def _left_out(variable: StoredVariable, selection: Selection, dim: str, helpers:
         return "not asked for"
     if variable.name in helpers:
         return "a coordinate"
-    return "" if dim in variable.dims else f"lacks the dimension {dim}"
+    return lacking(dims, variable.dims)
+
+
+def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
+    """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
+    missing = [dim for dim in dims if dim not in there]
+    return f"lacks the dimension {missing[0]}" if missing else ""
 
 
 def helper_names(file: SourceFile) -> set[str]:
@@ -156,9 +171,12 @@ def helper_names(file: SourceFile) -> set[str]:
     return names
 
 
-def sample_variable(variable: StoredVariable, selection: Selection, dim: str) -> Variable:
-    """Return what one index of a variable along the sample dimension is in a sample."""
-    kept = [(d, n) for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
+def sample_variable(
+    variable: StoredVariable, selection: Selection, dims: Sequence[str]
+) -> Variable:
+    """Return what one index of a variable along each of the sample dimensions is in a sample."""
+    lengths = zip(variable.dims, variable.shape, strict=True)
+    kept = [(dim, n) for dim, n in lengths if dim not in dims]
     return Variable(
         name=variable.name,
         shape=tuple(length for _, length in kept),
@@ -169,14 +187,17 @@ def sample_variable(variable: StoredVariable, selection: Selection, dim: str) ->
     )
 
 
-def check_same_schema(files: Sequence[SourceFile], names: Sequence[str], sample_dim: str) -> None:
+def check_same_schema(
+    files: Sequence[SourceFile], names: Sequence[str], sample_dims: Sequence[str]
+) -> None:
     """Raise FileFormatError if a file differs from the first but in its number of samples."""
     first = files[0]
-    expected = [_schema(first, name, sample_dim) for name in names]
+    expected = [_schema(first, name, sample_dims) for name in names]
     for file in files:
-        if sample_dim not in file.dims:
-            raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
-        found = [_schema(file, name, sample_dim) for name in names]
+        for dim in sample_dims:
+            if dim not in file.dims:
+                raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
+        found = [_schema(file, name, sample_dims) for name in names]
         if found == expected:
             continue
         different = next(n for n in range(len(names)) if found[n] != expected[n])
@@ -187,15 +208,15 @@ def check_same_schema(files: Sequence[SourceFile], names: Sequence[str], sample_
 
 
 _Schema = tuple[str, list[tuple[str, int | None]]]
-"""A dtype, and the dimensions with their lengths: None of the sample dimension."""
+"""A dtype, and the dimensions with their lengths: None of a sample dimension."""
 
 
-def _schema(file: SourceFile, name: str, sample_dim: str) -> _Schema | None:
+def _schema(file: SourceFile, name: str, sample_dims: Sequence[str]) -> _Schema | None:
     variable = file.variables.get(name)
     if variable is None:
         return None
     lengths = zip(variable.dims, variable.shape, strict=True)
-    return variable.packing.dtype, [(dim, None if dim == sample_dim else n) for dim, n in lengths]
+    return variable.packing.dtype, [(dim, None if dim in sample_dims else n) for dim, n in lengths]
 
 
 def _spelled(schema: _Schema | None) -> str:

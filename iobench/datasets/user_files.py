@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.chunks.grouped import decode_apart
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
@@ -86,7 +87,7 @@ class UserFiles:
         return found
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per index along the sample dimension.
+        """Return one sample per index along the sample dimension, or per combination of several.
 
         Raises
         ------
@@ -183,23 +184,25 @@ class UserFiles:
         OptionError
             If two samples and a chunk need more memory.
         """
-        if self.fused:
+        if not self._source.is_grouped:
             return [1] * len(where)
         return self._source.grouped.groups(where, memory_nbytes=memory_nbytes)
 
     def read_group(self, where: Sequence[Where]) -> Raw:
         """Return what is stored of these samples, each chunk once."""
-        if self.fused:
+        if not self._source.is_grouped:
             return [self.read(each) for each in where]
         return self._source.grouped.read_group(where)
 
     def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
         """Return the arrays of each sample of a group."""
-        return list(raw) if self.fused else self._source.grouped.decode_group(raw, where, run)
+        if not self._source.is_grouped:
+            return decode_apart(raw, where, run, None if self.fused else self.decode)
+        return self._source.grouped.decode_group(raw, where, run)
 
     def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples together."""
-        if self.fused:
+        if not self._source.is_grouped:
             return self._sample_nbytes * len(where), self._sample_nbytes * len(where)
         return self._source.grouped.group_nbytes(where)
 
@@ -223,11 +226,12 @@ def user_files(
         Files of one kind, told by their first bytes; or folders that are Zarr stores. Here, or
         behind URLs that fsspec opens, of which only the stretches that samples need are read.
     sample_dim : str or None
-        Dimension along which one index is one sample. None leaves the choice open: ``samples``
-        then raises OptionError listing the dimensions there are.
+        Dimension along which one index is one sample, or several with commas, the slowest first:
+        ``"time,number"`` makes each member of each date a sample. None leaves the choice open:
+        ``samples`` then raises OptionError listing the dimensions there are.
     variables : sequence of str, optional
-        Which to use; by default all numeric ones that have the sample dimension and are no
-        coordinates. One without the sample dimension is repeated in every sample.
+        Which to use; by default all numeric ones that have all sample dimensions and are no
+        coordinates. What lacks one is repeated in the samples along it.
     target_variables : sequence of str, optional
         Which a model is trained towards; they need not be named in ``variables`` again.
 

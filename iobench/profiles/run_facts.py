@@ -34,6 +34,7 @@ class ChunkFacts:
     Parameters
     ----------
     variable, sample_dim : str
+        The latter with commas between several.
     dims : tuple of str
     shape, chunk : tuple of int
         Of the variable in one file, and of its chunks.
@@ -58,7 +59,8 @@ class ChunkFacts:
     def fitting(self) -> str:
         """The chunks that hold one sample and nothing else."""
         lengths = zip(self.dims, self.shape, strict=True)
-        return " x ".join(str(1 if dim == self.sample_dim else n) for dim, n in lengths)
+        sample_dims = self.sample_dim.split(",")
+        return " x ".join(str(1 if dim in sample_dims else n) for dim, n in lengths)
 
     @property
     def command(self) -> str:

@@ -185,7 +185,7 @@ def test_columns_of_all_times_that_do_not_fit_are_kept_in_part(
 
 def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
     kept = DecodedChunks()
-    key = ChunkRow(0, "a", 1, 0), (0,)
+    key = ChunkRow(0, "a", (1,), (0,)), (0,)
     entered, go_on = threading.Event(), threading.Event()
     reads, decodes, found = [], [], []
 
@@ -218,7 +218,7 @@ def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
 
 def test_who_waited_for_a_read_that_failed_reads_for_itself() -> None:
     kept = DecodedChunks()
-    key = ChunkRow(0, "a", 1, 0), (0,)
+    key = ChunkRow(0, "a", (1,), (0,)), (0,)
 
     def fails(wanted: list[object]) -> list[list[memoryview]]:
         raise OSError("gone")

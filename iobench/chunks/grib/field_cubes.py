@@ -18,20 +18,37 @@ from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.chunks.grib.message_index import GribIndex
 
-__all__ = ["FieldCube", "GribFiles", "describe_fields", "field_dims", "find_fields", "spell_value"]
+__all__ = [
+    "FieldCube",
+    "GribCoordinate",
+    "GribFiles",
+    "describe_fields",
+    "field_dims",
+    "find_fields",
+    "spell_value",
+]
 
 # cfgrib stores these from the ground up; all other dimensions ascend.
 DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
 LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")
 CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GribCoordinate:
+    """Along a dimension: times, or its values; their units; what each is called."""
+
+    values: NDArray[Any]
+    units: str
+    names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,21 +63,15 @@ class GribFiles:
     variables : mapping of str to StoredVariable
     skipped : mapping of str to str
         Which others there are, and why they were left out.
-    along : ndarray
-        Where samples lie along their dimension: times, or its values.
-    units : str
-        Of these.
-    names : sequence of str
-        What samples are called.
+    along : mapping of str to GribCoordinate
+        Where samples lie along each of their dimensions.
     """
 
     path: Path
     dims: Mapping[str, int]
     variables: Mapping[str, StoredVariable]
     skipped: Mapping[str, str] = field(default_factory=dict)
-    along: NDArray[Any] = field(default_factory=lambda: np.empty(0))
-    units: str = ""
-    names: Sequence[str] = ()
+    along: Mapping[str, GribCoordinate] = field(default_factory=dict)
 
 
 class FieldCube:
@@ -136,15 +147,15 @@ class FieldCube:
         spelled = (spell_value(dim, values[at]) for (dim, values), at in axes)
         return f"{self.name}, {', '.join(spelled)}"
 
-    def stored(self, dim: str, *, is_repeated: bool) -> StoredVariable:
+    def stored(self, sample_dims: Iterable[str]) -> StoredVariable:
         """Return it as a variable whose chunks are its messages, once checked.
 
-        Dimensions of length one are left out, but for ``dim``; that where ``is_repeated``.
+        Dimensions of length one are left out, but for those of the samples.
         """
         grid_dims, grid = self._grid()
-        own = None if is_repeated else self.axis(dim)
-        kept = [n for n, length in enumerate(self.shape) if length > 1 or n == own]
-        dims = tuple(dim if n == own else [*self.axes][n] for n in kept)
+        own = {self.axis(dim): dim for dim in sample_dims}
+        kept = [n for n, length in enumerate(self.shape) if length > 1 or n in own]
+        dims = tuple(own.get(n, [*self.axes][n]) for n in kept)
         lengths = tuple(self.shape[n] for n in kept)
         rows = np.empty(len(self.rows), dtype=np.int64)
         rows[self._flat] = self.rows

@@ -130,7 +130,7 @@ def make_box(
     """
     variable, path = file.variables[name], range_file(file.path)
     check_known(path, variable)
-    return Box(path, variable, tuple(start), tuple(stop), axis, of_all)
+    return Box(path, variable, tuple(start), tuple(stop), (axis,), of_all)
 
 
 def read_through_library(

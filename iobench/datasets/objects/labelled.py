@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays
 from iobench.datasets.positions import time_positions
-from iobench.datasets.selection import Selection, check_sample_dim
+from iobench.datasets.rows import SampleGrid, SampleRows
+from iobench.datasets.selection import Selection, check_sample_dims, lacking
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -53,12 +54,12 @@ class LabelledObject:
     def __init__(self, opener: Opener, value: Any, selection: Selection) -> None:
         self._opener = opener
         self._selection = selection
-        self._dim = check_sample_dim(
+        self._dims = check_sample_dims(
             selection.sample_dim,
             {str(dim): length for dim, length in value.sizes.items()},
             [Path(opener.name)],
         )
-        self._names, self.skipped = _choose(value, selection, self._dim, opener.name)
+        self._names, self.skipped = _choose(value, selection, self._dims, opener.name)
         self._spec: SampleSpec | None = None
         self.files = _files(value)
         self._value: Any = value
@@ -70,7 +71,7 @@ class LabelledObject:
     @property
     def title(self) -> str:
         """One line saying what it is."""
-        return f"an {self.kind}, one sample an index of {self._dim}"
+        return f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return one sample for each index, and the first.
@@ -78,40 +79,52 @@ class LabelledObject:
         Raises
         ------
         OptionError
-            If the dimension has no index.
+            If a dimension has no index.
         """
         name = self._opener.name
         if self._value is None:
             self._value = as_dataset(self._opener.open())
         value = self._value
-        length = value.sizes[self._dim]
-        if length < 1:
-            raise OptionError(f"{name}: its dimension {self._dim} is empty; choose another one")
+        lengths = [value.sizes[dim] for dim in self._dims]
+        for dim, length in zip(self._dims, lengths, strict=True):
+            if length < 1:
+                raise OptionError(f"{name}: its dimension {dim} is empty; choose another one")
         self._spec = SampleSpec(tuple(self._variable(value.variables[n]) for n in self._names))
-        labels = value.indexes.get(self._dim)
-        index = SampleIndex(
-            spec=self._spec,
-            where=range(length),
-            coordinate=[
-                f"{self._dim}={number if labels is None else labels[number]}"
-                for number in range(length)
-            ],
-            **_positions(value, self._dim),
-        )
+        if len(self._dims) == 1:
+            (length,), labels = lengths, value.indexes.get(self._dims[0])
+            index = SampleIndex(
+                spec=self._spec,
+                where=range(length),
+                coordinate=[
+                    f"{self._dims[0]}={number if labels is None else labels[number]}"
+                    for number in range(length)
+                ],
+                **_positions(value, self._dims[0]),
+            )
+        else:
+            rows = [_along(value, dim) for dim in self._dims]
+            grid = SampleGrid(self._dims, rows, [lengths])
+            index = SampleIndex(
+                spec=self._spec,
+                where=[tuple(indexes) for _, *indexes in grid.where],
+                coordinate=grid.names,
+                axes=grid.axes,
+            )
         first = NamedArrays()
-        with in_one_line(f"{name}: loading {self._dim} 0 raised"):
-            first.update(self.read(0))
+        with in_one_line(f"{name}: loading {' 0, '.join(self._dims)} 0 raised"):
+            first.update(self.read(index.where[0]))
         first.left_out.update(self.skipped)
         if not self._shared:  # so that no forked process shares its files
             value.close()
             self._value = self._chosen = None
         return index, first
 
-    def read(self, where: int) -> dict[str, NDArray[Any]]:
+    def read(self, where: int | tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Return the sample's arrays, loaded."""
         if self._spec is None:
             raise SampleError(f"{self._opener.name}: call samples() before read()")
-        part = self._selected().isel({self._dim: where}, missing_dims="ignore")
+        at = dict(zip(self._dims, (where,) if isinstance(where, int) else where, strict=True))
+        part = self._selected().isel(at, missing_dims="ignore")
         with dask_in_this_thread():
             part = part.load()
         sample = {
@@ -120,14 +133,14 @@ class LabelledObject:
             )
             for variable in self._spec
         }
-        self._spec.check(sample, where=f"{self._opener.name} at {self._dim} {where}")
+        self._spec.check(sample, where=f"{self._opener.name} at {_spelled(at)}")
         return sample
 
     def decode(self, raw: Any) -> Any:
         """Return what ``read`` did; never called."""
         return raw
 
-    def preprocess(self, arrays: Any, where: int) -> Any:
+    def preprocess(self, arrays: Any, where: int | tuple[int, ...]) -> Any:
         """Return the arrays as they are."""
         return arrays
 
@@ -144,7 +157,7 @@ class LabelledObject:
         return self._chosen
 
     def _variable(self, variable: Any) -> Variable:
-        kept = [(str(d), n) for d, n in variable.sizes.items() if d != self._dim]
+        kept = [(str(d), n) for d, n in variable.sizes.items() if d not in self._dims]
         name = next(n for n in self._names if self._value.variables[n] is variable)
         return Variable(
             name=name,
@@ -170,7 +183,7 @@ def as_dataset(value: Any) -> Any:
 
 
 def _choose(
-    value: Any, selection: Selection, dim: str, name: str
+    value: Any, selection: Selection, dims: Sequence[str], name: str
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the variables of a sample, and for all others why they are left out."""
     variables = {str(key): variable for key, variable in value.variables.items()}
@@ -188,7 +201,7 @@ def _choose(
         elif key in helpers:
             reason = "a coordinate"
         else:
-            reason = "" if dim in variable.dims else f"lacks the dimension {dim}"
+            reason = lacking(dims, variable.dims)
         if not reason:
             chosen.append(key)
         elif asked:
@@ -197,7 +210,10 @@ def _choose(
             skipped[key] = reason
     if not chosen:
         there = ", ".join(f"{k} ({', '.join(map(str, v.dims))})" for k, v in variables.items())
-        raise OptionError(f"--sample-dim {dim}: no variable of {name} has it; it has {there}")
+        has = "it" if len(dims) == 1 else "all of them"
+        raise OptionError(
+            f"--sample-dim {','.join(dims)}: no variable of {name} has {has}; it has {there}"
+        )
     return tuple(chosen), skipped
 
 
@@ -228,6 +244,21 @@ def _positions(value: Any, dim: str) -> dict[str, Any]:
     if not (np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all())):
         return {}  # in no row that windows could be laid over
     return {"positions": [float(place) for place in places], "position_units": units}
+
+
+def _spelled(at: dict[str, int]) -> str:
+    return ", ".join(f"{dim} {index}" for dim, index in at.items())
+
+
+def _along(value: Any, dim: str) -> SampleRows:
+    """Return the coordinate of a dimension, counts without one."""
+    labels = np.arange(value.sizes[dim])
+    units = None
+    if dim in value.indexes:
+        found = np.asarray(value.indexes[dim].values)
+        if found.dtype.kind in "iufM" or hasattr(found[0], "calendar"):
+            labels, units = found, str(value.variables[dim].attrs.get("units", ""))
+    return SampleRows([labels], [units], [""])
 
 
 def _files(value: Any) -> tuple[Path, ...]:

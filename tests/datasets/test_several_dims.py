@@ -1,0 +1,242 @@
+"""Samples along several dimensions: each combination of their indexes, as xarray has them."""
+
+import itertools
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iobench.chunks.decode_counts import take_decode_counts
+from iobench.chunks.decoded_chunks import forget_decoded
+from iobench.datasets.contract import make_sample
+from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.splits import place_index_windows
+from iobench.errors import FileFormatError, OptionError
+from iobench.samples import Window
+
+zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
+
+MEMBERS = "era5/era5-levels-members.grib"
+SEVERAL = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+DIMS = ("time", "number", "level", "y")
+
+
+def hypercube(n_times=4, n_members=3, start="2010-01-01", members=None, **chunks):
+    """Fields of each date and member, one of each date alone, one of neither."""
+    rng = np.random.default_rng(n_times * n_members)
+    times = np.datetime64(start, "ns") + np.arange(n_times) * np.timedelta64(12, "h")
+    numbers = np.arange(n_members) if members is None else np.asarray(members)
+    return xarray.Dataset(
+        {
+            "t": (DIMS, rng.random((n_times, len(numbers), 2, 5), "f4"), {"units": "K"}),
+            "last": (("y", "number", "time"), rng.random((5, len(numbers), n_times))),
+            "single": (("number", "time"), rng.random((len(numbers), n_times), "f4")),
+            "truth": (("time", "y"), rng.random((n_times, 5), "f4")),
+            "orography": (("y",), rng.random(5)),
+        },
+        coords={"time": times, "number": numbers},
+    )
+
+
+NAMES = ("t", "last", "single")
+
+
+def assert_as_xarray(made, dataset, dims, names=NAMES):
+    sizes = [range(dataset.sizes[dim]) for dim in dims]
+    places = list(itertools.product(*sizes))
+    assert len(made.index) == len(places)
+    for number, place in enumerate(places):
+        sample = made.sample(number)
+        assert sorted(sample) == sorted(names)
+        at = dict(zip(dims, place, strict=True))
+        for name in names:
+            expected = dataset[name].isel(at, missing_dims="ignore")
+            np.testing.assert_array_equal(sample[name], expected.values, strict=True)
+            assert made.index.spec[name].dims == expected.dims
+
+
+@st.composite
+def layouts(draw):
+    """Return lengths, an order of sample dimensions, and chunks of each variable, or None."""
+    lengths = dict(zip(DIMS, (draw(st.integers(1, 7)), draw(st.integers(1, 5)), 2, 5), strict=True))
+    dims = draw(st.permutations(("time", "number", "level")))[: draw(st.integers(2, 3))]
+    chunks = {}
+    for name, of in (("t", DIMS), ("last", ("y", "number", "time")), ("single", DIMS[1::-1])):
+        each = [draw(st.integers(1, lengths[dim])) for dim in of]
+        chunks[name] = draw(st.sampled_from([each, each, None]))
+    return lengths, dims, chunks
+
+
+def with_encoding(made, chunks, container):
+    for name, each in chunks.items():
+        made[name].encoding = {}
+        if each is not None:
+            key = "chunksizes" if container == "netcdf" else "chunks"
+            made[name].encoding[key] = tuple(each)
+            if container == "netcdf":
+                made[name].encoding.update(zlib=True, shuffle=name != "last")
+    return made
+
+
+@pytest.mark.parametrize("container", ["netcdf", "zarr"])
+@SEVERAL
+@given(layout=layouts())
+def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, layout):
+    lengths, dims, chunks = layout
+    names = [name for name in NAMES if name == "t" or "level" not in dims]
+    made = with_encoding(hypercube(lengths["time"], lengths["number"]), chunks, container)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cube"
+        if container == "netcdf":
+            made.to_netcdf(path, engine="netcdf4")
+        else:
+            made.to_zarr(path, zarr_format=2, consolidated=False)
+        opened = open_user_files(path, sample_dim=",".join(dims))
+        assert_as_xarray(opened, made, dims, names)
+        forget_decoded()
+
+
+def test_samples_are_called_by_all_their_coordinates(tmp_path, open_user_files):
+    hypercube().to_netcdf(tmp_path / "cube.nc")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="time,number")
+    assert made.index.coordinate[:4] == [
+        "2010-01-01T00, number 0", "2010-01-01T00, number 1", "2010-01-01T00, number 2",
+        "2010-01-01T12, number 0",
+    ]  # fmt: skip
+    assert made.index.provenance["sample_dim"] == "time,number"
+    assert made.index.provenance["skipped"]["truth"] == "lacks the dimension number"
+    again = pickle.loads(pickle.dumps(made.dataset))
+    np.testing.assert_array_equal(
+        again.decode(again.read((0, 1, 2)), (0, 1, 2))["t"], made.sample(5)["t"], strict=True
+    )
+
+
+def test_what_lacks_a_dimension_is_repeated_where_it_is_named(tmp_path, open_user_files):
+    cube = hypercube()
+    cube.to_netcdf(tmp_path / "cube.nc")
+    names = ("t", "truth", "orography")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time", variables=names)
+    assert_as_xarray(made, cube, ("number", "time"), names)
+
+
+def test_windows_keep_the_member(tmp_path, open_user_files):
+    hypercube().to_netcdf(tmp_path / "cube.nc")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
+    placed = place_index_windows(made.index, Window.parse("time=-1,0:1"))
+    assert placed.items.tolist() == [
+        [0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7], [8, 9, 10], [9, 10, 11]
+    ]  # fmt: skip
+    assert placed.step == 12 * 3600
+    members = place_index_windows(made.index, Window.parse("number=0:1"))
+    assert members.items.tolist() == [[n, n + 4] for n in range(8)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_files_of_following_dates_are_one_row_for_each_member(tmp_path, open_user_files, order):
+    hypercube(2).to_netcdf(tmp_path / "a.nc")
+    hypercube(2, start="2010-01-02").to_netcdf(tmp_path / "b.nc")
+    paths = [(tmp_path / "a.nc", tmp_path / "b.nc")[n] for n in order]
+    made = open_user_files(*paths, sample_dim="time,number")
+    assert made.index.coordinate[6] == "2010-01-02T00, number 0"
+    placed = place_index_windows(made.index, Window.parse("time=0,1,2,3"))
+    assert placed.items.tolist() == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+
+
+def test_files_of_one_member_each_are_one_row_over_members(tmp_path, open_user_files):
+    for member in (2, 1):
+        hypercube(3, members=[member]).to_netcdf(tmp_path / f"{member}.nc")
+    made = open_user_files(tmp_path / "2.nc", tmp_path / "1.nc", sample_dim="time,number")
+    assert made.index.coordinate[0] == "2010-01-01T00, number 1"
+    placed = place_index_windows(made.index, Window.parse("number=0:1"))
+    assert placed.items.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert len(place_index_windows(made.index, Window.parse("time=0:1"))) == 4
+
+
+def test_files_that_hold_the_same_samples_are_rows_of_their_own(tmp_path, open_user_files):
+    for name in "ab":
+        hypercube(2, 2).to_netcdf(tmp_path / f"{name}.nc")
+    made = open_user_files(tmp_path / "a.nc", tmp_path / "b.nc", sample_dim="time,number")
+    assert made.index.coordinate[4] == "b.nc 2010-01-01T00, number 0"
+    placed = place_index_windows(made.index, Window.parse("time=0:1"))
+    assert placed.items.tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+
+
+@pytest.mark.parametrize("dims", [("time", "number"), ("number", "isobaricInhPa", "time")])
+def test_grib_samples_are_cfgribs(real, open_user_files, dims):
+    path = real(MEMBERS)
+    made = open_user_files(path, sample_dim=",".join(dims))
+    options = {"indexpath": ""}
+    with xarray.open_dataset(
+        path, engine="cfgrib", backend_kwargs=options, decode_timedelta=True
+    ) as cube:
+        assert_as_xarray(made, cube, dims, ("z", "t"))
+    n_each = 2 if len(dims) == 2 else 1  # levels
+    assert len(list(made.dataset.read(made.index.where[3]))) == 2 * n_each
+    placed = place_index_windows(made.index, Window.parse("time=0:1"))
+    assert len(placed) == len(made.index) // 4 * 3
+    assert placed.step == 12 * 3600
+
+
+def test_grib_names_date_and_member(real, open_user_files):
+    made = open_user_files(real(MEMBERS), sample_dim="time,number")
+    assert made.index.coordinate[13] == "2017-01-01T12, number 3"
+
+
+def test_a_pass_decodes_every_chunk_once(tmp_path, open_user_files):
+    """Chunks of several dates and members are kept until their last sample."""
+    cube = with_encoding(hypercube(6, 4), {"t": (3, 2, 2, 5)}, "netcdf")
+    cube[["t"]].to_netcdf(tmp_path / "cube.nc", engine="netcdf4")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="time,number")
+    where = [made.index.where[n] for n in np.random.default_rng(1).permutation(24)]
+    made.dataset.expect(where)
+    take_decode_counts()
+    for each in where:
+        made.dataset.decode(made.dataset.read(each), each)
+    counts = take_decode_counts()
+    assert counts.decoded_nbytes == cube["t"].nbytes
+    assert made.dataset.chunking().chunk == (3, 2, 2, 5)
+    forget_decoded()
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+def test_samples_of_an_object_are_its_own(calendar):
+    cube = hypercube()
+    if calendar == "noleap":
+        cube = cube.convert_calendar("noleap", use_cftime=True)
+    dataset = object_dataset(cube, sample_dim="number,time")
+    index = dataset.samples([], None)
+    assert len(index) == 12
+    for number, (member, time) in enumerate(itertools.product(range(3), range(4))):
+        expected = cube.isel(time=time, number=member)
+        sample = make_sample(dataset, index.where[number])
+        for name in NAMES:
+            np.testing.assert_array_equal(sample[name], expected[name].values, strict=True)
+    assert index.coordinate[5] == "number 1, 2010-01-01T12"
+    placed = place_index_windows(index, Window.parse("time=0:1"))
+    assert (len(placed), placed.step) == (9, 12 * 3600)
+
+
+def test_dimensions_that_are_not_there_or_twice_are_told(tmp_path, open_user_files):
+    hypercube().to_netcdf(tmp_path / "cube.nc")
+    with pytest.raises(OptionError) as caught:
+        open_user_files(tmp_path / "cube.nc", sample_dim="time,member")
+    assert str(caught.value) == (
+        f"--sample-dim time,member: {tmp_path / 'cube.nc'} has no dimension 'member'; dimensions "
+        "(lengths): level (2), y (5), time (4), number (3)"
+    )
+    with pytest.raises(OptionError, match="--sample-dim time,time: expected each dimension once"):
+        open_user_files(tmp_path / "cube.nc", sample_dim="time,time")
+
+
+def test_a_file_without_a_dimension_is_told(tmp_path, open_user_files):
+    hypercube().to_netcdf(tmp_path / "a.nc")
+    hypercube(start="2011-01-01").isel(number=0, drop=True).to_netcdf(tmp_path / "b.nc")
+    with pytest.raises(FileFormatError, match=r"b.nc: .*number"):
+        open_user_files(tmp_path / "a.nc", tmp_path / "b.nc", sample_dim="time,number")
