@@ -159,7 +159,8 @@ class SampleIndex:
         if self.axes:
             return tuple(axis.name for axis in self.axes)
         named = self.provenance.get("sample_dim")
-        return tuple(named.split(",")) if isinstance(named, str) else ()
+        told = tuple(named.split(",")) if isinstance(named, str) else ()
+        return self.meteorology.sample_dims or told
 
     def along(self, dim: str = "") -> SampleAxis:
         """Return where samples lie along one of their dimensions, the only one by default.

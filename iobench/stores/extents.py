@@ -198,10 +198,11 @@ class ExtentStore:
 
     def index(self) -> SampleIndex:
         """Return what the store keeps of its samples; see `iobench.stores.Store.index`."""
-        from iobench.datasets.contract import SampleIndex
+        from iobench.datasets.contract import SampleAxis, SampleIndex
 
         kept = read_index(self.path, self.manifest)
         provenance = self.manifest.provenance
+        kept["axes"] = tuple(SampleAxis(**axis) for axis in kept["axes"])
         return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)
 
     def close(self) -> None:

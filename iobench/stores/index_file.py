@@ -77,7 +77,8 @@ def has_index(manifest: Manifest) -> bool:
 def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
     """Return what a store keeps of its index, by the names of the fields of `SampleIndex`.
 
-    All but ``spec``, ``where``, ``provenance`` and ``setup``.
+    All but ``spec``, ``where``, ``provenance`` and ``setup``; ``axes`` by the names of the fields
+    of `SampleAxis`.
 
     Raises
     ------
@@ -94,6 +95,7 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
             "positions": _list(members, told["positions"]),
             "position_units": str(told["position_units"]),
             "rows": _list(members, told["rows"]),
+            "axes": [_axis(members, each) for each in told["axes"]],
             "coordinate": _Texts(_array(members[told["names"]])) if told["names"] else (),
             "splits": {
                 str(name): _array(members[member]).tolist()
@@ -101,9 +103,10 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
             },
             "meteorology": meteorology,
         }
-        lengths = {
-            len(found[name]) for name in ("positions", "rows", "coordinate") if len(found[name])
-        } | {len(each.values) for each in meteorology.coordinates if each.of_samples}
+        parts = [found[name] for name in ("positions", "rows", "coordinate")]
+        parts += [part for axis in found["axes"] for part in (axis["positions"], axis["rows"])]
+        parts += [each.values for each in meteorology.coordinates if each.of_samples]
+        lengths = {len(part) for part in parts if len(part)}
         if lengths - {manifest.n_samples}:
             raise ValueError(f"{sorted(lengths)} values for {manifest.n_samples} samples")
         return found
@@ -158,6 +161,18 @@ def _index_bytes(index: SampleIndex, samples: NDArray[np.int64]) -> bytes:
         ) if len(index.positions) else "",
         "rows": keep(f"{_OURS}rows", np.asarray(index.rows, dtype="<i8")[samples])
         if len(index.rows) else "",
+        "axes": [
+            {
+                "name": axis.name,
+                "units": axis.units,
+                "positions": keep(
+                    f"{_OURS}positions.{axis.name}", np.asarray(axis.positions, "<f8")[samples]
+                ),
+                "rows": keep(f"{_OURS}rows.{axis.name}", np.asarray(axis.rows, "<i8")[samples])
+                if len(axis.rows) else "",
+            }
+            for axis in index.axes
+        ],
         "names": keep(f"{_OURS}names", _texts(index.coordinate, samples))
         if len(index.coordinate) else "",
         "splits": {
@@ -315,6 +330,15 @@ def _array(content: bytes) -> NDArray[Any]:
 def _list(members: Mapping[str, bytes], name: str) -> Sequence[Any]:
     found: Sequence[Any] = _array(members[name]).tolist() if name else ()
     return found
+
+
+def _axis(members: Mapping[str, bytes], told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": str(told["name"]),
+        "units": str(told["units"]),
+        "positions": _list(members, told["positions"]),
+        "rows": _list(members, told["rows"]),
+    }
 
 
 def _meteorology(members: Mapping[str, bytes], told: Mapping[str, Any]) -> Meteorology:

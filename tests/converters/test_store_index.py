@@ -125,3 +125,27 @@ def test_a_damaged_index_is_found(forecasts, run, iobench_here, tmp_path):
     done = iobench_here("verify", str(tmp_path / "out"))
     assert done.returncode == 1
     assert INDEX_NAME in done.stderr.replace("\n", "")
+
+
+def test_a_store_knows_the_date_and_the_member(run, tmp_path):
+    values = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
+    times = np.datetime64("2020-01-01", "h") + 6 * np.arange(4)
+    made = xarray.Dataset(
+        {"t2m": (("time", "number", "x"), values)}, {"time": times, "number": [1, 2, 3]}
+    )
+    made.to_netcdf(tmp_path / "cube.nc")
+    words = ("--sample-dim", "number,time", "--to", "numpy", tmp_path / "out")
+    run("convert", tmp_path / "cube.nc", *words)
+    store = open_store(tmp_path / "out")
+    index = store.index()
+    assert index.coordinate[5] == "number 2, 2020-01-01T06"
+    assert (index.dims, len(index.positions)) == (("number", "time"), 0)
+    assert index.along("number").positions == [1.0] * 4 + [2.0] * 4 + [3.0] * 4
+    placed = place_index_windows(index, Window((-1,), (0,), "time"))
+    assert placed.items.tolist() == [[n, n + 1] for n in range(12) if n % 4 < 3]
+    known = index.meteorology
+    assert known.sample_dims == ("number", "time")
+    np.testing.assert_array_equal(known["number"].values, np.repeat([1, 2, 3], 4))
+    for number, (member, time) in enumerate(np.ndindex(3, 4)):
+        np.testing.assert_array_equal(store[number]["t2m"], values[time, member])
+    run("verify", tmp_path / "out", "--against", tmp_path / "cube.nc")
