@@ -1,11 +1,19 @@
-"""NetCDF to Zarr, NumPy and TFRecord, beside other ways: python tests/benchmarks/conversion.py.
+"""Conversions beside other ways, in turns: python tests/benchmarks/conversion.py.
 
-The source is compressed (zlib 4, shuffled), in chunks of 30 time steps of a quarter field: what
-archives hold and training cannot use. Contenders take turns, each in a process of its own; the
-source is in the page cache. Ours syncs what it wrote, the others do not. Memory that is touched for
-the first time counts: in a virtual machine that is given it only then, up to 3 CPU seconds per GB
-of it, which weighs less the longer the source is. Needs isal, zarr, xarray, netCDF4, distributed
-and TensorFlow.
+    conversion.py                      a table for each source of conversion_sources.LAYOUTS
+    conversion.py --sources columns    of this one
+    conversion.py --linear --sizes 0.5,1,2,4,8    cost and memory by GB of the source
+    conversion.py --random 10 --seed 1            chunkings nobody tuned to, beside plain xarray,
+                                                  and what --dry-run said of each
+
+Contenders take turns, each in a process of its own; the source is in the page cache. Rates are
+decoded bytes over the time from opening the source to the finished target. Ours is what ``iobench
+convert`` does, by its defaults and with ``--memory``; it syncs what it wrote, checks what it read,
+and keeps checksums, the others do not. ``limit_decoder`` reads and decodes each chunk once in as
+many threads as there are CPUs, and writes nothing. Memory that is touched for the first time
+counts: in a virtual machine that is given it only then, up to 3 CPU seconds per GB of it, which
+weighs less the longer the source is. Needs isal, zarr, xarray, netCDF4, h5py, cfgrib, distributed,
+for those contenders TensorFlow and earthkit-data.
 """
 
 from __future__ import annotations
@@ -16,166 +24,307 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conversion_contenders import CONTENDERS, STEPS
-
-N_LATITUDES, N_LONGITUDES = 361, 720
-FIELD_NBYTES = 4 * N_LATITUDES * N_LONGITUDES
-
-OURS = ("iobench_numpy", "iobench_zarr")
-GOALS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
-    ("numpy or zarr, MB/s", OURS, "", 500),
-    ("against xarray, a chunk a sample", ("iobench_zarr",), "xarray_to_zarr_samples", 1.9),
-    ("against xarray as it comes", ("iobench_zarr",), "xarray_to_zarr_default", 1.9),
-    ("against dask p2p", ("iobench_zarr",), "dask_p2p", 10),
-    ("against TensorFlow, FloatList", ("iobench_tfrecord",), "tensorflow_float_list", 10),
-    ("against TensorFlow, bytes", ("iobench_tfrecord",), "tensorflow_bytes", 1.5),
+from conversion_contenders import CONTENDERS
+from conversion_sources import (
+    LAYOUTS,
+    random_layout,
+    read_layout,
+    remove_source,
+    write_source,
 )
-"""What, by whom, against whom (or in MB/s), and at least how much."""
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT, BOUNDED, LIMIT = "iobench_zarr", "iobench_zarr_bounded", "limit_decoder"
+PEERS = (
+    "xarray_as_it_comes",
+    "xarray_samples",
+    "xarray_samples_threads",
+    "slabs_by_hand",
+    "eccodes_by_hand",
+    "earthkit_to_zarr",
+    "dask_p2p",
+)
+SLOW = ("tensorflow_float_list", "tensorflow_bytes", "limit_buffered_write", "dask_p2p")
+"""Run where they are asked for by name, or with --all."""
+
+PEER_GOAL = 2.0
+MB_GOAL = 500
+LIMIT_GOAL = 0.9
+"""At least so many MB/s, or this share of what the decoder does."""
 RSS_GOAL = 1.3
+LINEAR_GOAL = 0.15
+"""How far a size may lie beside the line through all of them."""
+FORECAST_GOAL = 1.5
+TIMEOUT_S = 300
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True)
+class Turn:
     """One conversion of one contender."""
 
+    seconds: float
     mb_per_s: float
     cpu_s_per_gb: float
     growth_nbytes: int
+    told: dict[str, Any]
 
 
-def write_source(path: Path, n_samples: int, n_variables: int) -> None:
-    """Write smooth fields with a little noise; rows of chunks repeat, so that it takes seconds."""
-    import h5py
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    latitude = np.linspace(0, 6, N_LATITUDES)[:, None]
-    longitude = np.linspace(0, 12, N_LONGITUDES)
-    phases = 0.1 * np.arange(STEPS)[:, None, None]
-    chunk = (STEPS, -(-N_LATITUDES // 2), -(-N_LONGITUDES // 2))
-    shape = (n_samples, N_LATITUDES, N_LONGITUDES)
-    with h5py.File(path, "w") as file:
-        lengths = {"time": n_samples, "lat": N_LATITUDES, "lon": N_LONGITUDES}
-        for name, length in lengths.items():
-            file[name] = np.arange(length, dtype="f8")
-            file[name].make_scale(name)
-        for number in range(n_variables):
-            variable = file.create_dataset(
-                f"v{number}",
-                shape,
-                "f4",
-                chunks=chunk,
-                compression="gzip",
-                compression_opts=4,
-                shuffle=True,
-            )
-            for axis, name in enumerate(lengths):
-                variable.dims[axis].attach_scale(file[name])
-            waves = np.sin(latitude + phases + number) * np.cos(longitude - phases)
-            noise = rng.normal(0, 0.5, size=waves.shape)
-            row = (280 + 10 * waves + noise).astype("f4")
-            variable[:STEPS] = row[:n_samples]
-            stored = [variable.id.get_chunk_info(n) for n in range(variable.id.get_num_chunks())]
-            for start in range(STEPS, n_samples, STEPS):
-                for info in stored:
-                    _, content = variable.id.read_direct_chunk(info.chunk_offset)
-                    variable.id.write_direct_chunk((start, *info.chunk_offset[1:]), content)
-
-
-def turn(name: str, source: Path, memory_nbytes: int) -> Turn:
-    """Run one contender in a process of its own."""
+def turn(name: str, source: Path, memory_nbytes: int) -> Turn | str:
+    """Run one contender in a process of its own; return the last line of an error."""
     script = Path(__file__).with_name("conversion_contenders.py")
     command = [sys.executable, str(script), name, str(source), str(memory_nbytes)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise SystemExit(f"{name} failed:\n{ran.stderr}")
-    said = json.loads(ran.stdout.splitlines()[-1])
-    nbytes = said["nbytes"]
-    return Turn(nbytes / 1e6 / said["seconds"], said["cpu_s"] / nbytes * 1e9, said["growth_nbytes"])
-
-
-def rate(turns: list[Turn]) -> float:
-    """Return the median rate."""
-    return statistics.median(each.mb_per_s for each in turns)
-
-
-def print_table(turns: dict[str, list[Turn]]) -> None:
-    """Print rates and peaks, and the goals beside what was reached."""
-    print(f"{'':26}{'MB/s':>8}{'lowest':>9}{'highest':>9}{'CPU s/GB':>10}{'peak RSS, MB':>14}")
-    for name, each in turns.items():
-        rates = [one.mb_per_s for one in each]
-        growth = max(one.growth_nbytes for one in each) / 1e6
-        cpu = statistics.median(one.cpu_s_per_gb for one in each)
-        print(
-            f"{name:26}{rate(each):8.0f}{min(rates):9.0f}{max(rates):9.0f}{cpu:10.2f}{growth:14.0f}"
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
-    print()
-    for what, who, whom, goal in GOALS:
-        if set(who) - turns.keys() or (whom and whom not in turns):
-            continue
-        reached = min(rate(turns[name]) for name in who) / (rate(turns[whom]) if whom else 1)
-        said = "reached" if reached >= goal else "MISSED"
-        print(f"{what:36} {reached:7.1f}   goal {goal:5.1f}   {said}")
+    except subprocess.TimeoutExpired:
+        return f"not done after {TIMEOUT_S} s"
+    if ran.returncode:
+        return (ran.stderr.strip().splitlines() or [f"exit {ran.returncode}"])[-1][:100]
+    said = json.loads(ran.stdout.splitlines()[-1])
+    nbytes = read_layout(source).nbytes * said["share"]
+    return Turn(
+        said["seconds"],
+        nbytes / 1e6 / said["seconds"],
+        said["cpu_s"] / nbytes * 1e9,
+        said["growth_nbytes"],
+        said["told"],
+    )
 
 
-def print_memory(folder: Path, sizes: list[int], n_variables: int, memory_nbytes: int) -> None:
-    """Print the peaks of our conversions for sources of several sizes."""
-    print(f"\npeak RSS over the idle process, --memory {memory_nbytes / 1e6:.0f} MB, in MB")
-    for size in sizes:
-        source = folder / f"{size}.nc"
-        write_source(source, n_for(size, n_variables), n_variables)
-        for name in (*OURS, "iobench_tfrecord"):
-            found = turn(name, source, memory_nbytes)
-            times = found.growth_nbytes / memory_nbytes
-            said = "" if times <= RSS_GOAL else f"   MISSED: goal {RSS_GOAL}"
+class Turns:
+    """What contenders took for one source, turn by turn."""
+
+    def __init__(self, source: Path, names: Sequence[str], memory_nbytes: int) -> None:
+        self.source, self.memory_nbytes = source, memory_nbytes
+        kind = read_layout(source).kind
+        self.found: dict[str, list[Turn]] = {n: [] for n in names if kind in CONTENDERS[n][1]}
+        self.failed: dict[str, str] = {}
+
+    def take(self, rounds: int) -> Turns:
+        """Let all take so many turns, another one first each time."""
+        names = list(self.found)
+        for number in range(rounds):
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                if name in self.failed:
+                    continue
+                found = turn(name, self.source, self.memory_nbytes)
+                if isinstance(found, str):
+                    self.failed[name] = found
+                    continue
+                self.found[name].append(found)
+                said = f"{self.source.name}, {name}: {found.mb_per_s:.0f} MB/s"
+                print(said, file=sys.stderr, flush=True)
+        return self
+
+    def rate(self, name: str) -> float | None:
+        """Return the median rate; None of one that did not run, or failed."""
+        if name in self.failed or not self.found.get(name):
+            return None
+        return statistics.median(each.mb_per_s for each in self.found[name])
+
+    def ratio(self, name: str, other: str) -> float | None:
+        """Return the median of how many times as fast as another one it was, round by round."""
+        if self.rate(name) is None or self.rate(other) is None:
+            return None
+        pairs = zip(self.found[name], self.found[other], strict=True)
+        return statistics.median(a.mb_per_s / b.mb_per_s for a, b in pairs)
+
+    def best_peer(self) -> str | None:
+        """Return the fastest of the others."""
+        rates = {name: self.rate(name) for name in PEERS}
+        return max(
+            (n for n, rate in rates.items() if rate), key=lambda n: rates[n] or 0, default=None
+        )
+
+    def print(self) -> None:
+        """Print rates, CPU time and memory of all."""
+        print(
+            f"{'':24}{'MB/s':>8}{'lowest':>9}{'highest':>9}{'CPU s/GB':>10}{'growth, MB':>12}"
+            f"{'held to':>9}{'read, MB':>10}"
+        )
+        for name, turns in self.found.items():
+            if name in self.failed:
+                print(f"{name:24} failed: {self.failed[name]}")
+                continue
+            rates = [each.mb_per_s for each in turns]
+            told = turns[-1].told
+            more = [
+                f"{told[k] / 1e6:.0f}" if k in told else "" for k in ("memory_nbytes", "in_nbytes")
+            ]
             print(
-                f"{size:6} MB, {name:18}{found.growth_nbytes / 1e6:8.0f}   "
-                f"{times:.2f} times   {found.mb_per_s:5.0f} MB/s{said}"
+                f"{name:24}{statistics.median(rates):8.0f}{min(rates):9.0f}{max(rates):9.0f}"
+                f"{statistics.median(each.cpu_s_per_gb for each in turns):10.2f}"
+                f"{max(each.growth_nbytes for each in turns) / 1e6:12.0f}{more[0]:>9}{more[1]:>10}"
             )
-        source.unlink()
+
+    def print_goals(self) -> None:
+        """Print what is to be reached, and what was."""
+        limit, peer = self.rate(LIMIT), self.best_peer()
+        for name in (DEFAULT, BOUNDED):
+            rate = self.rate(name)
+            if rate is None:
+                continue
+            if peer is not None:
+                against = f"{name} against {peer}"
+                print_goal(against, self.ratio(name, peer) or 0, PEER_GOAL, "times")
+            if limit is not None and limit * LIMIT_GOAL < MB_GOAL:
+                print_goal(
+                    f"{name}, of the decoder's {limit:.0f} MB/s",
+                    self.ratio(name, LIMIT) or 0,
+                    LIMIT_GOAL,
+                )
+            else:
+                print_goal(f"{name}, MB/s", rate, MB_GOAL)
+            worst = max(e.growth_nbytes / e.told["memory_nbytes"] for e in self.found[name])
+            print_goal(f"{name}, memory over --memory", worst, RSS_GOAL, is_most=True)
 
 
-def n_for(size_mb: int, n_variables: int) -> int:
-    """Return how many samples have this many MB, whole rows of chunks."""
-    row_nbytes = STEPS * n_variables * FIELD_NBYTES
-    return STEPS * max(1, round(size_mb * 1e6 / row_nbytes))
+def print_goal(
+    what: str, reached: float, goal: float, unit: str = "", *, is_most: bool = False
+) -> None:
+    """Print one goal beside what was reached."""
+    fine = reached <= goal if is_most else reached >= goal
+    bound = "at most" if is_most else "at least"
+    said = "reached" if fine else "MISSED"
+    print(f"  {what:56}{reached:8.2f} {unit:6} goal: {bound} {goal:g}   {said}")
+
+
+def run_tables(arguments: argparse.Namespace, folder: Path) -> None:
+    """Print a table for each source."""
+    for name in arguments.sources:
+        layout = LAYOUTS[name].resized(arguments.size * 1_000_000)
+        source = write_source(folder, name, layout)
+        print(f"\n{name}: {layout}\n  {layout.nbytes / 1e6:.0f} MB, {arguments.rounds} rounds")
+        turns = Turns(source, arguments.only, arguments.memory << 20).take(arguments.rounds)
+        turns.print()
+        turns.print_goals()
+        remove_source(source)
+
+
+def run_linear(arguments: argparse.Namespace, folder: Path) -> None:
+    """Print what ours takes for sources of several sizes, and how far that is from a line."""
+    for name in arguments.sources:
+        taken: dict[float, dict[str, list[Turn]]] = {}
+        for gigabytes in arguments.sizes:
+            layout = LAYOUTS[name].resized(round(gigabytes * 1e9))
+            source = write_source(folder, name, layout)
+            turns = Turns(source, arguments.only, arguments.memory << 20).take(arguments.rounds)
+            taken[layout.nbytes / 1e9] = turns.found
+            print(f"\n{name}, {layout.nbytes / 1e9:.2f} GB")
+            turns.print()
+            remove_source(source)
+        for contender in arguments.only:
+            points = [(size, each[contender]) for size, each in taken.items() if each[contender]]
+            print_line(f"{name}, {contender}", points)
+
+
+def print_line(what: str, points: Sequence[tuple[float, list[Turn]]]) -> None:
+    """Print the line through the CPU seconds and times by size, and how far they lie from it."""
+    if len(points) < 3:
+        print(f"  {what}: a line needs three sizes")
+        return
+    sizes = np.array([size for size, _ in points])
+    for of, values in (
+        ("CPU s", [statistics.median(t.cpu_s_per_gb for t in turns) * s for s, turns in points]),
+        ("s", [statistics.median(t.seconds for t in turns) for _, turns in points]),
+    ):
+        # Errors grow with the size, so each point counts by its share of itself.
+        slope, start = np.polyfit(sizes, values, 1, w=1 / np.array(values))
+        beside = np.abs(np.array(values) / (slope * sizes + start) - 1).max()
+        print(f"  {what}: {slope:.2f} {of}/GB, {start:.2f} {of} at the start")
+        print_goal(f"{what}, {of}: farthest from the line", beside, LINEAR_GOAL, is_most=True)
+
+
+def run_random(arguments: argparse.Namespace, folder: Path) -> None:
+    """Print ours beside plain xarray over random chunkings, and what was predicted."""
+    rng = np.random.default_rng(arguments.seed)
+    slower, misses = [], []
+    names = [DEFAULT, "iobench_forecast", "xarray_as_it_comes", LIMIT]
+    for number in range(arguments.random):
+        layout = random_layout(rng, arguments.size * 1_000_000)
+        source = write_source(folder, f"random-{number}", layout)
+        turns = Turns(source, names, arguments.memory << 20).take(arguments.rounds)
+        print(f"\n{number}: {layout}, {layout.nbytes / 1e6:.0f} MB")
+        turns.print()
+        ratio = turns.ratio(DEFAULT, "xarray_as_it_comes")
+        if ratio is None or ratio < 1:
+            slower.append(f"{number}: {layout}: {'failed' if ratio is None else f'{ratio:.2f}'}")
+        misses += print_forecast(number, turns)
+        remove_source(source)
+    print(f"\n{len(slower)} of {arguments.random} chunkings slower than plain xarray (goal: none)")
+    print("\n".join(slower))
+    print(f"{len(misses)} predictions off by more than {FORECAST_GOAL} times (goal: none)")
+    print("\n".join(misses))
+
+
+def print_forecast(number: int, turns: Turns) -> list[str]:
+    """Print what --dry-run said beside what was; return what it missed."""
+    if turns.rate("iobench_forecast") is None or turns.rate(DEFAULT) is None:
+        return [f"{number}: failed"]
+    said = turns.found["iobench_forecast"]
+    got = turns.found[DEFAULT]
+    pairs = {
+        "s": (
+            statistics.median(each.told["convert_s"] for each in said),
+            statistics.median(each.seconds for each in got),
+        ),
+        "MB read": (said[0].told["in_nbytes"] / 1e6, got[0].told["in_nbytes"] / 1e6),
+        "MB written": (said[0].told["out_nbytes"] / 1e6, got[0].told["out_nbytes"] / 1e6),
+        "MB of memory": (
+            said[0].told["peak_nbytes"] / 1e6,
+            max(each.growth_nbytes for each in got) / 1e6,
+        ),
+    }
+    missed = []
+    for what, (predicted, found) in pairs.items():
+        times = predicted / found if found else float("inf")
+        far = not 1 / FORECAST_GOAL <= times <= FORECAST_GOAL
+        line = f"{what}: predicted {predicted:.2f}, obtained {found:.2f}, {times:.2f} times"
+        print(f"  {line}{'   MISSED' if far else ''}")
+        missed += [f"{number}: {line}"] if far else []
+    return missed
 
 
 def main() -> None:
-    """Write a source, let all take turns, print tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Write sources, let all take turns, print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sources", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", type=int, default=940, help="of the source, decoded, in MB")
-    parser.add_argument("--variables", type=int, default=3)
-    parser.add_argument("--memory", type=int, default=256, help="in MiB")
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--sizes", nargs="*", type=int, default=[200, 2000], help="for the peaks")
+    parser.add_argument("--size", type=int, default=900, help="of a source, decoded, in MB")
+    parser.add_argument("--memory", type=int, default=256, help="of those that take one, in MiB")
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS)
+    parser.add_argument("--all", action="store_true", help=f"with {', '.join(SLOW)}")
+    parser.add_argument("--linear", action="store_true")
+    parser.add_argument("--sizes", default="0.5,1,2", help="in GB, for --linear")
+    parser.add_argument("--random", type=int, metavar="N", default=0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where to write; a temporary one by default")
     arguments = parser.parse_args()
-    memory_nbytes = arguments.memory << 20
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as named:
-        folder = Path(named)
-        source = folder / "source.nc"
-        n_samples = n_for(arguments.size, arguments.variables)
-        write_source(source, n_samples, arguments.variables)
-        decoded = n_samples * arguments.variables * FIELD_NBYTES
-        print(
-            f"{n_samples} samples of {arguments.variables} fields, {decoded / 1e6:.0f} MB decoded, "
-            f"{source.stat().st_size / 1e6:.0f} MB stored; {arguments.rounds} rounds\n"
-        )
-        turns: dict[str, list[Turn]] = {name: [] for name in arguments.only}
-        for _ in range(arguments.rounds):
-            for name in arguments.only:
-                turns[name].append(turn(name, source, memory_nbytes))
-                last = turns[name][-1]
-                print(f"{name}: {last.mb_per_s:.0f} MB/s", file=sys.stderr, flush=True)
-        print_table(turns)
-        if arguments.sizes:
-            print_memory(folder, arguments.sizes, arguments.variables, memory_nbytes)
+    arguments.sizes = [float(size) for size in arguments.sizes.split(",")]
+    if arguments.only is None:
+        left_out = () if arguments.all else SLOW
+        every = [n for n in CONTENDERS if n not in left_out and n != "iobench_forecast"]
+        arguments.only = [DEFAULT, BOUNDED] if arguments.linear else every
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        if arguments.random:
+            run_random(arguments, Path(folder))
+        elif arguments.linear:
+            run_linear(arguments, Path(folder))
+        else:
+            run_tables(arguments, Path(folder))
 
 
 if __name__ == "__main__":

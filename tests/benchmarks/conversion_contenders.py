@@ -6,171 +6,321 @@ Everything a contender needs is imported before its time begins and its memory i
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-STEPS = 30
-"""Time steps of a chunk of the source: what every contender that may choose reads at a time."""
+sys.path.insert(0, str(Path(__file__).parent))
+
+from conversion_sources import Layout, read_layout
+
 PART_NBYTES = 100_000_000
 """What slow contenders convert, at most; rates are per byte."""
 
-Contender = Callable[[Path, Path, int], int]
-"""Converts a source to a target within a memory; returns how many decoded bytes it converted."""
-CONTENDERS: dict[str, tuple[tuple[str, ...], Contender]] = {}
+Contender = Callable[[Path, Path, int], float | None]
+"""Converts a source to a target within a memory (0: its default); returns the share it converted,
+None for all of it."""
+CONTENDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Contender]] = {}
 CHECKS: list[Callable[[], None]] = []
 """Run when time and memory have been taken."""
+TOLD: dict[str, Any] = {}
+"""What a contender says beside its time."""
+
+NETCDF, ZARR = ("netcdf",), ("zarr2", "zarr3")
+CHUNKED = (*NETCDF, *ZARR)
+ALL = (*CHUNKED, "grib")
 
 
-def contender(*needs: str) -> Callable[[Contender], Contender]:
-    """Enter a function under its name, with the modules to import first."""
+def contender(*needs: str, kinds: tuple[str, ...] = ALL) -> Callable[[Contender], Contender]:
+    """Enter a function under its name, with the modules to import first and the kinds it reads."""
 
     def enter(function: Contender) -> Contender:
-        CONTENDERS[function.__name__] = (needs, function)
+        CONTENDERS[function.__name__] = (needs, kinds, function)
         return function
 
     return enter
 
 
-def slabs(source: Path, limit_nbytes: int = 1 << 62) -> Iterator[dict[str, Any]]:
-    """Read the source through netCDF4, a row of chunks of all variables at a time."""
-    import netCDF4
+class Quiet:
+    """A screen that shows nothing."""
 
-    with netCDF4.Dataset(source) as file:
-        file.set_auto_maskandscale(False)
-        names = [name for name, each in file.variables.items() if each.ndim == 3]
-        done = 0
-        for start in range(0, len(file.dimensions["time"]), STEPS):
-            slab = {name: file.variables[name][start : start + STEPS] for name in names}
-            yield slab
-            done += sum(values.nbytes for values in slab.values())
-            if done >= limit_nbytes:
-                return
+    def note(self, text: str) -> None:
+        TOLD.setdefault("notes", []).append(text)
+
+    def progress(self, title: str, *, in_bytes: bool = False) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext(lambda done, total: None)
 
 
-def nbytes_of(slab: dict[str, Any]) -> int:
-    return sum(int(values.nbytes) for values in slab.values())
+def our_request(source: Path, target: Path, memory_nbytes: int, name: str) -> Any:
+    """Return what ``iobench convert SOURCE TARGET --to NAME --sample-dim DIM`` asks for."""
+    from iobench.conversion.convert_request import ConvertRequest
 
-
-def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
-    from iobench.cpus import available_cpus
-    from iobench.datasets.contract import no_progress
-    from iobench.datasets.user_files import user_files
-    from iobench.registry import find_format
-    from iobench.stores.plan import StoreRequest
-    from iobench_converters.convert import convert
-
-    locator = SimpleNamespace(cache_dir=target.parent, stand_in=False, progress=no_progress)
-    dataset = user_files([source], sample_dim="time")
-    files = dataset.files(locator)
-    index = dataset.samples(files, locator)
-    request = StoreRequest(
-        dataset,
-        index,
-        find_format(name),
-        target,
-        files=files,
-        workers=available_cpus(),
-        memory_nbytes=memory_nbytes,
+    return ConvertRequest(
+        targets=(str(source),),
+        sample_dim=read_layout(source).sample_dim,
+        to=name,
+        out=target,
+        store_dir=target.parent / "stores",
+        memory_nbytes=memory_nbytes or None,
     )
-    store = convert(request)
+
+
+def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
+    from iobench.conversion.conversion_run import run
+    from iobench.conversion.preparing import prepare
+
+    request = our_request(source, target, memory_nbytes, name)
+    outcome = run(request, Quiet())
+    TOLD.update(memory_nbytes=outcome.memory_nbytes, in_nbytes=outcome.in_nbytes)
+    TOLD.update(out_nbytes=outcome.out_nbytes, stages_s=dict(outcome.stages_s))
 
     def check() -> None:
-        last = dataset.decode(dataset.read(index.where[-1]), index.where[-1])
-        stored = store[len(store) - 1]
-        if any(stored[each].tobytes() != values.tobytes() for each, values in last.items()):
-            raise AssertionError(f"the last sample of {target} is another one")
+        import iobench
+
+        prepared, store = prepare(request, Quiet()), iobench.open_store(target)
+        dataset, where = prepared.dataset, prepared.index.where
+        for number in (0, len(store) // 2, len(store) - 1):
+            arrays = dataset.decode(dataset.read(where[number]), where[number])
+            made, stored = dataset.preprocess(arrays, where[number]), store[number]
+            if any(stored[each].tobytes() != values.tobytes() for each, values in made.items()):
+                raise AssertionError(f"sample {number} of {target} is another one")
 
     CHECKS.append(check)
-    return index.spec.nbytes * len(index)
 
 
-IOBENCH = ("h5netcdf", "h5py", "isal.isal_zlib", "iobench_converters.convert", "iobench.registry")
-
-
-@contender(*IOBENCH, "iobench_converters.numpy_records")
-def iobench_numpy(source: Path, target: Path, memory_nbytes: int) -> int:
-    return ours(source, target, memory_nbytes, "numpy")
+IOBENCH = (
+    "iobench", "h5netcdf", "h5py", "isal.isal_zlib", "eccodes", "numcodecs",
+    "iobench_converters.convert", "iobench.conversion.conversion_run",
+)  # fmt: skip
 
 
 @contender(*IOBENCH, "iobench_converters.zarr_groups", "zarr")
-def iobench_zarr(source: Path, target: Path, memory_nbytes: int) -> int:
-    return ours(source, target, memory_nbytes, "zarr")
+def iobench_zarr(source: Path, target: Path, memory_nbytes: int) -> None:
+    """As the command does it, by its defaults."""
+    ours(source, target, 0, "zarr")
+
+
+@contender(*IOBENCH, "iobench_converters.zarr_groups", "zarr")
+def iobench_zarr_bounded(source: Path, target: Path, memory_nbytes: int) -> None:
+    """With --memory."""
+    ours(source, target, memory_nbytes, "zarr")
+
+
+@contender(*IOBENCH, "iobench_converters.numpy_records")
+def iobench_numpy(source: Path, target: Path, memory_nbytes: int) -> None:
+    ours(source, target, 0, "numpy")
 
 
 @contender(*IOBENCH, "iobench_converters.tfrecord")
-def iobench_tfrecord(source: Path, target: Path, memory_nbytes: int) -> int:
-    return ours(source, target, memory_nbytes, "tfrecord")
+def iobench_tfrecord(source: Path, target: Path, memory_nbytes: int) -> None:
+    ours(source, target, 0, "tfrecord")
+
+
+@contender(*IOBENCH, "iobench_converters.zarr_groups", "zarr")
+def iobench_forecast(source: Path, target: Path, memory_nbytes: int) -> None:
+    """What --dry-run says of a conversion to Zarr."""
+    from iobench.conversion.conversion_run import forecast
+
+    _, told = forecast(our_request(source, target, 0, "zarr"), Quiet())
+    TOLD.update(told.to_dict())
 
 
 @contender(*IOBENCH)
-def iobench_decode_only(source: Path, target: Path, memory_nbytes: int) -> int:
-    """Make the groups in as many threads as there are CPUs, and drop them."""
+def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Read and decode every chunk once, in as many threads as there are CPUs, and drop it."""
+    import numpy as np
+
+    from iobench.chunks.pieces import PiecePart, consecutive_runs
+    from iobench.conversion.preparing import prepare
+    from iobench.cpus import available_cpus
+
+    request = our_request(source, target, 0, "numpy")
+    prepared = prepare(request, Quiet())
+    grouped = prepared.dataset._source.grouped
+    indexes = sorted({index for _, index in prepared.index.where})
+    runs = consecutive_runs(indexes)
+    jobs = [(v, pieces) for v in grouped._files[0] for pieces in batched(v.pieces(runs), v)]
+    waiting = iter(jobs)
+    began = time.perf_counter()
+
+    def work() -> None:
+        scratch: dict[str, Any] = {}
+        for variable, pieces in waiting:
+            for piece, stored in zip(pieces, variable.read(pieces), strict=True):
+                shape = [b - a for a, b in zip(piece.start, piece.stop, strict=True)]
+                size = math.prod(shape)
+                if len(scratch.get(variable.dtype, ())) < size:
+                    scratch[variable.dtype] = np.empty(size, variable.dtype)
+                out = scratch[variable.dtype][:size].reshape(shape)
+                whole = (*(slice(0, n) for n in shape), ...)
+                variable.put(piece, stored, [PiecePart(whole, out)])
+
+    in_threads(work, available_cpus())
+    SPENT["seconds"] = time.perf_counter() - began
+
+
+def batched(pieces: list[Any], variable: Any) -> Iterator[list[Any]]:
+    """Yield pieces, some MiB together."""
+    step = max(1, (4 << 20) // max(1, variable.piece_nbytes))
+    for start in range(0, len(pieces), step):
+        yield pieces[start : start + step]
+
+
+def in_threads(work: Callable[[], None], count: int) -> None:
+    """Run it in so many threads."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from iobench.cpus import available_cpus
-    from iobench.datasets.contract import no_progress
-    from iobench.datasets.user_files import user_files
-
-    locator = SimpleNamespace(cache_dir=target.parent, stand_in=False, progress=no_progress)
-    dataset = user_files([source], sample_dim="time")
-    index = dataset.samples(dataset.files(locator), locator)
-    start = 0
-    with ThreadPoolExecutor(available_cpus()) as pool:
-
-        def run(jobs: Any) -> None:
-            for future in [pool.submit(job) for job in jobs]:
-                future.result()
-
-        for length in dataset.groups(index.where, memory_nbytes=memory_nbytes):
-            group = index.where[start : start + length]
-            dataset.decode_group(dataset.read_group(group), group, run)
-            start += length
-    return index.spec.nbytes * len(index)
+    with ThreadPoolExecutor(count) as pool:
+        for future in [pool.submit(work) for _ in range(count)]:
+            future.result()
 
 
-@contender("netCDF4")
-def netcdf4_decode_only(source: Path, target: Path, memory_nbytes: int) -> int:
-    return sum(map(nbytes_of, slabs(source)))
-
-
-def to_zarr(source: Path, target: Path, encoding: dict[str, Any]) -> int:
+def opened(source: Path, **how: Any) -> Any:
+    """Open a source with xarray."""
     import xarray
 
-    with xarray.open_dataset(source, decode_times=False) as data:
-        named = dict.fromkeys(data.data_vars, encoding) if encoding else None
-        data.to_zarr(target, mode="w", encoding=named, consolidated=False)
-        return sum(int(data[name].nbytes) for name in data.data_vars)
+    kind = read_layout(source).kind
+    if kind == "grib":
+        how |= {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}}
+    elif kind in ZARR:
+        how |= {"engine": "zarr", "consolidated": False}
+    else:
+        how |= {"decode_times": False}
+    data = xarray.open_dataset(source, **how)
+    return data.drop_vars([name for name in data.coords if data[name].ndim == 0])
 
 
-@contender("xarray", "zarr", "netCDF4", "dask.array")
-def xarray_to_zarr_default(source: Path, target: Path, memory_nbytes: int) -> int:
+XARRAY = ("xarray", "zarr", "netCDF4", "dask.array", "cfgrib")
+
+
+@contender(*XARRAY)
+def xarray_as_it_comes(source: Path, target: Path, memory_nbytes: int) -> None:
     """Keep the chunks of the source: fast, and of no use to whoever wants one sample."""
-    return to_zarr(source, target, {})
+    with opened(source) as data:
+        data.to_zarr(target, mode="w", consolidated=False, zarr_format=version(source))
 
 
-@contender("xarray", "zarr", "netCDF4", "dask.array")
-def xarray_to_zarr_samples(source: Path, target: Path, memory_nbytes: int) -> int:
-    """One chunk a sample, uncompressed."""
-    import netCDF4
-
-    with netCDF4.Dataset(source) as file:
-        chunk = (1, len(file.dimensions["lat"]), len(file.dimensions["lon"]))
-    return to_zarr(source, target, {"chunks": chunk, "compressors": None})
+def version(source: Path) -> int:
+    """Return the version of Zarr whose codecs the source has."""
+    return 2 if read_layout(source).kind == "zarr2" else 3
 
 
-@contender("xarray", "zarr", "netCDF4", "distributed")
-def dask_p2p(source: Path, target: Path, memory_nbytes: int) -> int:
+CHUNK_NBYTES = 1 << 20
+"""Short samples share a chunk up to this: a file for each would take the peers minutes."""
+
+
+def per_chunk(layout: Layout) -> int:
+    """Return how many samples the peers put into a chunk."""
+    n_samples = layout.shape[layout.dims.index(layout.sample_dim)]
+    return max(1, min(n_samples, CHUNK_NBYTES * n_samples // layout.variable_nbytes))
+
+
+def sample_chunks(data: Any, layout: Layout) -> dict[str, Any]:
+    """Return the encoding of a chunk a sample, or of a MiB of whole samples, uncompressed."""
+    found = {}
+    for name, variable in data.data_vars.items():
+        variable.encoding.clear()
+        dims = zip(variable.dims, variable.shape, strict=True)
+        chunks = tuple(per_chunk(layout) if dim == layout.sample_dim else n for dim, n in dims)
+        found[name] = {"chunks": chunks, "compressors": None}
+    return found
+
+
+@contender(*XARRAY)
+def xarray_samples(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Whole samples in a chunk, uncompressed: each variable is loaded whole."""
+    with opened(source) as data:
+        encoding = sample_chunks(data, read_layout(source))
+        data.to_zarr(target, mode="w", encoding=encoding, consolidated=False)
+
+
+@contender(*XARRAY)
+def xarray_samples_threads(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Whole samples in a chunk, uncompressed, read by whole chunks in dask's threads."""
+    layout = read_layout(source)
+    with opened(source, chunks={}) as data:
+        encoding = sample_chunks(data, layout)
+        whole = dict.fromkeys(data.dims, -1) | {layout.sample_dim: per_chunk(layout)}
+        data.chunk(whole).to_zarr(target, mode="w", encoding=encoding, consolidated=False)
+
+
+@contender("zarr", "h5py", "numpy", kinds=CHUNKED)
+def slabs_by_hand(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Rechunk as rechunker plans it: slabs of whole chunks, as many as the memory holds."""
+    import h5py
+    import zarr
+
+    layout = read_layout(source)
+    axis = layout.dims.index(layout.sample_dim)
+    row = layout.variable_nbytes // layout.shape[axis] * layout.chunk[axis]
+    step = math.lcm(layout.chunk[axis], per_chunk(layout))
+    step *= max(1, memory_nbytes // max(1, row * step // layout.chunk[axis]))
+    group = zarr.create_group(target)
+    file = zarr.open_group(source, mode="r") if layout.kind in ZARR else h5py.File(source)
+    for name in layout.names:
+        length = per_chunk(layout)
+        chunks = tuple(length if n == axis else size for n, size in enumerate(layout.shape))
+        made = group.create_array(
+            name, shape=layout.shape, chunks=chunks, dtype=file[name].dtype, compressors=None
+        )
+        for start in range(0, layout.shape[axis], step):
+            part = (slice(None),) * axis + (slice(start, start + step),)
+            made[part] = file[name][part]
+
+
+@contender("zarr", "eccodes", "numpy", kinds=("grib",))
+def eccodes_by_hand(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Go through the messages, a chunk of Zarr each."""
+    import eccodes
+    import zarr
+
+    layout = read_layout(source)
+    group = zarr.create_group(target)
+    chunks = (1, *layout.shape[1:])
+    arrays: dict[str, Any] = {}
+    done: dict[str, int] = {}
+    with source.open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            name = eccodes.codes_get(handle, "shortName")
+            values = eccodes.codes_get_values(handle).astype("f4").reshape(chunks)
+            if name not in arrays:
+                arrays[name] = group.create_array(
+                    name, shape=layout.shape, chunks=chunks, dtype="f4", compressors=None
+                )
+            number = done[name] = done.get(name, -1) + 1
+            arrays[name][number : number + 1] = values
+            eccodes.codes_release(handle)
+
+
+@contender("zarr", "earthkit.data", "xarray", kinds=("grib",))
+def earthkit_to_zarr(source: Path, target: Path, memory_nbytes: int) -> None:
+    import earthkit.data
+
+    data = earthkit.data.from_source("file", str(source)).to_xarray()
+    encoding = {
+        name: {"chunks": (1, *each.shape[1:]), "compressors": None}
+        for name, each in data.data_vars.items()
+    }
+    for each in data.variables.values():
+        each.attrs.clear()
+    data.attrs.clear()
+    data.to_zarr(target, mode="w", encoding=encoding, consolidated=False)
+
+
+@contender(*XARRAY, "distributed")
+def dask_p2p(source: Path, target: Path, memory_nbytes: int) -> None:
     """Rechunk to samples in two worker processes, as HDF5 decodes one chunk at a time in each."""
     import dask
     import distributed
-    import xarray
 
+    layout = read_layout(source)
     with (
         dask.config.set({"array.rechunk.method": "p2p", "logging.distributed": "error"}),
         distributed.LocalCluster(
@@ -180,35 +330,49 @@ def dask_p2p(source: Path, target: Path, memory_nbytes: int) -> int:
     ):
         client.run(idle)
         began = time.perf_counter()
-        with xarray.open_dataset(source, decode_times=False, chunks={}) as data:
-            whole = data.chunk({"time": 1, "lat": -1, "lon": -1})
-            for name in whole.data_vars:
-                whole[name].encoding.clear()
-            encoding = {name: {"compressors": None} for name in whole.data_vars}
+        with opened(source, chunks={}) as data:
+            encoding = sample_chunks(data, layout)
+            lengths = dict.fromkeys(data.dims, -1) | {layout.sample_dim: per_chunk(layout)}
+            whole = data.chunk(lengths)
             whole.to_zarr(target, mode="w", encoding=encoding, consolidated=False)
-            nbytes = sum(int(data[name].nbytes) for name in data.data_vars)
         SPENT["seconds"] = time.perf_counter() - began
         SPENT["workers_kib"] = sum(client.run(growth_kib).values())
         SPENT["workers_cpu_s"] = sum(client.run(cpu_s).values())
-    return nbytes
 
 
-def tf_records(source: Path, target: Path, feature: Callable[[Any, Any], Any]) -> int:
+def rows_of_chunks(source: Path, limit_nbytes: int = 1 << 62) -> Iterator[dict[str, Any]]:
+    """Read through netCDF4, a row of chunks of all variables at a time; samples lead."""
+    import netCDF4
+
+    layout = read_layout(source)
+    step = layout.chunk[0]
+    with netCDF4.Dataset(source) as file:
+        file.set_auto_maskandscale(False)
+        done = 0
+        for start in range(0, layout.shape[0], step):
+            slab = {name: file.variables[name][start : start + step] for name in layout.names}
+            yield slab
+            done += sum(values.nbytes for values in slab.values())
+            if done >= limit_nbytes:
+                return
+
+
+def tf_records(source: Path, target: Path, feature: Callable[[Any, Any], Any]) -> float:
     import tensorflow as tf
 
     nbytes = 0
     with tf.io.TFRecordWriter(str(target)) as writer:
-        for slab in slabs(source, PART_NBYTES):
+        for slab in rows_of_chunks(source, PART_NBYTES):
             for number in range(len(next(iter(slab.values())))):
                 features = {name: feature(tf, values[number]) for name, values in slab.items()}
                 example = tf.train.Example(features=tf.train.Features(feature=features))
                 writer.write(example.SerializeToString())
-            nbytes += nbytes_of(slab)
-    return nbytes
+            nbytes += sum(values.nbytes for values in slab.values())
+    return nbytes / read_layout(source).nbytes
 
 
-@contender("tensorflow", "netCDF4")
-def tensorflow_float_list(source: Path, target: Path, memory_nbytes: int) -> int:
+@contender("tensorflow", "netCDF4", kinds=NETCDF)
+def tensorflow_float_list(source: Path, target: Path, memory_nbytes: int) -> float:
     return tf_records(
         source,
         target,
@@ -216,8 +380,8 @@ def tensorflow_float_list(source: Path, target: Path, memory_nbytes: int) -> int
     )
 
 
-@contender("tensorflow", "netCDF4")
-def tensorflow_bytes(source: Path, target: Path, memory_nbytes: int) -> int:
+@contender("tensorflow", "netCDF4", kinds=NETCDF)
+def tensorflow_bytes(source: Path, target: Path, memory_nbytes: int) -> float:
     return tf_records(
         source,
         target,
@@ -227,57 +391,19 @@ def tensorflow_bytes(source: Path, target: Path, memory_nbytes: int) -> int:
     )
 
 
-@contender("numpy")
-def limit_memcpy(source: Path, target: Path, memory_nbytes: int) -> int:
-    import numpy as np
-
-    values = np.ones(64 << 20, dtype=np.uint8)
-    copy = np.ones_like(values)
-    SPENT["seconds"] = best(lambda: np.copyto(copy, values))
-    return values.nbytes
-
-
-@contender("numpy")
-def limit_buffered_write(source: Path, target: Path, memory_nbytes: int) -> int:
+@contender("numpy", kinds=(*NETCDF, "grib"))
+def limit_buffered_write(source: Path, target: Path, memory_nbytes: int) -> float:
     import numpy as np
 
     values = np.ones(8 << 20, dtype=np.uint8)
     with target.open("wb", buffering=0) as file:
         for _ in range(50):
             file.write(values.data)
-    return 50 * values.nbytes
-
-
-@contender("numpy")
-def limit_pread(source: Path, target: Path, memory_nbytes: int) -> int:
-    import os
-
-    import numpy as np
-
-    buffer = np.ones(8 << 20, dtype=np.uint8)
-    with source.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        offsets = range(0, size, buffer.nbytes)
-
-        def read() -> int:
-            return sum(os.preadv(file.fileno(), [buffer.data], offset) for offset in offsets)
-
-        SPENT["seconds"] = best(read)
-    return size
+    return 50 * values.nbytes / read_layout(source).nbytes
 
 
 SPENT: dict[str, float] = {}
 """What a contender measured itself, instead of the time of its call."""
-
-
-def best(function: Callable[[], Any], times: int = 5) -> float:
-    """Return the least seconds that a call takes."""
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
 
 
 IDLE: dict[str, float] = {}
@@ -309,7 +435,7 @@ def status_kib(name: str) -> int:
 def main() -> None:
     """Run one contender, print what it took."""
     name, source, memory_nbytes = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    needs, function = CONTENDERS[name]
+    needs, _, function = CONTENDERS[name]
     for module in needs:
         __import__(module)
     if "xarray" in needs:
@@ -318,13 +444,14 @@ def main() -> None:
     try:
         idle()
         began = time.perf_counter()
-        nbytes = function(source, target, memory_nbytes)
+        share = function(source, target, memory_nbytes)
         seconds = SPENT.get("seconds", time.perf_counter() - began)
         spent = {
             "seconds": seconds,
             "cpu_s": cpu_s() + SPENT.get("workers_cpu_s", 0),
             "growth_nbytes": 1024 * (growth_kib() + SPENT.get("workers_kib", 0)),
-            "nbytes": nbytes,
+            "share": 1 if share is None else share,
+            "told": TOLD,
         }
         for check in CHECKS:
             check()
