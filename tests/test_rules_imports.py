@@ -113,8 +113,8 @@ SAME_IDEA = {
 }
 """Names of modules that may stand twice, and why."""
 PUBLIC_TO_PLUGINS = {
-    "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",
-    "iobench.testing",
+    "iobench", "iobench.coordinates", "iobench.datasets", "iobench.errors", "iobench.samples",
+    "iobench.stores", "iobench.testing",
 }  # fmt: skip
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",

@@ -187,6 +187,7 @@ class ConversionRun:
             statistics=merge_shards(
                 SampleMeasure(self.conversion.stored_spec), (info.moments for info in infos)
             ),
+            sample_grid=plan.sample_grid,
         )
         checksums = array("I")
         for info in infos:

@@ -14,6 +14,7 @@ from iobench.stores import (
     EncodedSample,
     Encoding,
     ExactWriter,
+    GriddedFormat,
     SampleMeasure,
     ShardInfo,
     ShardStatistics,
@@ -107,7 +108,10 @@ class Conversion:
 
     def writer(self, folder: Path, number: int) -> Writer:
         """Return the writer of one shard into a folder."""
-        writer = self.request.fmt.writer(
+        fmt = self.request.fmt
+        if self.plan.sample_grid and isinstance(fmt, GriddedFormat):
+            fmt = fmt.on_grid(self.plan.sample_grid, n_samples=self.plan.full_n_samples)
+        writer = fmt.writer(
             folder,
             self.stored_spec,
             shard=number,

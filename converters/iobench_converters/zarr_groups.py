@@ -7,15 +7,16 @@ and needs no decoding; ``codec=blosc-lz4`` compresses each chunk.
 
 from __future__ import annotations
 
+import math
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.coordinates import Meteorology
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
-    INDEX_NAME,
     ExtentStore,
     ExtentTable,
     FieldLayout,
@@ -23,20 +24,31 @@ from iobench.stores import (
     ShardFile,
     Store,
     crc32c,
+    label_store,
     open_file_size,
+    parse_json,
+    read_meteorology,
     storage_errors,
     write_atomically,
 )
 from iobench_converters.zarr_chunks import decompress
-from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, plan_arrays
+from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, is_free, plan_arrays
 from iobench_converters.zarr_metadata import (
     METADATA_NAME,
     array_metadata,
+    coordinate_chunk,
+    coordinate_metadata,
     group_metadata,
-    read_shard_length,
+    read_shard_shape,
     to_bytes,
 )
-from iobench_converters.zarr_shards import ZarrWriter, read_shard_index, shard_name
+from iobench_converters.zarr_shards import (
+    ZarrWriter,
+    read_shard_index,
+    shard_name,
+    shard_place,
+    shard_shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
+    from iobench.stores import StoreLabels
 
 __all__ = ["FORMAT", "ZarrFormat"]
 
@@ -63,6 +76,10 @@ class ZarrFormat:
 
     name: str = "zarr"
     version: int = 1
+    grid: tuple[int, ...] = ()
+    """Lengths of the samples' dimensions, of a store with several."""
+    box: tuple[int, ...] = (1,)
+    """What a full shard has of each."""
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""
@@ -73,10 +90,12 @@ class ZarrFormat:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
             ) from error
-        room = _check_metadata(path, manifest, arrays, codec=options.codec)
+        box = _check_metadata(path, manifest, arrays, codec=options.codec)
+        room, grid = math.prod(box), [*manifest.sample_grid.values()]
         offsets, lengths = [], []
         for number, shard in enumerate(manifest.shards):
-            if [file.name for file in shard.files] != [shard_name(a, number) for a in arrays]:
+            place = shard_place(number, grid, box)
+            if [file.name for file in shard.files] != [shard_name(a, place) for a in arrays]:
                 raise StoreError(f"{path}: shard {number} is not one file for each array")
             found = [
                 read_shard_index(path, file, array, n_samples=shard.n_samples, room=room)
@@ -109,15 +128,52 @@ class ZarrFormat:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         chosen = ZarrOptions.parse(options)
         arrays = plan_arrays(spec, chosen)
-        return ZarrWriter(path, spec, arrays, shard=shard, n_samples=n_samples, codec=chosen.codec)
+        return ZarrWriter(
+            path,
+            spec,
+            arrays,
+            shard=shard,
+            n_samples=n_samples,
+            codec=chosen.codec,
+            place=shard_place(shard, self.grid, self.box),
+        )
+
+    def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> ZarrFormat:
+        """Return the format for a store whose samples have several dimensions."""
+        lengths = tuple(grid.values())
+        return replace(self, grid=lengths, box=shard_shape(lengths, n_samples))
 
     def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
-        """Write the ``zarr.json`` of the arrays, then that of the group, and return them."""
+        """Write ``zarr.json`` of arrays and coordinates, then that of the group; return all files.
+
+        Those of coordinates, too, which are arrays of a chunk each.
+        """
         options = ZarrOptions.parse(manifest.options)
         arrays = plan_arrays(manifest.spec, options)
-        texts = _metadata(manifest, arrays, codec=options.codec, shard_n_samples=n_samples)
+        known = read_meteorology(path, manifest)
+        labels = label_store(
+            {array.folder: array.labels for array in arrays},
+            known,
+            manifest.n_samples,
+            manifest.sample_grid,
+        )
+        box = shard_shape([*manifest.sample_grid.values()], n_samples)
+        described = _described(arrays, labels, codec=options.codec, box=box)
+        texts = {f"{name}/{METADATA_NAME}": to_bytes(each) for name, each in described.items()}
+        for each in labels.coordinates:
+            if not is_free(each.name, arrays):
+                continue
+            described[each.name] = coordinate_metadata(each)
+            texts[f"{each.name}/{METADATA_NAME}"] = to_bytes(described[each.name])
+            key, chunk = coordinate_chunk(each)
+            texts[f"{each.name}/{key}"] = chunk
+        group = group_metadata(described, title=manifest.dataset, attributes=known.attributes)
+        texts[METADATA_NAME] = to_bytes(group)
         for name, text in texts.items():
-            write_atomically(path / name, text)
+            file = path / name
+            with storage_errors(file):
+                file.parent.mkdir(parents=True, exist_ok=True)  # a coordinate's first file
+            write_atomically(file, text)
         return tuple(ShardFile(name, len(text), crc32c(text)) for name, text in texts.items())
 
 
@@ -246,43 +302,52 @@ def _joined(array: ArrayLayout, chunks: NDArray[Any]) -> NDArray[Any]:
     return whole
 
 
-def _metadata(
-    manifest: Manifest, arrays: Sequence[ArrayLayout], *, codec: str, shard_n_samples: int
-) -> dict[str, bytes]:
-    """Return the files of metadata by name: those of arrays first, the group's last."""
-    described = {
-        array.folder: array_metadata(
-            array, codec=codec, n_samples=manifest.n_samples, shard_n_samples=shard_n_samples
-        )
-        for array in arrays
-    }
-    texts = {f"{name}/{METADATA_NAME}": to_bytes(values) for name, values in described.items()}
-    return texts | {METADATA_NAME: to_bytes(group_metadata(described, title=manifest.dataset))}
+def _described(
+    arrays: Sequence[ArrayLayout], labels: StoreLabels, *, codec: str, box: Sequence[int]
+) -> dict[str, dict[str, Any]]:
+    return {array.folder: array_metadata(array, labels, codec=codec, shard=box) for array in arrays}
 
 
 def _check_metadata(
     path: Path, manifest: Manifest, arrays: Sequence[ArrayLayout], *, codec: str
-) -> int:
+) -> tuple[int, ...]:
     """Return for how many samples a shard has room, after comparing every ``zarr.json``.
 
-    That number is all that is taken from the files; everything else is compared.
+    Along each of the samples' dimensions. That is all that is taken from the files: all of it is
+    as the manifest's checksums say, and what tells readers where samples lie as it should be.
     """
-    listed = [file for file in manifest.metadata if file.name != INDEX_NAME]
-    if not listed:
-        raise StoreError(f"{path}: its manifest lists no {METADATA_NAME}; convert the store again")
-    room = read_shard_length(path, listed[0])
-    expected = _metadata(manifest, arrays, codec=codec, shard_n_samples=room)
-    if [file.name for file in listed] != list(expected):
-        raise StoreError(f"{path}: its manifest lists other arrays than it has; convert again")
-    for file in listed:
-        name = path / file.name
-        open_file_size(name, expected=file.nbytes)
-        with storage_errors(name):
-            is_same = len(expected[file.name]) == file.nbytes
-            if not is_same or name.read_bytes() != expected[file.name]:
-                raise StoreError(f"{name}: not as written with its store; convert the store again")
+    listed = {file.name: file for file in manifest.metadata}
+    names = [f"{array.folder}/{METADATA_NAME}" for array in arrays]
+    if not {*names, METADATA_NAME} <= listed.keys():
+        raise StoreError(
+            f"{path}: its manifest lists no {METADATA_NAME} of it or its arrays; convert the store "
+            "again"
+        )
+    grid = manifest.sample_grid
+    box = read_shard_shape(path, listed[names[0]], max(1, len(grid)))
+    labels = label_store(
+        {array.folder: array.labels for array in arrays}, Meteorology(), manifest.n_samples, grid
+    )
+    described = _described(arrays, labels, codec=codec, box=box)
+    expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}
+    for name, file in listed.items():
+        if not name.endswith(METADATA_NAME):
+            continue  # of a coordinate, which opening does not need
+        open_file_size(path / name, expected=file.nbytes)
+        with storage_errors(path / name):
+            content = (path / name).read_bytes()
+        if crc32c(content) != file.crc32c or (
+            name in expected and _placed(parse_json(content)) != _placed(expected[name])
+        ):
+            raise StoreError(f"{path / name}: not as written with its store; convert again")
+    room = math.prod(box)
     if any(shard.n_samples > room for shard in manifest.shards) or any(
         shard.n_samples != room for shard in manifest.shards[:-1]
     ):
         raise StoreError(f"{path}: shards are not of {room} samples each; convert the store again")
-    return room
+    return box
+
+
+def _placed(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of an array but for names and attributes."""
+    return {k: v for k, v in metadata.items() if k not in ("attributes", "dimension_names")}

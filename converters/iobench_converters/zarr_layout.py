@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, SampleError
+from iobench.stores import ArrayLabels, unique_dims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["BLOSC_LZ4", "ArrayLayout", "ZarrOptions", "plan_arrays"]
+__all__ = ["BLOSC_LZ4", "ArrayLayout", "ZarrOptions", "is_free", "plan_arrays"]
 
 BLOSC_LZ4: Final = "blosc-lz4"
-SAMPLE: Final = "sample"
 CHANNEL: Final = "channel"
 _CHOICES: Final = {"codec": ("none", BLOSC_LZ4), "pack": ("none", "channels")}
 INNER_CHUNK: Final = "inner-chunk"
@@ -133,6 +133,27 @@ class ArrayLayout:
             }
         )
 
+    @property
+    def labels(self) -> ArrayLabels:
+        """Its dimensions as its variables call them, and the names of channels."""
+        _, dims = _shape(self.variables)
+        names = tuple(variable.name for variable in self.variables)
+        if len(names) == 1:
+            return ArrayLabels(dims, self.shape, self.variables[0].channels, names)
+        return ArrayLabels(dims, self.shape, self.channel_names, names)
+
+    @property
+    def channel_names(self) -> list[str]:
+        """Names along the channels of an array of several variables."""
+        names = []
+        for variable, start, stop in self.parts():
+            if variable.dims[:1] == (CHANNEL,):
+                known = variable.channels or tuple(map(str, range(stop - start)))
+                names += [f"{variable.name} {channel}" for channel in known]
+            else:
+                names.append(variable.name)
+        return names
+
     def boxes(self) -> Iterator[tuple[slice, ...]]:
         """Yield where in the array each chunk of a sample lies, in the order of the index."""
         for place in np.ndindex(*self.grid):
@@ -180,7 +201,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
             f"are {', '.join(sorted(known))}"
         )
     arrays = []
-    unique = _unique_dims(shapes)
+    unique = unique_dims(shapes)
     for folder, group, (shape, dims), names in zip(
         _folders(groups), groups, shapes, unique, strict=True
     ):
@@ -195,6 +216,13 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
             )
         arrays.append(array)
     return tuple(arrays)
+
+
+def is_free(name: str, arrays: Sequence[ArrayLayout]) -> bool:
+    """Return whether an array beside these can be called so, on any file system."""
+    folders = {array.folder.casefold() for array in arrays}
+    plain = _PLAIN.fullmatch(name) and not _TAKEN.fullmatch(name)
+    return bool(plain) and name.casefold() not in folders
 
 
 def _lengths(text: str) -> dict[str, int]:
@@ -235,40 +263,6 @@ def _shape(group: Sequence[Variable]) -> tuple[tuple[int, ...], tuple[str, ...]]
         return group[0].shape, group[0].dims
     shape, dims = _grid_of(group[0])
     return (sum(map(_n_channels, group)), *shape), (CHANNEL, *dims)
-
-
-def _unique_dims(
-    shapes: Sequence[tuple[tuple[int, ...], tuple[str, ...]]],
-) -> list[tuple[str, ...]]:
-    """Return dimension names with one length each in the group, as xarray needs them.
-
-    A name of several lengths, or twice in one array, gets the length, or a number, appended.
-    """
-    lengths: dict[str, set[int]] = {SAMPLE: {-1}}
-    for shape, dims in shapes:
-        for name, length in zip(dims, shape, strict=True):
-            lengths.setdefault(name, set()).add(length)
-    taken = set(lengths)
-    renamed: dict[tuple[str, int, int], str] = {}
-    result = []
-    for shape, dims in shapes:
-        names: list[str] = []
-        for axis, (name, length) in enumerate(zip(dims, shape, strict=True)):
-            repeat = dims[:axis].count(name)
-            key = (name, length, repeat)
-            if key not in renamed:
-                new = name or "dim"
-                if len(lengths[name]) > 1 or not name:
-                    new = f"{new}_{length}"
-                if repeat:
-                    new = f"{new}_{repeat + 1}"
-                while new != name and new in taken:
-                    new += "_"
-                taken.add(new)
-                renamed[key] = new
-            names.append(renamed[key])
-        result.append(tuple(names))
-    return result
 
 
 def _folders(groups: Sequence[Sequence[Variable]]) -> list[str]:

@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import StoreError
 from iobench.stores import canonical_json, open_file_size, read_json, storage_errors
 from iobench_converters.zarr_chunks import BLOSC_LEVEL
-from iobench_converters.zarr_layout import BLOSC_LZ4, SAMPLE
+from iobench_converters.zarr_layout import BLOSC_LZ4
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from iobench.coordinates import Coordinate
     from iobench.samples import Variable
-    from iobench.stores import ShardFile
+    from iobench.stores import ShardFile, StoreLabels
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["METADATA_NAME", "array_metadata", "group_metadata", "read_shard_length"]
+__all__ = [
+    "METADATA_NAME",
+    "array_metadata",
+    "coordinate_chunk",
+    "coordinate_metadata",
+    "group_metadata",
+    "read_shard_shape",
+]
 
 METADATA_NAME: Final = "zarr.json"
 MAX_METADATA_NBYTES: Final = 1 << 28
@@ -33,7 +41,7 @@ _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
 def array_metadata(
-    array: ArrayLayout, *, codec: str, n_samples: int, shard_n_samples: int
+    array: ArrayLayout, labels: StoreLabels, *, codec: str, shard: Sequence[int]
 ) -> dict[str, Any]:
     """Return the metadata of an array.
 
@@ -41,12 +49,12 @@ def array_metadata(
     ----------
     array : ArrayLayout
         The array.
+    labels : StoreLabels
+        Of the store.
     codec : str
         Of its inner chunks.
-    n_samples : int
-        In the store.
-    shard_n_samples : int
-        In a full shard.
+    shard : sequence of int
+        Samples of a full shard along each of their dimensions.
     """
     dtype = array.dtype
     codecs: list[dict[str, Any]] = [_LITTLE if dtype.itemsize > 1 else {"name": "bytes"}]
@@ -61,7 +69,7 @@ def array_metadata(
         codecs.append({"name": "blosc", "configuration": configuration})
     outer = [n * c for n, c in zip(array.grid, array.chunk, strict=True)]
     sharding = {
-        "chunk_shape": [1, *array.chunk],
+        "chunk_shape": [*(1 for _ in shard), *array.chunk],
         "codecs": codecs,
         "index_codecs": [_LITTLE, {"name": "crc32c"}],
         "index_location": "end",
@@ -70,27 +78,64 @@ def array_metadata(
     return {
         "zarr_format": 3,
         "node_type": "array",
-        "shape": [n_samples, *array.shape],
+        "shape": [*labels.sample_shape, *array.shape],
         "data_type": dtype.name,
         "chunk_grid": {
             "name": "regular",
-            "configuration": {"chunk_shape": [shard_n_samples, *outer]},
+            "configuration": {"chunk_shape": [*shard, *outer]},
         },
         # A dot keeps an array's shards in one folder.
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": zero,
         "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-        "attributes": _attributes(array),
-        "dimension_names": [SAMPLE, *array.dims],
+        "attributes": {**labels.attributes[array.folder], **_attributes(array)},
+        "dimension_names": [*labels.sample_dims, *labels.dims[array.folder]],
     }
 
 
-def group_metadata(arrays: Mapping[str, Mapping[str, Any]], *, title: str) -> dict[str, Any]:
-    """Return the metadata of the group, those of its arrays among them ("consolidated")."""
+def coordinate_metadata(each: Coordinate) -> dict[str, Any]:
+    """Return the metadata of the array of a coordinate: one chunk, as it is."""
+    shape, kind = each.values.shape, each.values.dtype.kind
+    codecs: list[Any] = [{"name": "bytes"} if each.values.dtype.itemsize == 1 else _LITTLE]
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": "string" if kind == "U" else each.values.dtype.name,
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": [max(1, length) for length in shape]},
+        },
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "fill_value": {"U": "", "b": False, "f": "NaN"}.get(kind, 0),
+        "codecs": [{"name": "vlen-utf8"}] if kind == "U" else codecs,
+        "attributes": dict(each.attributes),
+        "dimension_names": list(each.dims),
+    }
+
+
+def coordinate_chunk(each: Coordinate) -> tuple[str, bytes]:
+    """Return the name of the chunk of a coordinate, from its array's folder, and its bytes."""
+    key = ".".join(["c", *("0" for _ in each.dims)])
+    if each.values.dtype.kind != "U":
+        return key, each.values.tobytes()
+    texts = [text.encode("utf-8", "replace") for text in each.values.reshape(-1).tolist()]
+    parts = [len(text).to_bytes(4, "little") + text for text in texts]
+    return key, len(texts).to_bytes(4, "little") + b"".join(parts)
+
+
+def group_metadata(
+    arrays: Mapping[str, Mapping[str, Any]], *, title: str, attributes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the metadata of the group, those of its arrays among them ("consolidated").
+
+    ``attributes`` are those of the source, whose title is kept.
+    """
+    own = {"title": title} if title else {}
     return {
         "zarr_format": 3,
         "node_type": "group",
-        "attributes": {"Conventions": "CF-1.11", **({"title": title} if title else {})},
+        "attributes": {**own, **attributes, "Conventions": "CF-1.11"},
         "consolidated_metadata": {
             "kind": "inline",
             "must_understand": False,
@@ -99,8 +144,10 @@ def group_metadata(arrays: Mapping[str, Mapping[str, Any]], *, title: str) -> di
     }
 
 
-def read_shard_length(path: Path, file: ShardFile) -> int:
-    """Return how many samples a full shard holds, as the metadata of an array say.
+def read_shard_shape(path: Path, file: ShardFile, n_dims: int) -> tuple[int, ...]:
+    """Return how many samples a full shard holds along each of their dimensions.
+
+    As the metadata of an array say.
 
     Raises
     ------
@@ -115,12 +162,13 @@ def read_shard_length(path: Path, file: ShardFile) -> int:
     try:
         with storage_errors(name):
             values = read_json(name)
-        length = values["chunk_grid"]["configuration"]["chunk_shape"][0]
+        shape = values["chunk_grid"]["configuration"]["chunk_shape"][:n_dims]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise StoreError(f"{name}: no metadata of a sharded array; convert again") from error
-    if type(length) is not int or not 0 < length < MAX_LENGTH:
-        raise StoreError(f"{name}: shards of {length!r} samples; convert the store again")
-    return length
+    is_whole = all(type(length) is int and 0 < length < MAX_LENGTH for length in shape)
+    if len(shape) != n_dims or not is_whole:
+        raise StoreError(f"{name}: shards of {shape!r} samples; convert the store again")
+    return tuple(shape)
 
 
 def to_bytes(metadata: Mapping[str, Any]) -> bytes:
@@ -139,23 +187,12 @@ def _attributes(array: ArrayLayout) -> dict[str, Any]:
         if first.channels:
             attributes["channels"] = list(first.channels)
     else:
-        attributes["channels"] = _channel_names(array)
+        attributes["channels"] = array.channel_names
     if len(set(units)) == 1 and units[0]:
         attributes["units"] = units[0]
     elif any(units):
         attributes["channel_units"] = units
     return {**attributes, **_packing(first)}
-
-
-def _channel_names(array: ArrayLayout) -> list[str]:
-    names = []
-    for variable, start, stop in array.parts():
-        if variable.dims[:1] == ("channel",):
-            known = variable.channels or tuple(map(str, range(stop - start)))
-            names += [f"{variable.name} {channel}" for channel in known]
-        else:
-            names.append(variable.name)
-    return names
 
 
 def _packing(variable: Variable) -> dict[str, Any]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iobench_converters.zarr_chunks import StoredRows
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["ZarrWriter", "read_shard_index", "shard_name"]
+__all__ = ["ZarrWriter", "read_shard_index", "shard_name", "shard_place", "shard_shape"]
 
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
@@ -53,9 +53,34 @@ COMPRESSED_NBYTES: Final = 1 << 19
 """Samples up to this are compressed several at a time: a hand-over to threads costs too."""
 
 
-def shard_name(array: ArrayLayout, shard: int) -> str:
-    """Return the file of a shard, from the store's folder: one shard spans all but samples."""
-    return f"{array.folder}/c.{'.'.join([str(shard), *('0' for _ in array.shape)])}"
+def shard_name(array: ArrayLayout, place: Sequence[int]) -> str:
+    """Return the file of a shard, from the store's folder: one shard spans all but samples.
+
+    ``place`` is where it lies along each of the samples' dimensions.
+    """
+    return f"{array.folder}/c.{'.'.join(map(str, [*place, *(0 for _ in array.shape)]))}"
+
+
+def shard_shape(grid: Sequence[int], n_samples: int) -> tuple[int, ...]:
+    """Return how long a full shard of so many samples is along each of their dimensions.
+
+    Of dimensions that a shard has all of, or a share of one, it is a box.
+    """
+    shape: list[int] = []
+    for length in reversed(grid[1:]):
+        shape.insert(0, min(length, n_samples))
+        n_samples = max(1, n_samples // length)
+    return (n_samples, *shape)
+
+
+def shard_place(shard: int, grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return where a shard lies along each of the samples' dimensions, by its number."""
+    counts = [-(-length // each) for length, each in zip(grid[1:], shape[1:], strict=True)]
+    place: list[int] = []
+    for count in reversed(counts):
+        shard, at = divmod(shard, count)
+        place.insert(0, at)
+    return (shard, *place)
 
 
 class ChunkGatherer(Gatherer):
@@ -117,6 +142,8 @@ class ZarrWriter(ShardWriter):
         Samples of a full shard, for which the index has places; None: as many as will come.
     codec : str
         Of the chunks.
+    place : tuple of int
+        Where the shard lies along each of the samples' dimensions.
     """
 
     def __init__(
@@ -128,6 +155,7 @@ class ZarrWriter(ShardWriter):
         shard: int,
         n_samples: int | None,
         codec: str,
+        place: tuple[int, ...],
     ) -> None:
         self._room = n_samples
         self._layouts = arrays
@@ -141,7 +169,7 @@ class ZarrWriter(ShardWriter):
             path,
             spec,
             shard=shard,
-            files=[shard_name(layout, shard) for layout in arrays],
+            files=[shard_name(layout, place) for layout in arrays],
             gatherer=ChunkGatherer(arrays) if are_small else None,
         )
         self._arrays = [_ArrayShard(*each) for each in zip(arrays, self.files, strict=True)]

@@ -18,10 +18,12 @@ from iobench.files.scratch import list_folders as list_folders
 from iobench.files.scratch import open_scratch as open_scratch
 from iobench.files.scratch import remove_leftovers as remove_leftovers
 from iobench.files.scratch import remove_tree as remove_tree
+from iobench.json_files import parse_json as parse_json
 from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget
 from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
+from iobench.stores.contract import GriddedFormat as GriddedFormat
 from iobench.stores.contract import Notice as Notice
 from iobench.stores.contract import ShardInfo as ShardInfo
 from iobench.stores.contract import Store as Store
@@ -44,6 +46,10 @@ from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.index_file import INDEX_NAME as INDEX_NAME
 from iobench.stores.index_file import read_index as read_index
 from iobench.stores.index_file import read_meteorology as read_meteorology
+from iobench.stores.labels import ArrayLabels as ArrayLabels
+from iobench.stores.labels import StoreLabels as StoreLabels
+from iobench.stores.labels import label_store as label_store
+from iobench.stores.labels import unique_dims as unique_dims
 from iobench.stores.manifest import MANIFEST_NAME as MANIFEST_NAME
 from iobench.stores.manifest import Manifest as Manifest
 from iobench.stores.manifest import Shard as Shard
@@ -71,3 +77,4 @@ from iobench.stores.value_statistics import ShardMoments as ShardMoments
 from iobench.stores.value_statistics import ShardStatistics as ShardStatistics
 from iobench.stores.value_statistics import merge_shards as merge_shards
 from iobench.stores.value_statistics import split_members as split_members
+from iobench.stores.xarray_view import store_dataset as store_dataset

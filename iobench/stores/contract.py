@@ -29,6 +29,7 @@ __all__ = [
     "DescribedFormat",
     "ExactWriter",
     "Format",
+    "GriddedFormat",
     "Notice",
     "ShardInfo",
     "Store",
@@ -131,6 +132,10 @@ class Store(Protocol):
         """
         ...
 
+    def to_xarray(self) -> Any:
+        """Return the store as an ``xarray.Dataset``; see `iobench.stores.store_dataset`."""
+        ...
+
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
         ...
@@ -182,6 +187,23 @@ class Format(Protocol):
 
         Raises SampleError for a spec the container cannot hold without loss, OptionError or
         UnknownNameError for options it does not know.
+        """
+        ...
+
+
+@runtime_checkable
+class GriddedFormat(Format, Protocol):
+    """A format whose arrays have a dimension for each of those that samples fill as a grid."""
+
+    def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> Format:
+        """Return it with writers for a store whose samples are such a grid; picklable.
+
+        Parameters
+        ----------
+        grid : mapping of str to int
+            Lengths of the samples' dimensions, the last fastest; see `iobench.stores.Manifest`.
+        n_samples : int
+            Of a full shard, which is a box of the grid.
         """
         ...
 

@@ -201,9 +201,22 @@ class ExtentStore:
         from iobench.datasets.contract import SampleAxis, SampleIndex
 
         kept = read_index(self.path, self.manifest)
+        kept["axes"] = tuple(SampleAxis(*axis) for axis in kept["axes"])
         provenance = self.manifest.provenance
         kept["axes"] = tuple(SampleAxis(**axis) for axis in kept["axes"])
         return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)
+
+    def to_xarray(self) -> Any:
+        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for.
+
+        Raises
+        ------
+        MissingExtraError
+            If xarray is not installed.
+        """
+        from iobench.stores.xarray_view import store_dataset
+
+        return store_dataset(self)
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

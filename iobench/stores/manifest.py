@@ -8,6 +8,7 @@ it; those written before there was one open all the same.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,9 @@ class Manifest:
         split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of bytes
         (``--stage raw``), of complex numbers, and in those written before there were any.
     metadata : tuple of ShardFile
-        Files that belong to no shard: what the container says about itself.
+        Files that belong to no shard: what the container says about itself, and the index.
+    sample_grid : mapping of str to int
+        Where samples fill several dimensions as a grid, the last fastest: their lengths.
     """
 
     format: str
@@ -139,6 +142,7 @@ class Manifest:
     lossy: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     metadata: tuple[ShardFile, ...] = ()
+    sample_grid: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
@@ -177,6 +181,7 @@ class Manifest:
             **({"statistics": dict(self.statistics)} if self.statistics else {}),
             "shards": [shard.to_dict() for shard in self.shards],
             **({"metadata": _file_values(self.metadata)} if self.metadata else {}),
+            **_grid_values(self.sample_grid),
             **self.spec.to_dict(),
         }
 
@@ -218,6 +223,7 @@ class Manifest:
             lossy=dict(values.get("lossy", {})),
             statistics=dict(values.get("statistics", {})),
             metadata=metadata,
+            sample_grid=_sample_grid(values.get("sample_grid", ()), n_samples),
         )
 
 
@@ -313,6 +319,18 @@ def _sample_numbers(runs: Any, n_samples: int) -> SampleNumbers:
     if sum(count for _, count in pairs) != n_samples:
         raise ValueError(f"'samples' does not list {n_samples} of them")
     return numbers
+
+
+def _grid_values(grid: Mapping[str, int]) -> dict[str, Any]:
+    """Return a grid with its order, which objects of JSON do not keep."""
+    return {"sample_grid": [[dim, length] for dim, length in grid.items()]} if grid else {}
+
+
+def _sample_grid(pairs: Any, n_samples: int) -> dict[str, int]:
+    grid = {_text(dim): _number(length, "sample_grid") for dim, length in pairs}
+    if grid and math.prod(grid.values()) != n_samples:
+        raise ValueError(f"a grid of {grid} for {n_samples} samples")
+    return grid
 
 
 def _spec(values: Mapping[str, Any]) -> SampleSpec:

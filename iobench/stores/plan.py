@@ -11,6 +11,7 @@ from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
 from iobench.files.urls import URL
 from iobench.masking import mask_values
+from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json, count_runs
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class ConversionPlan:
     encoding : Encoding or None
         What is stored with fewer bits, as asked for: ranges that a pass over the samples finds
         are not part of the plan.
+    sample_grid : mapping of str to int
+        See `iobench.stores.Manifest`; shards are boxes of it.
     """
 
     dataset: str
@@ -73,6 +76,7 @@ class ConversionPlan:
     normalisation: Mapping[str, Any]
     limit_s: float | None
     encoding: Encoding | None = None
+    sample_grid: Mapping[str, int] = field(default_factory=dict)
     _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +92,7 @@ class ConversionPlan:
             "normalisation": dict(self.normalisation),
             "limit_s": self.limit_s,
             **({} if self.encoding is None else {"encoding": self.encoding.to_dict()}),
+            **({"sample_grid": [*self.sample_grid.items()]} if self.sample_grid else {}),
             **self.spec.to_dict(),
         }
 
@@ -219,19 +224,40 @@ class StoreRequest:
             provenance["fingerprints"] = [
                 fingerprint(file, whole=self.hash_sources) for file in self.files
             ]
+        grid = {} if self.limit_s is not None else sample_grid(index.meteorology, chosen)
         return ConversionPlan(
             dataset=dataset.name,
             format=self.fmt.name,
             format_version=self.fmt.version,
             spec=index.spec,
             samples=chosen,
-            shard_n_samples=max(1, self.shard_nbytes // max(1, nbytes)),
+            shard_n_samples=_boxed(max(1, self.shard_nbytes // max(1, nbytes)), grid),
             options=dict(self.options),
             provenance=provenance,
             normalisation=normalisation,
             limit_s=self.limit_s,
             encoding=encoding,
+            sample_grid=grid,
         )
+
+
+def _boxed(n_samples: int, grid: Mapping[str, int]) -> int:
+    """Return how many samples to a shard, about as many as wanted, are boxes of a grid.
+
+    Consecutive samples are one where they are whole rows of the fastest dimensions, or an even
+    share of one.
+    """
+    below = 1
+    for length in reversed([*grid.values()][1:]):
+        if n_samples < below * length:
+            shares = [n for n in range(1, length + 1) if length % n == 0]
+            fitting = [below * n for n in shares if below * n <= n_samples]
+            larger = [below * n for n in shares if below * n > n_samples]
+            # Of a prime length the shares are one and all: shards of one sample are too small.
+            is_small = fitting[-1] * 4 < n_samples and larger[0] <= 2 * n_samples
+            return larger[0] if is_small else fitting[-1]
+        below *= length
+    return max(1, n_samples // below) * below
 
 
 def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:

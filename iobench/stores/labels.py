@@ -1,0 +1,290 @@
+"""How the arrays of a store are labelled: names of dimensions, and coordinates along them.
+
+As xarray needs them: a name has one length, and a variable that is called as a dimension lies along
+it alone. Where the samples of a store are a whole grid of dates and members, say, they have a
+dimension for each; else one, called as what they are along, or ``sample``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["ArrayLabels", "StoreLabels", "label_store", "sample_grid", "unique_dims"]
+
+POINTERS: Final = frozenset(
+    {"coordinates", "grid_mapping", "bounds", "climatology", "formula_terms"}
+)
+"""Attributes that name other variables: right only where these are there."""
+OF_SPEC: Final = frozenset({"units", "role"})
+"""What the spec of a sample says, which preprocessing may have changed."""
+
+
+class ArrayLabels(NamedTuple):
+    """An array of a store: its dimensions and lengths without samples, and channels' names."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    channels: Sequence[str] = ()
+    variables: Sequence[str] = ()
+    """The variables of the sample that it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLabels:
+    """Names for all that a store holds.
+
+    Parameters
+    ----------
+    sample_dims : tuple of str
+        The first dimensions of each array.
+    sample_shape : tuple of int
+        Their lengths.
+    dims : mapping of str to tuple of str
+        The other dimensions of each array.
+    attributes : mapping of str to mapping
+        Of each array, as CF has them, without units.
+    coordinates : tuple of Coordinate
+        Along these dimensions; names are none of an array's.
+    """
+
+    sample_dims: tuple[str, ...]
+    sample_shape: tuple[int, ...]
+    dims: Mapping[str, tuple[str, ...]]
+    attributes: Mapping[str, Mapping[str, Any]]
+    coordinates: tuple[Coordinate, ...]
+
+
+def sample_grid(
+    meteorology: Meteorology, samples: Sequence[int] | NDArray[np.int64]
+) -> dict[str, int]:
+    """Return the lengths of the dimensions that some samples fill as a grid, the last fastest.
+
+    Empty where they are along fewer than two, or not every combination of coordinates is there
+    once, in order.
+    """
+    dims, chosen = meteorology.sample_dims, np.asarray(samples, dtype=np.int64)
+    along = [meteorology.along(dim) for dim in dims]
+    if len(dims) < 2 or not chosen.size:
+        return {}
+    places = []
+    for each in along:
+        if each is None:
+            return {}
+        _, first, place = np.unique(each.values[chosen], return_index=True, return_inverse=True)
+        order = np.argsort(np.argsort(first))  # numbered as they are first met
+        places.append(order[place.reshape(-1)])
+    shape = tuple(int(place.max()) + 1 for place in places)
+    if math.prod(shape) != chosen.size:
+        return {}
+    expected = np.arange(chosen.size)
+    if not np.array_equal(np.ravel_multi_index(tuple(places), shape), expected):
+        return {}
+    return dict(zip(dims, shape, strict=True))
+
+
+def unique_dims(
+    shapes: Sequence[tuple[tuple[int, ...], tuple[str, ...]]], reserved: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    """Return dimension names with one length each in the group, as xarray needs them.
+
+    A name of several lengths, or twice in one array, gets the length, or a number, appended; so
+    does one that is reserved for the samples.
+    """
+    lengths: dict[str, set[int]] = {name: {-1} for name in (SAMPLE_DIM, *reserved)}
+    for shape, dims in shapes:
+        for name, length in zip(dims, shape, strict=True):
+            lengths.setdefault(name, set()).add(length)
+    taken = set(lengths)
+    renamed: dict[tuple[str, int, int], str] = {}
+    result = []
+    for shape, dims in shapes:
+        names: list[str] = []
+        for axis, (name, length) in enumerate(zip(dims, shape, strict=True)):
+            repeat = dims[:axis].count(name)
+            key = (name, length, repeat)
+            if key not in renamed:
+                new = name or "dim"
+                if len(lengths[name]) > 1 or not name:
+                    new = f"{new}_{length}"
+                if repeat:
+                    new = f"{new}_{repeat + 1}"
+                while new != name and new in taken:
+                    new += "_"
+                taken.add(new)
+                renamed[key] = new
+            names.append(renamed[key])
+        result.append(tuple(names))
+    return result
+
+
+def label_store(
+    arrays: Mapping[str, ArrayLabels],
+    meteorology: Meteorology,
+    n_samples: int,
+    grid: Mapping[str, int],
+) -> StoreLabels:
+    """Return the labels of a store's arrays.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ArrayLabels
+        By the name of the array.
+    meteorology : Meteorology
+        Of the store's samples.
+    n_samples : int
+    grid : mapping of str to int
+        As `sample_grid` found it when the store was planned.
+    """
+    sample_dims = _sample_dims(arrays, meteorology, n_samples, grid)
+    sample_shape = tuple(grid.values()) if len(sample_dims) > 1 else (n_samples,)
+    shapes = [(each.shape, each.dims) for each in arrays.values()]
+    dims = dict(zip(arrays, unique_dims(shapes), strict=True))
+    named = {
+        (old, length): new
+        for name, each in arrays.items()
+        for old, length, new in zip(each.dims, each.shape, dims[name], strict=True)
+    }
+    every = {*sample_dims, *(dim for each in dims.values() for dim in each)}
+    found: dict[str, Coordinate] = {}
+    extra: dict[str, int] = {}
+    for each in meteorology.coordinates:
+        placed = _placed(each, sample_dims, sample_shape, named)
+        if placed is not None and _fits(placed, every, extra, arrays):
+            found[placed.name] = placed
+    for each in _of_channels(arrays, dims):
+        if each.name not in found and each.name not in arrays:
+            found[each.name] = each
+    attributes = {
+        name: _attributes(each, (*sample_dims, *dims[name]), meteorology, found)
+        for name, each in arrays.items()
+    }
+    coordinates = tuple(_without_lost(each, found) for each in found.values())
+    return StoreLabels(sample_dims, sample_shape, dims, attributes, coordinates)
+
+
+def _names(text: str) -> set[str]:
+    """Return the variables that an attribute names, as ``a: hyam b: hybm`` does."""
+    return {word for word in text.split() if not word.endswith(":")}
+
+
+def _without_lost(each: Coordinate, found: Mapping[str, Coordinate]) -> Coordinate:
+    """Return a coordinate whose attributes name no variable that is not there."""
+    kept = {
+        key: value
+        for key, value in each.attributes.items()
+        if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(found))
+    }
+    return replace(each, attributes=kept)
+
+
+def _sample_dims(
+    arrays: Mapping[str, ArrayLabels],
+    meteorology: Meteorology,
+    n_samples: int,
+    grid: Mapping[str, int],
+) -> tuple[str, ...]:
+    """Return the names of the dimensions of the samples: as the source has them, where one can."""
+    names = tuple(grid) if grid else meteorology.sample_dims
+    taken = {*arrays, *(dim for each in arrays.values() for dim in each.dims)}
+    if not names or not taken.isdisjoint(names) or len(set(names)) != len(names):
+        return (SAMPLE_DIM,) if not grid else tuple(f"{SAMPLE_DIM}_{name}" for name in names)
+    if grid:
+        return names
+    along = meteorology.along(names[0]) if len(names) == 1 else None
+    if along is None or len(np.unique(along.values)) != n_samples:
+        return (SAMPLE_DIM,)  # a time that is there twice is no index
+    return names
+
+
+def _placed(
+    each: Coordinate,
+    sample_dims: tuple[str, ...],
+    sample_shape: tuple[int, ...],
+    named: Mapping[tuple[str, int], str],
+) -> Coordinate | None:
+    """Return a coordinate along the dimensions of the arrays; None where they have others."""
+    values, dims = each.values, list(each.dims)
+    own: list[str] = []
+    if each.of_samples:
+        values = values.reshape(*sample_shape, *values.shape[1:])
+        own, dims = list(sample_dims), dims[1:]
+        for dim in sample_dims if len(sample_dims) > 1 else ():
+            axis = own.index(dim)
+            first = values.take([0], axis=axis)
+            if dim != each.name and len(own) > 1 and (values == first).all():
+                values = first.squeeze(axis)
+                own.remove(dim)
+    rest = values.shape[len(own) :]
+    kept = [named.get((dim, n), dim) for dim, n in zip(dims, rest, strict=True)]
+    name = each.name
+    if not each.of_samples and each.dims == (each.name,):
+        name = kept[0]  # a dimension that was renamed takes its coordinate with it
+    return Coordinate(name, (*own, *kept), values, each.attributes)
+
+
+def _fits(
+    each: Coordinate, dims: set[str], extra: dict[str, int], arrays: Mapping[str, ArrayLabels]
+) -> bool:
+    """Return whether a coordinate can stand beside the arrays; bounds have a dimension more."""
+    if each.name in arrays or (each.name in dims and each.dims != (each.name,)):
+        return False
+    if not each.dims or set(each.dims) <= dims:
+        return True
+    more = each.dims[-1]
+    if len(each.dims) < 2 or not set(each.dims[:-1]) <= dims or more in arrays:
+        return False
+    length = int(each.values.shape[-1])
+    return extra.setdefault(more, length) == length
+
+
+def _of_channels(
+    arrays: Mapping[str, ArrayLabels], dims: Mapping[str, tuple[str, ...]]
+) -> Iterator[Coordinate]:
+    """Yield the names of channels along their dimension, where all arrays have the same there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, each in arrays.items():
+        if not each.channels:
+            continue
+        axis = each.dims.index("channel") if "channel" in each.dims else 0
+        dim, channels = dims[name][axis], tuple(each.channels)
+        found[dim] = channels if found.get(dim, channels) == channels else ()
+    for dim, channels in found.items():
+        if channels:
+            yield Coordinate(dim, (dim,), np.array(channels, dtype=np.str_), {})
+
+
+def _attributes(
+    each: ArrayLabels,
+    dims: tuple[str, ...],
+    meteorology: Meteorology,
+    coordinates: Mapping[str, Coordinate],
+) -> dict[str, Any]:
+    """Return the attributes that all variables of an array have, and its coordinates."""
+    told = [meteorology.variables.get(name, {}) for name in each.variables]
+    shared = {
+        key: value
+        for key, value in (told[0] if told else {}).items()
+        if key not in POINTERS | OF_SPEC and all(other.get(key) == value for other in told)
+    }
+    bounds = {str(one.attributes.get("bounds", "")) for one in coordinates.values()}
+    beside = [
+        name
+        for name, one in coordinates.items()
+        if one.dims != (name,) and set(one.dims) <= set(dims) and name not in bounds
+    ]
+    mappings = {str(other.get("grid_mapping", "")).partition(":")[0] for other in told}
+    mapping = mappings.pop() if len(mappings) == 1 else ""
+    if mapping in coordinates:
+        shared["grid_mapping"] = mapping
+    return {**shared, **({"coordinates": " ".join(sorted(beside))} if beside else {})}
