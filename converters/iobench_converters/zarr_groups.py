@@ -331,9 +331,9 @@ def _check_metadata(
     described = _described(arrays, labels, codec=codec, box=box)
     expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}
     for name, file in listed.items():
-        if not name.endswith(METADATA_NAME):
-            continue  # of a coordinate, which opening does not need
         open_file_size(path / name, expected=file.nbytes)
+        if not name.endswith(METADATA_NAME):
+            continue  # the numbers of a coordinate, which opening does not need
         with storage_errors(path / name):
             content = (path / name).read_bytes()
         if crc32c(content) != file.crc32c or (

@@ -201,7 +201,6 @@ class ExtentStore:
         from iobench.datasets.contract import SampleAxis, SampleIndex
 
         kept = read_index(self.path, self.manifest)
-        kept["axes"] = tuple(SampleAxis(*axis) for axis in kept["axes"])
         provenance = self.manifest.provenance
         kept["axes"] = tuple(SampleAxis(**axis) for axis in kept["axes"])
         return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)

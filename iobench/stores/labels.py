@@ -162,7 +162,7 @@ def label_store(
         placed = _placed(each, sample_dims, sample_shape, named)
         if placed is not None and _fits(placed, every, extra, arrays):
             found[placed.name] = placed
-    for each in _of_channels(arrays, dims):
+    for each in _of_channels(arrays, dims) if meteorology else ():
         if each.name not in found and each.name not in arrays:
             found[each.name] = each
     attributes = {

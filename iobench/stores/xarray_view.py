@@ -65,11 +65,9 @@ def store_dataset(store: Store) -> Any:
         )
     for beside in labels.coordinates:
         variables[beside.name] = xarray.Variable(beside.dims, beside.values, beside.attributes)
-    named = [each.name for each in labels.coordinates if each.dims != (each.name,)]
     title = {"title": manifest.dataset} if manifest.dataset else {}
     attributes = {**title, **known.attributes, "Conventions": "CF-1.11"}
     made = xarray.decode_cf(xarray.Dataset(variables, attrs=attributes), decode_timedelta=False)
-    made = made.set_coords([name for name in named if name in made.variables])
     if has_index(manifest) and (splits := store.index().splits):
         made.attrs["splits"] = {name: np.asarray(numbers) for name, numbers in splits.items()}
     return made

@@ -1,0 +1,172 @@
+"""Stores in xarray: by its own reader of Zarr, and by to_xarray() whatever the container."""
+
+import pickle
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+
+from iobench.stores.finished_store import open_store
+
+FORMATS = ("zarr", "tfrecord", "numpy")
+
+
+@pytest.fixture
+def convert(iobench_here, tmp_path):
+    """Convert files along dimensions and return the store's folder."""
+
+    def run(name, *words):
+        done = iobench_here("convert", *map(str, words), "--to", name.partition("-")[0], name)
+        assert done.returncode == 0, done.stderr
+        done = iobench_here("verify", name)
+        assert done.returncode == 0, done.stderr
+        return tmp_path / name
+
+    return run
+
+
+def write(path, calendar="standard", units="hours since 2001-02-27", step=6, n_times=7):
+    """Write dates and members on levels of a small grid, with bounds and names."""
+    random = np.random.default_rng(3)
+    with netCDF4.Dataset(path, "w") as file:
+        shape = {"time": n_times, "number": 6, "level": 2, "latitude": 3, "longitude": 4}
+        for name, length in {**shape, "bnds": 2}.items():
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ("time",))
+        time.setncatts({
+            "units": units, "calendar": calendar, "standard_name": "time", "bounds": "time_bnds",
+        })  # fmt: skip
+        time[:] = step * np.arange(n_times)
+        bounds = file.createVariable("time_bnds", "f8", ("time", "bnds"))
+        bounds[:] = step * (np.arange(n_times)[:, None] + [-0.5, 0.5])
+        number = file.createVariable("number", "i4", ("number",))
+        number.standard_name = "realization"
+        number[:] = np.arange(10, 16)
+        kind = file.createVariable("kind", str, ("number",))
+        kind[:] = np.array(["control", *["perturbed"] * 5], dtype=object)
+        for name, values in (("level", [850, 500]), ("latitude", [60, 50, 40])):
+            file.createVariable(name, "f4", (name,))[:] = values
+        file["latitude"].units = "degrees_north"
+        file.createVariable("longitude", "f4", ("longitude",))[:] = [0, 10, 20, 30]
+        t = file.createVariable("t", "f4", tuple(shape), fill_value=-999.0)
+        t.setncatts({
+            "units": "K", "standard_name": "air_temperature", "coordinates": "kind",
+            "cell_methods": "time: point",
+        })  # fmt: skip
+        t[:] = random.normal(280, 5, tuple(shape.values()))
+        file.setncatts({"Conventions": "CF-1.8", "institution": "nobody's"})
+    return path
+
+
+def test_dates_and_members_are_dimensions(convert, tmp_path):
+    path = write(tmp_path / "a.nc")
+    out = convert("zarr", path, "--sample-dim", "time,number", "--shard-size", "300B")
+    shards = sorted(file.name for file in (out / "t").glob("c.*"))
+    assert shards[:4] == ["c.0.0.0.0.0", "c.0.1.0.0.0", "c.1.0.0.0.0", "c.1.1.0.0.0"]
+    with xarray.open_dataset(path) as source, xarray.open_zarr(out, consolidated=True) as found:
+        assert found.t.dims == ("time", "number", "level", "latitude", "longitude")
+        xarray.testing.assert_equal(found.load(), source.load())
+        one = found.sel(time="2001-02-28T00", number=13)
+        np.testing.assert_array_equal(one.t, source.t.sel(time="2001-02-28T00", number=13))
+        assert one.kind == "perturbed"
+        assert found.t.attrs["standard_name"] == "air_temperature"
+        assert found.t.attrs["units"] == "K"
+        assert found.number.attrs == {"standard_name": "realization"}
+        assert found.attrs["institution"] == "nobody's"
+    store = open_store(out)
+    np.testing.assert_array_equal(store[8]["t"], source.t.values.reshape(42, 2, 3, 4)[8])
+
+
+@pytest.mark.parametrize("dims", ["time", "time,number"])
+def test_all_containers_say_the_same(convert, tmp_path, dims):
+    path = write(tmp_path / "a.nc")
+    stores = [convert(to, path, "--sample-dim", dims) for to in FORMATS]
+    with xarray.open_zarr(stores[0]) as read:
+        expected = read.load()
+    for store in stores:
+        lazy = open_store(store).to_xarray()
+        part = pickle.loads(pickle.dumps(lazy)).t.isel(time=[4, 1], latitude=slice(1, 3), level=1)
+        np.testing.assert_array_equal(
+            part, expected.t.isel(time=[4, 1], latitude=slice(1, 3), level=1)
+        )
+        found = lazy.load()
+        xarray.testing.assert_equal(found, expected)
+        assert found.attrs == expected.attrs
+        for name in expected.variables:
+            assert found[name].attrs == expected[name].attrs, name
+
+
+def test_only_samples_that_are_asked_for_are_read(convert, tmp_path):
+    store = open_store(convert("numpy", write(tmp_path / "a.nc"), "--sample-dim", "time"))
+    read = []
+
+    class Counted(type(store)):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    store.__class__ = Counted
+    made = store.to_xarray()
+    assert read == []
+    made.t.isel(time=slice(2, 4)).load()
+    assert read == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("calendar", "units", "step"),
+    [
+        ("noleap", "days since 2001-02-27", 1),
+        ("360_day", "days since 2001-02-27", 1),
+        ("standard", "months since 2001-02-01", 1),
+    ],
+)
+def test_calendars_are_kept(convert, tmp_path, calendar, units, step):
+    path = write(tmp_path / "a.nc", calendar, units, step)
+    for to in FORMATS:
+        out = convert(to, path, "--sample-dim", "time")
+        time = open_store(out).index().meteorology["time"]
+        assert (time.attributes["calendar"], time.attributes["units"]) == (calendar, units)
+        np.testing.assert_array_equal(time.values, step * np.arange(7.0))
+    if calendar != "standard":  # xarray knows no months
+        with xarray.open_zarr("zarr") as found, xarray.open_dataset(path) as source:
+            assert list(found.time.values) == list(source.time.values)
+            assert list(open_store("numpy").to_xarray().time.values) == list(source.time.values)
+
+
+def test_a_time_that_is_there_twice_is_no_dimension(convert, tmp_path):
+    paths = [write(tmp_path / name) for name in ("a.nc", "b.nc")]
+    out = convert("zarr", *paths, "--sample-dim", "time")
+    with xarray.open_zarr(out) as found:
+        assert found.t.dims[0] == "sample"
+        assert found.time.dims == ("sample",)
+        assert found.time.values[7] == found.time.values[0] == np.datetime64("2001-02-27")
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
+    from dataclasses import replace
+
+    from converting import convert as driver
+
+    from iobench.coordinates import Coordinate, Meteorology
+    from iobench.registry import find_format
+    from iobench.samples import SampleSpec, Variable
+    from iobench.testing import MadeUpDataset
+
+    made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",)),)))
+    time = Coordinate("time", ("sample",), np.arange(10) * 6, {"units": "hours since 2000-01-01"})
+    index = replace(
+        made.index(10),
+        meteorology=Meteorology(("time",), (time,)),
+        splits={"train": range(6), "test": range(6, 10)},
+    )
+    store = driver(made, index, find_format(to), tmp_path / "probe", samples=[8, 0, 4])
+    found = store.to_xarray()
+    assert found.a.dims == ("time", "x")
+    assert found.time.values.astype("M8[D]").astype(str).tolist() == [
+        "2000-01-03", "2000-01-01", "2000-01-02",
+    ]  # fmt: skip
+    assert {name: each.tolist() for name, each in found.attrs["splits"].items()} == {
+        "train": [1, 2], "test": [0],
+    }  # fmt: skip
