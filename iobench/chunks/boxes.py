@@ -30,6 +30,7 @@ __all__ = [
     "join_chunks",
     "page_chunks",
     "places_touched",
+    "tile_starts",
 ]
 
 PICK_NBYTES = 4096
@@ -312,3 +313,20 @@ def join_chunks(
         target = tuple(pair[0] for pair in pairs)
         values[target] = fill if found is None else found[tuple(pair[1] for pair in pairs)]
     return values
+
+
+def tile_starts(length: int, size: int) -> list[int]:
+    """Return where tiles of ``size`` begin along a dimension.
+
+    The last one is moved back to end where the dimension does: nothing is lost, and all tiles are
+    of one size; it then overlaps the one before.
+
+    Examples
+    --------
+    >>> tile_starts(512, 256), tile_starts(600, 256)
+    ([0, 256], [0, 256, 344])
+    """
+    starts = list(range(0, length - size + 1, size))
+    if starts[-1] + size < length:
+        starts.append(length - size)
+    return starts

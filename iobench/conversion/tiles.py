@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from iobench.chunks.boxes import tile_starts
 from iobench.chunks.grouped import decode_apart
 from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.chunks.zarr_arrays.store import inspect_zarr
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     )
     from iobench.samples import Sample, Variable
 
-__all__ = ["TileWhere", "TiledSamples", "check_monotonic", "tile_starts", "tiled_samples"]
+__all__ = ["TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
 
 
 class TileWhere(NamedTuple):
@@ -43,23 +44,6 @@ class TileWhere(NamedTuple):
     item: int
     where: Where
     tile: int
-
-
-def tile_starts(length: int, size: int) -> list[int]:
-    """Return where tiles of ``size`` begin along a dimension.
-
-    The last one is moved back to end where the dimension does: nothing is lost, and all tiles are
-    of one size; it then overlaps the one before.
-
-    Examples
-    --------
-    >>> tile_starts(512, 256), tile_starts(600, 256)
-    ([0, 256], [0, 256, 344])
-    """
-    starts = list(range(0, length - size + 1, size))
-    if starts[-1] + size < length:
-        starts.append(length - size)
-    return starts
 
 
 class TiledSamples:

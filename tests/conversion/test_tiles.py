@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.conversion.tiles import tile_starts, tiled_samples
+from iobench.chunks.boxes import tile_starts
+from iobench.conversion.tiles import tiled_samples
 from iobench.datasets.contract import GroupedDataset, make_sample
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
