@@ -17,6 +17,7 @@ import numpy as np
 from iobench.coordinates import Meteorology
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
+    ChunkedArray,
     ExtentStore,
     ExtentTable,
     FieldLayout,
@@ -44,6 +45,7 @@ from iobench_converters.zarr_metadata import (
 )
 from iobench_converters.zarr_shards import (
     ZarrWriter,
+    read_chunk_lengths,
     read_shard_index,
     shard_name,
     shard_place,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
-    from iobench.stores import StoreLabels
+    from iobench.stores import Shard, StoreLabels
 
 __all__ = ["FORMAT", "ZarrFormat"]
 
@@ -111,7 +113,7 @@ class ZarrFormat:
             offset=np.concatenate(offsets),
             length=np.concatenate(lengths),
         )
-        decode = ChunkDecoder(manifest.spec, arrays, options.codec)
+        decode = ChunkDecoder(manifest.spec, arrays, options.codec, (path, manifest.shards, room))
         store = ExtentStore(path, manifest, table=table, decode=decode)
         store.codec = options.codec
         return store
@@ -191,12 +193,22 @@ class ChunkDecoder:
         What its extents are.
     codec : str
         Of the chunks.
+    shards : tuple of Path, tuple of Shard, int
+        The store's folder, its shards, and for how many samples each has room: where the lengths
+        of chunks are read.
     """
 
-    def __init__(self, spec: SampleSpec, arrays: tuple[ArrayLayout, ...], codec: str) -> None:
+    def __init__(
+        self,
+        spec: SampleSpec,
+        arrays: tuple[ArrayLayout, ...],
+        codec: str,
+        shards: tuple[Path, tuple[Shard, ...], int],
+    ) -> None:
         self.spec = spec
         self.arrays = arrays
         self.codec = codec
+        self._shards = shards
         # What does not change from sample to sample is worked out once: small samples notice.
         self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
         self._rooms = _Rooms()
@@ -208,7 +220,7 @@ class ChunkDecoder:
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkDecoder, (self.spec, self.arrays, self.codec)
+        return ChunkDecoder, (self.spec, self.arrays, self.codec, self._shards)
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
@@ -229,6 +241,39 @@ class ChunkDecoder:
         if self.codec != "none" or any(array.n_chunks > 1 for array in self.arrays):
             return None
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
+
+    def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
+        """Return what each extent holds; `iobench.stores.fields.ChunkedDecoder`."""
+        return tuple(
+            ChunkedArray(
+                array.shape,
+                array.chunk,
+                array.dtype.str,
+                tuple((variable.name, start, stop) for variable, start, stop in array.parts())
+                if len(array.variables) > 1
+                else ((array.variables[0].name, 0, 0),),
+            )
+            for array in self.arrays
+        )
+
+    def chunk_lengths(self, number: int) -> NDArray[np.int64] | None:
+        """Return the bytes of each chunk of one array, None where none is compressed."""
+        if self.codec != BLOSC_LZ4:
+            return None
+        path, shards, room = self._shards
+        array = self.arrays[number]
+        return np.concatenate(
+            [
+                read_chunk_lengths(
+                    path, shard.files[number], array, n_samples=shard.n_samples, room=room
+                )
+                for shard in shards
+            ]
+        )
+
+    def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
+        """Write the numbers of one compressed chunk of an array."""
+        decompress(data, 1, self.arrays[number].chunk_nbytes, out)
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
         """Write the variables of one array to their rows; `iobench.stores.RowDecoder`."""

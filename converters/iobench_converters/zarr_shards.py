@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     from iobench_converters.zarr_chunks import StoredRows
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["ZarrWriter", "read_shard_index", "shard_name", "shard_place", "shard_shape"]
+__all__ = [
+    "ZarrWriter",
+    "read_chunk_lengths",
+    "read_shard_index",
+    "shard_name",
+    "shard_place",
+    "shard_shape",
+]
 
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
@@ -333,6 +340,21 @@ def read_shard_index(
         If the file is missing, of another size, or its index is damaged or not as written: the
         chunks lie one after another from the beginning of the file.
     """
+    lengths = read_chunk_lengths(path, file, array, n_samples=n_samples, room=room).sum(axis=1)
+    return np.cumsum(lengths) - lengths, lengths
+
+
+def read_chunk_lengths(
+    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
+) -> NDArray[np.int64]:
+    """Return the bytes of each chunk of the samples of a shard, in the order they lie in.
+
+    Parameters and errors as of `read_shard_index`.
+
+    Returns
+    -------
+    ndarray of int64, shape (samples, chunks)
+    """
     name = path / file.name
     nbytes = open_file_size(name, expected=file.nbytes)
     index_nbytes = room * array.n_chunks * ENTRY_NBYTES
@@ -354,8 +376,8 @@ def read_shard_index(
             f"{name}: its index does not describe the chunks of {n_samples} samples one after "
             "another; convert the store again"
         )
-    first = offsets[:: array.n_chunks]
-    return first, np.append(first[1:], data_nbytes) - first
+    by_sample: NDArray[np.int64] = lengths.reshape(n_samples, array.n_chunks)
+    return by_sample
 
 
 def _octets(array: NDArray[Any]) -> memoryview:

@@ -15,7 +15,12 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
+from iobench.loaders.ring.contract import (
+    PatchFiller,
+    PlannedSource,
+    is_planned,
+    refuse_own_memory,
+)
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -118,7 +123,12 @@ class WindowSource:
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which windows a pass will ask for, in order."""
         if isinstance(self.items, PlannedSource):
-            self.items.expect(self._table[samples].ravel(), follows=follows)
+            self.items.expect(self.made_of(samples).ravel(), follows=follows)
+
+    def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the items of windows, in the order of the window's offsets."""
+        found: NDArray[np.int64] = self._table[samples]
+        return found
 
     def filler(self) -> Filler:
         """Return a filler with memory for the items of one batch."""
@@ -215,9 +225,30 @@ class _WindowFiller:
         """Fill the items once, then gather them into their windows."""
         wanted = self._table[samples]
         items, place = np.unique(wanted, return_inverse=True)
-        place = place.reshape(wanted.shape)  # some versions of NumPy return it flat
         filled = self._scratch.arrays(len(items), at_least=wanted.size)
         self._filler.fill(items, filled, log)
+        self._stack(filled, place.reshape(wanted.shape), rows, log)
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Fill patches of the items, all of a window at its corner; see `PatchFiller`."""
+        filler = self._filler
+        assert isinstance(filler, PatchFiller)
+        wanted = self._table[samples]
+        n_each = wanted.shape[1]
+        asked = np.column_stack([wanted.reshape(-1), np.repeat(corners, n_each, axis=0)])
+        items, place = np.unique(asked, axis=0, return_inverse=True)
+        filled = self._scratch.arrays(len(items), at_least=wanted.size)
+        filler.fill_at(items[:, 0], items[:, 1:], filled, log)
+        self._stack(filled, place.reshape(wanted.shape), rows, log)
+
+    def _stack(self, filled: Rows, place: NDArray[np.intp], rows: Rows, log: BatchLog) -> None:
+        """Gather items into their windows; some versions of NumPy return places flat."""
         start_ns = log.now_ns()
         nbytes = 0
         for name, source, offsets in self._plan:

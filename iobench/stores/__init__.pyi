@@ -41,6 +41,7 @@ from iobench.stores.example import parse_example as parse_example
 from iobench.stores.extents import ExtentStore as ExtentStore
 from iobench.stores.extents import ExtentTable as ExtentTable
 from iobench.stores.extents import open_file_size as open_file_size
+from iobench.stores.fields import ChunkedArray as ChunkedArray
 from iobench.stores.fields import FieldLayout as FieldLayout
 from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.index_file import INDEX_NAME as INDEX_NAME

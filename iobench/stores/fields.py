@@ -6,6 +6,7 @@ they are needed, and leaves out the bytes around them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["FieldDecoder", "FieldLayout", "FieldPart", "PlainDecoder", "RowDecoder"]
+__all__ = [
+    "ChunkedArray",
+    "ChunkedDecoder",
+    "FieldDecoder",
+    "FieldLayout",
+    "FieldPart",
+    "PlainDecoder",
+    "RowDecoder",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,57 @@ class RowDecoder(Protocol):
         StoreError
             If the bytes are not those of a sample.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedArray:
+    """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order.
+
+    Parameters
+    ----------
+    shape, chunk : tuple of int
+        Of the whole array, and of each chunk; those at the edge are as large.
+    dtype : str
+        As stored.
+    variables : tuple of (str, int, int)
+        Which variables it is: of several each with its first place along the first axis, and the
+        one after its last; each may lack that axis. One alone has the array's shape.
+    """
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    dtype: str
+    variables: tuple[tuple[str, int, int], ...]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Chunks along each dimension."""
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of the numbers of a chunk."""
+        return math.prod(self.chunk) * np.dtype(self.dtype).itemsize
+
+
+@runtime_checkable
+class ChunkedDecoder(Protocol):
+    """A decoder of samples whose extents are chunks, each to be had without the others."""
+
+    def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
+        """Return what each extent of a sample holds."""
+        ...
+
+    def chunk_lengths(self, number: int) -> NDArray[np.int64] | None:
+        """Return the bytes of each chunk of extent ``number``: (samples, chunks).
+
+        None where chunks are stored as memory has them. Raises StoreError as opening does.
+        """
+        ...
+
+    def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
+        """Write the numbers of a chunk of extent ``number``; raise StoreError where damaged."""
         ...
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "DevicePath",
     "Filler",
     "OwnMemory",
+    "PatchFiller",
     "PlannedSource",
     "Present",
     "RingBatch",
@@ -71,6 +72,31 @@ class Filler(Protocol):
 
     def close(self) -> None:
         """Let go of what the thread held open."""
+        ...
+
+
+@runtime_checkable
+class PatchFiller(Filler, Protocol):
+    """A filler whose rows are patches, each from a place of its own."""
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Write every byte of ``rows``: row ``i`` is a patch of sample ``samples[i]``.
+
+        Parameters
+        ----------
+        samples : ndarray of int64, shape (rows,)
+            Which samples; one may be there several times.
+        corners : ndarray of int64, shape (rows, dimensions)
+            Where each patch begins along the dimensions that are cut.
+        rows, log
+            As of `Filler.fill`; raises as that does.
+        """
         ...
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from iobench.datasets.splits import place_index_windows
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.windowed import WindowSource
-from iobench.samples import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource, Present
-    from iobench.windows import WindowPlacement
 
 __all__ = ["NumberedSamples", "dataset_source"]
 
@@ -42,8 +38,7 @@ def dataset_source(
     *,
     processes: bool | None = None,
     transform: Present | None = None,
-    window: Window | WindowPlacement | None = None,
-    cut: Callable[[BatchSource], BatchSource] | None = None,
+    changed: Callable[[BatchSource], BatchSource] | None = None,
 ) -> BatchSource:
     """Return what fills batches with the samples of a dataset.
 
@@ -60,27 +55,20 @@ def dataset_source(
         `GIL_LIMIT` of the time (measured on some samples).
     transform : callable, optional
         What the processes make of a batch.
-    window : Window or WindowPlacement, optional
-        Which items make a sample; a window is placed where it fits.
-    cut : callable, optional
-        What is taken of each item.
+    changed : callable, optional
+        What is made of them: windows, parts, patches.
 
     Raises
     ------
     OptionError, WorkerError
-        Of processes; see `ProcessSource`. OptionError also where a window fits nowhere.
+        Of processes; see `ProcessSource`.
     """
     pipeline = dataset_pipeline(samples.dataset, samples.index, samples.numbers)
     alone = not getattr(samples.dataset, "thread_safe", False)
     note = "" if processes is not None else _why_processes(samples.dataset.name, pipeline, alone)
     source: BatchSource = PipelineSource(pipeline, one_thread=alone, note=note)
-    if cut is not None:
-        source = cut(source)
-    if window is not None:
-        placed = (
-            place_index_windows(samples.index, window) if isinstance(window, Window) else window
-        )
-        source = WindowSource(source, placed.among(samples.numbers), placed.window)
+    if changed is not None:
+        source = changed(source)
     return ProcessSource(source, batch_size, transform=transform) if processes else source
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.files.atomic import is_local
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.range_plan import (
     CALL_NBYTES,
     REQUEST_NBYTES,
@@ -19,6 +18,7 @@ from iobench.loaders.ring.range_plan import (
     wanted_of,
 )
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.wrapped_source import WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.extents import ExtentStore, ExtentTable
@@ -217,7 +217,7 @@ class PartRangesSource:
         return self.source.in_place(self._store, self._fields, self.plan, self._cuts)
 
 
-class GridPartSource:
+class GridPartSource(WrappedSource):
     """Parts of samples that are filled whole and then cut; see `part_of_grid`.
 
     Parameters
@@ -231,24 +231,9 @@ class GridPartSource:
     """
 
     def __init__(self, source: BatchSource, cuts: Mapping[str, GridCut], choice: str = "") -> None:
-        refuse_own_memory(source, "parts of a grid")
-        self.source = source
-        self.choice = choice
+        spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
+        super().__init__(source, spec, "parts of a grid", choice)
         self._cuts = dict(cuts)
-        self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing the order of a pass helps."""
-        return is_planned(self.source)
-
-    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
-        """Say which samples a pass will ask for, in order."""
-        if isinstance(self.source, PlannedSource):
-            self.source.expect(samples, follows=follows)
 
     def filler(self) -> Filler:
         """Return a filler with memory for whole samples."""

@@ -14,16 +14,22 @@ from iobench.errors import OptionError
 from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
+from iobench.loaders.ring.normalising import NormalisedSource
+from iobench.loaders.ring.origins import coordinates_of
 from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.ring_run import RingRun
-from iobench.loaders.ring.telling import told
+from iobench.loaders.ring.telling import beneath, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.composed_source import SampleFacts
     from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
+    from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.recorded import RecordedPass
     from iobench.recording.recorder import Recorder
@@ -77,6 +83,10 @@ class RingLoader:
         What ``threads`` and ``depth`` were chosen by.
     dataset : object, optional
         What the samples are, by number.
+    facts : SampleFacts, optional
+        What is known of the samples that these are made of.
+    samples : mapping of str to str
+        What the samples are, for a state: window, split, patch.
 
     Attributes
     ----------
@@ -107,6 +117,8 @@ class RingLoader:
         recorder: Recorder | None = None,
         why: str = "",
         dataset: Any = None,
+        facts: SampleFacts | None = None,
+        samples: Mapping[str, str] | None = None,
     ) -> None:
         if depth < MIN_DEPTH:
             raise OptionError(
@@ -135,6 +147,8 @@ class RingLoader:
         self._find_rank = find_rank
         self._recorder = recorder
         self._why = why
+        self._facts = facts
+        self._samples = dict(samples or {})
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
         self._recorded = RecordedLoader(
@@ -164,6 +178,50 @@ class RingLoader:
         """What the loader decided by itself, in words; all of it from the first batch on."""
         ahead = f"{self.threads} threads, {self.depth} buffers"
         return "; ".join([f"{ahead}: {self._why}" if self._why else ahead, *told(self.source)])
+
+    @property
+    def normalisation(self) -> dict[str, MeanStd]:
+        """What variables are normalised by: ``values * std + mean`` undoes it."""
+        at: BatchSource | None = self.source
+        while at is not None:
+            if isinstance(at, NormalisedSource):
+                return dict(at.means)
+            at = beneath(at)
+        return {}
+
+    def coordinates(
+        self, batch: int | None = None, epoch: int | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return where and when the samples of a batch are.
+
+        Parameters
+        ----------
+        batch : int, optional
+            Its place in the epoch, of this rank; by default the one that was handed out last.
+        epoch : int, optional
+            By default the one that is going on.
+
+        Returns
+        -------
+        dict of str to ndarray
+            ``"sample"``: numbers in the store, of a window one for each item in the order of
+            ``Window.offsets``. ``"y_start"``, for each dimension that patches are cut along: where
+            they begin. Then all coordinates that the store keeps, by name: those of samples
+            (times as datetime64) as ``"sample"``, those of the grid once, or of each patch. With
+            ``grid_part`` those along the dimension that is cut are left out.
+
+        Raises
+        ------
+        OptionError
+            If there is no such batch, or none was handed out.
+        """
+        number = self._n_taken - 1 if batch is None else batch
+        if not 0 <= number < len(self):
+            what = "no batch was handed out" if batch is None else f"batch {batch} of {len(self)}"
+            raise OptionError(f"coordinates: {what}")
+        which = self.epoch if epoch is None else epoch
+        samples = self.order.samples(which, number)
+        return coordinates_of(self.source, samples, which, self._facts)
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -277,6 +335,7 @@ class RingLoader:
             "batch_size": order.batch_size,
             "drop_last": order.drop_last,
             "world_size": order.world_size,
+            **self._samples,
         }
 
     def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
@@ -287,8 +346,10 @@ class RingLoader:
         OptionError
             If the state is of a loader with other batches.
         """
-        for name, value in self._identity().items():
-            if state.get(name) != value:
+        known = self._identity()
+        for name in (*known, "split", "patch"):
+            value = known.get(name)
+            if state.get(name, value if name == "window" else None) != value:
                 raise OptionError(
                     f"load_state_dict: {name} was {state.get(name)}, is {value} now; the batches "
                     "would be others"

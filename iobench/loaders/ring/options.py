@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.loaders.ring.composed_source import SampleFacts, composed
 from iobench.loaders.ring.contract import OwnMemory
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
-from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -23,13 +23,13 @@ from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
 from iobench.loaders.store_opening import open_store
-from iobench.loaders.windowed import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.ring.normalising import Normalise
     from iobench.loaders.ring.presenting import Cast, Transform
     from iobench.recording.recorder import Recorder
     from iobench.stores.contract import Store
@@ -64,7 +64,11 @@ class LoaderOptions(TypedDict, total=False):
     guard: bool
     verify: bool
     direct: bool | Literal["auto"]
+    split: str | None
     window: str | Window | WindowPlacement | None
+    patch: Mapping[str, int] | None
+    patch_at: Literal["random", "tiles", "centre"]
+    normalise: Normalise
     grid_part: tuple[int, int] | None
     grid_dim: str | None
     processes: bool | None
@@ -112,7 +116,7 @@ def settle(
     transform = options.get("transform")
     if transform is not None and not callable(transform):
         raise OptionError(f"transform={transform!r}: expected a function of a dict of arrays")
-    source, dataset = _opened(store, int(batch_size), options)
+    source, dataset, facts = _opened(store, int(batch_size), options)
     if options.get("processes"):
         transform = None  # applied there
     rank, world_size = find_rank(options.get("rank"), options.get("world_size"))
@@ -141,6 +145,7 @@ def settle(
     casts = None if dtype is None else cast(dtype)
     if casts is not None or transform is not None or convert is not None:
         ring["present"] = Presenter(transform, casts, convert)
+    ring["facts"], ring["samples"] = facts, _samples_told(options)
     return {"source": source, "order": order, "dataset": dataset, **ring}
 
 
@@ -169,48 +174,68 @@ def _read_ahead(
         ring["threads"] = min(choice.threads, max(1, ring["depth"] - 1))
 
 
-def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchSource, Any]:
-    """Return what fills batches, and what the user may ask for samples."""
+def _samples_told(options: LoaderOptions) -> dict[str, str]:
+    """Return what samples are, in words that a state keeps."""
+    window, patch = options.get("window"), options.get("patch")
+    told: dict[str, Any] = {"split": options.get("split"), "window": window}
+    if window is not None and not isinstance(window, str):
+        told["window"] = (window if isinstance(window, Window) else window.window).spelled
+    if patch is not None:
+        sizes = ",".join(f"{dim}={size}" for dim, size in patch.items())
+        told["patch"] = f"{sizes} {options.get('patch_at', 'random')}"
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+def _opened(
+    store: Any, batch_size: int, options: LoaderOptions
+) -> tuple[BatchSource, Any, SampleFacts]:
+    """Return what fills batches, what the user may ask for samples, and what is known of them."""
     if isinstance(store, (str, os.PathLike)):
         store = open_store(store)
     if hasattr(store, "filler") or isinstance(store, NumberedSamples):
         _refuse(options, ("verify", "direct"), "is for stores, which hold checksums and extents")
-    if hasattr(store, "filler"):
-        _refuse(options, ("window",), "is for stores and datasets; WindowSource takes any source")
-        given = _part(store, options)
-        return _in_processes(given, batch_size, options), _asked_for(store, given)
-    window = options.get("window")
-    placed = Window.parse(window) if isinstance(window, str) else window
-    if isinstance(store, NumberedSamples):
-        processes = options.get("processes")
-        transform = options.get("transform") if processes else None
-        made = dataset_source(
-            store,
-            batch_size,
-            processes=processes,
-            transform=transform,
-            window=placed,
-            cut=lambda whole: _part(whole, options),
-        )
-        shown = made.source if isinstance(made, ProcessSource) else made
-        return made, _asked_for(store, shown)
-    if not hasattr(store, "spec"):
+    elif not hasattr(store, "spec"):
         raise OptionError(
             f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
             "iobench.open_store"
         )
-    source: BatchSource = StoreSource(
-        store, verify=options.get("verify", False), direct=options.get("direct", False)
-    )
-    source = _part(source, options)
-    if isinstance(placed, Window):
-        raise OptionError(
-            f"window={placed.spelled!r}: a store does not say where gaps are; take "
-            "window=iobench.open_dataset(...).windows(...), of the dataset it was made from"
+    facts = _facts_of(store)
+    processes = options.get("processes")
+    transform = options.get("transform") if processes else None
+    if isinstance(store, NumberedSamples):
+        source = dataset_source(
+            store,
+            batch_size,
+            processes=processes,
+            transform=transform,
+            changed=lambda whole: composed(whole, options, facts),
         )
-    if placed is not None:
-        source = WindowSource(source, placed.among(store.manifest.samples), placed.window)
-    return _in_processes(source, batch_size, options), _asked_for(store, source)
+        shown = source.source if isinstance(source, ProcessSource) else source
+        return source, _asked_for(store, shown), facts
+    whole = store
+    if not hasattr(store, "filler"):
+        whole = StoreSource(
+            store, verify=options.get("verify", False), direct=options.get("direct", False)
+        )
+    made = composed(whole, options, facts)
+    source = ProcessSource(made, batch_size, transform=transform) if processes else made
+    return source, _asked_for(store, made if hasattr(store, "filler") else source), facts
+
+
+def _facts_of(store: Any) -> SampleFacts:
+    """Return what is known of what was given: a store, samples of a dataset, or a source."""
+    if isinstance(store, NumberedSamples):
+        return SampleFacts(lambda: store.index, store.numbers, store.numbers)
+    if hasattr(store, "filler"):
+        return SampleFacts()
+    manifest = store.manifest
+    return SampleFacts(
+        store.index,
+        range(len(store)),
+        manifest.samples,
+        manifest.statistics,
+        manifest.normalisation,
+    )
 
 
 def _asked_for(given: Any, source: BatchSource) -> Any:
@@ -227,20 +252,6 @@ def _refuse(options: LoaderOptions, names: Sequence[str], why: str) -> None:
     for name in names:
         if options.get(name):
             raise OptionError(f"{name}={options.get(name)!r} {why}")
-
-
-def _part(source: BatchSource, options: LoaderOptions) -> BatchSource:
-    part = options.get("grid_part")
-    if part is None:
-        _refuse(options, ("grid_dim",), "goes with grid_part")
-        return source
-    return part_of_grid(source, part, dim=options.get("grid_dim"))
-
-
-def _in_processes(source: BatchSource, batch_size: int, options: LoaderOptions) -> BatchSource:
-    if not options.get("processes"):
-        return source
-    return ProcessSource(source, batch_size, transform=options.get("transform"))
 
 
 def loader(
@@ -261,7 +272,11 @@ def loader(
     max_bytes: int | None = None,
     verify: bool = False,
     direct: bool | Literal["auto"] = False,
+    split: str | None = None,
     window: str | Window | WindowPlacement | None = None,
+    patch: Mapping[str, int] | None = None,
+    patch_at: Literal["random", "tiles", "centre"] = "random",
+    normalise: Normalise = False,
     grid_part: tuple[int, int] | None = None,
     grid_dim: str | None = None,
     processes: bool | None = None,
@@ -316,10 +331,31 @@ def loader(
     direct : bool or "auto"
         Read around the page cache (O_DIRECT): for stores larger than memory. ``"auto"`` where a
         short measurement finds it faster.
+    split : str, optional
+        Samples of one of the store's splits; all by default.
     window : str, Window or WindowPlacement, optional
         A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`); each is read
-        once a batch. Of a store, which does not say where gaps are, a placement:
-        ``iobench.open_dataset(...).windows("-1,0:1")``.
+        once a batch. Windows never reach across a gap, or out of the split. Of a store whose index
+        was not kept, a placement: ``iobench.open_dataset(...).windows("-1,0:1")``.
+    patch : mapping of str to int, optional
+        Samples are patches of so many places along each dimension, as ``{"y": 256, "x": 256}``,
+        cut at one place of all variables that have these, and of all items of a window. No more
+        is read of a store than a patch touches, where that is cheaper and nothing (``verify``,
+        ``direct``, an encoding of whole samples) needs all; `RingLoader.choice` tells.
+    patch_at : {"random", "tiles", "centre"}
+        Where patches are. ``"random"``: one of each sample, at another place each epoch, all places
+        where it fits being equally likely along each dimension; by seed, epoch and sample alone,
+        so the same for any threads, ranks and in a run that goes on. ``"tiles"``, for validation:
+        all that cover the sample, one after another; ``"centre"``: its middle. None of them is
+        laid across the ends of a dimension. `RingLoader.coordinates` tells where each was.
+    normalise : bool, sequence of str, or mapping of str to (mean, std)
+        ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,
+        or of those that are named; done in place by the reader threads, before the transform.
+        By the statistics in the store's manifest: of the split ``"train"`` if there is one, else of
+        all samples; by channel or level where it keeps these. Where all values are equal they are
+        divided by 1; missing ones (NaN) stay so. Whole numbers are left alone unless they are
+        named. `RingLoader.normalisation` has what was taken, to undo it. A store whose samples
+        were normalised when they were made refuses it.
     grid_part : (int, int), optional
         Which part of the grid, from 0, of how many, for training processes that share a sample.
         Each then has the same ``rank``. No more is read of a store that holds numbers as they are,
@@ -356,7 +392,8 @@ def loader(
         "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
         "depth": depth, "max_bytes": max_bytes, "verify": verify, "unsafe_reuse": unsafe_reuse,
-        "guard": guard, "direct": direct, "window": window,
+        "guard": guard, "direct": direct, "split": split, "window": window, "patch": patch,
+        "patch_at": patch_at, "normalise": normalise,
         "grid_part": grid_part, "grid_dim": grid_dim, "processes": processes,
     }  # fmt: skip
     if framework is None:

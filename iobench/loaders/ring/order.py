@@ -15,9 +15,11 @@ import numpy as np
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-__all__ = ["BatchOrder", "Permutation"]
+__all__ = ["BatchOrder", "Permutation", "drawn_below"]
 
 SORTED_LIMIT: Final = 1 << 16
 """Up to here sorting random keys takes milliseconds, and is uniform for the smallest sizes too."""
@@ -45,6 +47,22 @@ def _keys(seed: int | str, epoch: int, count: int) -> NDArray[np.uint64]:
     text = f"iobench order {seed} {epoch}".encode()
     digest = hashlib.shake_256(text).digest(8 * count)
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def drawn_below(
+    counts: Sequence[int], samples: NDArray[np.int64], *, seed: int | str, epoch: int
+) -> NDArray[np.int64]:
+    """Return for each sample a random number below each count: (samples, counts).
+
+    It depends on seed, epoch and sample alone, so that any part of an epoch can be drawn by itself;
+    each number is as likely as any other, to one in 2**32 of it.
+    """
+    keys = _keys(f"{seed} drawn", epoch, 2 * len(counts)).reshape(-1, 2)
+    drawn = np.empty((len(samples), len(counts)), dtype=np.int64)
+    for column, (count, (start, step)) in enumerate(zip(counts, keys, strict=True)):
+        bits = _mixed(_mixed(samples.astype(np.uint64) * (step | np.uint64(1))) + start)
+        drawn[:, column] = ((bits >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+    return drawn
 
 
 class Permutation:

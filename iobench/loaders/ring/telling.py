@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.loaders.ring.grid_part import GridPartSource, PartRangesSource
+from iobench.loaders.ring.grid_part import PartRangesSource
+from iobench.loaders.ring.patch_reads import StorePatches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.wrapped_source import WrappedSource
 from iobench.loaders.windowed import WindowSource
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["innermost", "told"]
+__all__ = ["beneath", "innermost", "told"]
 
 
-def _beneath(source: BatchSource) -> BatchSource | None:
+def beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""
     if isinstance(source, WindowSource):
         return source.items
-    if isinstance(source, (GridPartSource, PartRangesSource, ProcessSource)):
+    if isinstance(source, (WrappedSource, PartRangesSource, ProcessSource)):
         return source.source
     return None
 
 
 def innermost(source: BatchSource) -> BatchSource:
     """Return the source whose samples all the others around it are made of."""
-    while (inner := _beneath(source)) is not None:
+    while (inner := beneath(source)) is not None:
         source = inner
     return source
 
@@ -41,7 +43,7 @@ def told(source: BatchSource) -> list[str]:
             lines.append(at.note)
         if isinstance(at, StoreSource):
             lines += [str(at.choice)] if at.choice is not None else []
-        elif isinstance(at, (GridPartSource, PartRangesSource)) and at.choice:
+        elif isinstance(at, (WrappedSource, PartRangesSource)) and at.choice:
             lines.append(at.choice)
-        at = None if isinstance(at, PartRangesSource) else _beneath(at)
+        at = None if isinstance(at, (PartRangesSource, StorePatches)) else beneath(at)
     return lines

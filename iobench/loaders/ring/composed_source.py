@@ -1,0 +1,124 @@
+"""What samples are made of a store's or dataset's: parts, patches, normalised, windows, a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets.splits import place_index_windows, select_split
+from iobench.errors import OptionError
+from iobench.loaders.ring.grid_part import part_of_grid
+from iobench.loaders.ring.normalising import NormalisedSource, means_of
+from iobench.loaders.ring.patch_reads import patches_of
+from iobench.loaders.ring.patch_source import PatchSizes, PatchSource
+from iobench.loaders.ring.wrapped_source import SelectedSamples
+from iobench.loaders.windowed import WindowSource
+from iobench.samples import Window
+
+if TYPE_CHECKING:
+    from iobench.datasets.contract import SampleIndex
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.windows import WindowPlacement
+
+__all__ = ["SampleFacts", "composed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleFacts:
+    """What is known of the samples of a source besides their arrays.
+
+    Parameters
+    ----------
+    index : callable, optional
+        Returns the index they are in.
+    held : sequence of int
+        Which samples of that index they are, in order.
+    placed : sequence of int
+        Which samples of the dataset they are, whose windows somebody placed.
+    statistics : mapping, optional
+        Of their values, as `Manifest.statistics`; None where nobody keeps them.
+    normalisation : mapping
+        What was done to them already, as `Manifest.normalisation`.
+    """
+
+    index: Callable[[], SampleIndex] | None = None
+    held: Sequence[int] = ()
+    placed: Sequence[int] = ()
+    statistics: Mapping[str, Any] | None = None
+    normalisation: Mapping[str, Any] | None = None
+
+
+def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts) -> BatchSource:
+    """Return the samples that a loader's options ask for, made of those of a source.
+
+    Items are cut and normalised before they are stacked to windows: each once.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Of whole samples.
+    options : mapping
+        As of `iobench.loader`: ``grid_part``, ``grid_dim``, ``patch``, ``patch_at``, ``normalise``,
+        ``window``, ``split``, ``seed``.
+    facts : SampleFacts
+        Of the source's samples.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        Naming the option that cannot be met.
+    """
+    part, patch = options.get("grid_part"), options.get("patch")
+    if part is None and options.get("grid_dim"):
+        raise OptionError(f"grid_dim={options['grid_dim']!r} goes with grid_part")
+    if part is not None and patch is not None:
+        raise OptionError("grid_part and patch both cut the grid; give one of them")
+    at = options.get("patch_at") or "random"
+    if patch is None and at != "random":
+        raise OptionError(f"patch_at={at!r} goes with patch")
+    if part is not None:
+        source = part_of_grid(source, part, dim=options.get("grid_dim"))
+    sizes = None
+    if patch is not None:
+        sizes = PatchSizes(patch, source.spec)
+        source = patches_of(source, sizes)
+    normalise = options.get("normalise", False)
+    if normalise is not False and normalise is not None:
+        means = means_of(normalise, source.spec, facts.statistics, facts.normalisation or {})
+        source = NormalisedSource(source, means)
+    source = _chosen(source, options.get("window"), options.get("split"), facts)
+    if sizes is not None:
+        source = PatchSource(source, sizes, at, int(options.get("seed", 0)))
+    return source
+
+
+def _chosen(
+    source: BatchSource,
+    window: str | Window | WindowPlacement | None,
+    split: str | None,
+    facts: SampleFacts,
+) -> BatchSource:
+    """Return windows of samples, or those of a split, or all."""
+    if window is None and split is None:
+        return source
+    if facts.index is None:
+        name = "window" if window is not None else "split"
+        raise OptionError(
+            f"{name}={window or split!r} is for stores and datasets; WindowSource takes any source"
+        )
+    if isinstance(window, str):
+        window = Window.parse(window)
+    if window is None:
+        assert split is not None
+        place = {number: place for place, number in enumerate(facts.held)}
+        chosen = [place[number] for number in select_split(facts.index(), split) if number in place]
+        return SelectedSamples(source, chosen)
+    if isinstance(window, Window):
+        placed = place_index_windows(facts.index(), window, split=split)
+        return WindowSource(source, placed.among(facts.held), window)
+    if split is not None:
+        raise OptionError(
+            f"split={split!r}: a window that is placed already says which samples; give it as text"
+        )
+    return WindowSource(source, window.among(facts.placed), window.window)

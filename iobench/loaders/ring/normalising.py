@@ -1,0 +1,320 @@
+"""Variables with mean 0 and deviation 1: done to a batch in place, by the threads that fill it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.ring.buffers import ScratchRows
+from iobench.loaders.ring.contract import PatchFiller
+from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.recording.kinds import Kind
+from iobench.samples import SampleSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import Variable
+
+__all__ = ["MeanStd", "Normalise", "NormalisedSource", "means_of"]
+
+Normalise = bool | Sequence[str] | Mapping[str, tuple[Any, Any]]
+"""What ``normalise=`` takes."""
+TRAIN: Final = "train"
+PIECE: Final = 1 << 15
+"""Numbers that are subtracted from and divided at once: they stay in the cache."""
+LONG: Final = 1 << 12
+"""Numbers with one mean that are worth a call of their own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeanStd:
+    """What one variable is normalised by: ``values * std + mean`` are its values again.
+
+    Parameters
+    ----------
+    mean, std : ndarray of float32 (float64 of variables that are neither float32 nor float16)
+        Of shapes that fit the variable, in a batch and in a window too. ``std`` is 1 where all
+        values are equal.
+    """
+
+    mean: NDArray[Any]
+    std: NDArray[Any]
+
+
+def means_of(
+    normalise: Normalise,
+    spec: SampleSpec,
+    statistics: Mapping[str, Any] | None,
+    done: Mapping[str, Any],
+) -> dict[str, MeanStd]:
+    """Return what variables are normalised by.
+
+    Parameters
+    ----------
+    normalise : bool, sequence of str, or mapping of str to (mean, std)
+        Whether all floating-point variables are, or which variables, by the statistics; or by what.
+    spec : SampleSpec
+        Of a sample.
+    statistics : mapping, optional
+        As of `Manifest.statistics`: those of the split ``"train"`` are taken if there is one. None
+        where there is no store.
+    done : mapping
+        As of `Manifest.normalisation`.
+
+    Raises
+    ------
+    OptionError
+        If a variable is not there, no number, or without statistics; or if it was normalised
+        before.
+    """
+    if isinstance(normalise, Mapping):
+        return {name: _given(_named(name, spec), each) for name, each in normalise.items()}
+    if normalise is True:
+        chosen = [variable for variable in spec if np.dtype(variable.dtype).kind == "f"]
+        if not chosen:
+            raise OptionError("normalise=True: no variable has floating-point numbers; name some")
+    elif isinstance(normalise, str) or not isinstance(normalise, Sequence):
+        raise OptionError(
+            f"normalise={normalise!r}: expected True, names of variables, or (mean, std) by name"
+        )
+    else:
+        chosen = [_named(name, spec) for name in normalise]
+    if done:
+        raise OptionError(
+            "normalise: the store's samples were normalised when they were made, as its manifest "
+            "says; leave normalise out, or give (mean, std) by name"
+        )
+    if statistics is None:
+        raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
+    of = TRAIN if TRAIN in statistics else "all"
+    if of not in statistics:
+        raise OptionError(
+            "normalise: the store's manifest has no statistics; convert it again, or give "
+            "(mean, std) by name"
+        )
+    return {variable.name: _kept(variable, statistics[of], of) for variable in chosen}
+
+
+def _named(name: Any, spec: SampleSpec) -> Variable:
+    if name not in spec.names:
+        raise OptionError(f"normalise: there is no variable {name!r}, only {', '.join(spec.names)}")
+    variable = spec[name]
+    if np.dtype(variable.dtype).kind not in "iuf":
+        raise OptionError(f"normalise: {name} is {variable.dtype}, which has no mean")
+    return variable
+
+
+def _given(variable: Variable, values: Any) -> MeanStd:
+    """Return what the user gave for a variable, in its shape."""
+    try:
+        mean, std = (np.asarray(each, dtype=np.float64) for each in values)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"normalise: {variable.name}: expected a pair of mean and std, numbers or arrays, got "
+            f"{values!r}"
+        ) from None
+    along = [
+        each.reshape([-1 if dim == "channel" else 1 for dim in variable.dims])
+        if each.ndim == 1 and "channel" in variable.dims
+        else each
+        for each in (mean, std)
+    ]
+    try:
+        for each in along:
+            np.broadcast_to(each, variable.shape)
+    except ValueError:
+        raise OptionError(
+            f"normalise: {variable.name}: mean {mean.shape} and std {std.shape} do not fit "
+            f"{variable.dims} of {variable.shape}"
+        ) from None
+    if not all(np.isfinite(each).all() for each in along) or (std < 0).any():
+        raise OptionError(f"normalise: {variable.name}: mean or std is no finite number")
+    return _mean_std(variable, along[0], along[1])
+
+
+def _kept(variable: Variable, statistics: Mapping[str, Any], of: str) -> MeanStd:
+    """Return what the store keeps of a variable: by channel or level where it has these."""
+    found = statistics.get(variable.name)
+    if found is None:
+        raise OptionError(
+            f"normalise: the store's manifest has no statistics of {variable.name}; name others, "
+            "or give (mean, std) by name"
+        )
+    by = found.get("by") or {}
+    dim = "channel" if "channel" in by else next(iter(by), None)
+    values: Mapping[str, Any] = found
+    shape: list[int] = []
+    if dim is not None:
+        values = by[dim]
+        axis = variable.dims.index(dim) if dim in variable.dims else -1
+        length = len(values["mean"])
+        if axis < 0 or variable.shape[axis] != length:
+            raise OptionError(
+                f"normalise: {variable.name} has statistics for each of {length} along {dim}, "
+                f"and not all of these; give (mean, std) by name, or cut along other dimensions"
+            )
+        shape = [length if place == axis else 1 for place in range(len(variable.shape))]
+    mean, std, low, high = (
+        np.asarray(
+            [math.nan if one is None else one for one in np.atleast_1d(values[name]).tolist()]
+        )
+        for name in ("mean", "std", "min", "max")
+    )
+    if not (np.isfinite(mean).all() and np.isfinite(std).all()):
+        where = "" if dim is None else f" at {int(np.argmin(np.isfinite(mean + std)))} along {dim}"
+        raise OptionError(
+            f"normalise: {variable.name} has no finite mean and std of {of}{where}; name other "
+            "variables, or give (mean, std) by name"
+        )
+    std = np.where(low == high, 0.0, std)
+    return _mean_std(variable, mean.reshape(shape), std.reshape(shape))
+
+
+def _mean_std(variable: Variable, mean: NDArray[Any], std: NDArray[Any]) -> MeanStd:
+    dtype = _worked_in(variable.dtype)
+    divisor = std.astype(dtype)
+    return MeanStd(mean.astype(dtype), np.where(divisor == 0, 1, divisor).astype(dtype))
+
+
+def _worked_in(dtype: str) -> np.dtype[Any]:
+    """Return what the difference and quotient are taken in."""
+    found = np.dtype(dtype)
+    return np.dtype("<f4" if found.kind == "f" and found.itemsize <= 4 else "<f8")
+
+
+class NormalisedSource(WrappedSource):
+    """Samples of another source, some variables as ``(values - mean) / std`` in float32.
+
+    Taken in float32 of float32 and float16 numbers, as tensors of these would be, else in float64
+    and rounded once. Missing values (NaN) stay missing.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Of the samples.
+    means : mapping of str to MeanStd
+        By what, by variable.
+    """
+
+    def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:
+        spec = SampleSpec(
+            tuple(
+                replace(variable, dtype="<f4", units="1") if variable.name in means else variable
+                for variable in source.spec
+            )
+        )
+        super().__init__(source, spec, "normalising")
+        self.means = dict(means)
+
+    def filler(self) -> Filler:
+        """Return a filler for one more thread."""
+        return _NormalisingFiller(self.source, self.means)
+
+
+class _NormalisingFiller:
+    def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:
+        self._filler = source.filler()
+        self._scales = {name: _Scale(each, source.spec[name].shape) for name, each in means.items()}
+        apart = tuple(v for v in source.spec if v.name in means and v.dtype != "<f4")
+        self._scratch = ScratchRows(SampleSpec(apart)) if apart else None
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill rows, then normalise them."""
+        stored = self._stored(rows, len(samples))
+        self._filler.fill(samples, stored, log)
+        self._normalise(stored, rows, log)
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Fill rows with patches, then normalise them; see `PatchFiller`."""
+        filler = self._filler
+        assert isinstance(filler, PatchFiller)
+        stored = self._stored(rows, len(samples))
+        filler.fill_at(samples, corners, stored, log)
+        self._normalise(stored, rows, log)
+
+    def _stored(self, rows: Rows, n_samples: int) -> Rows:
+        """Return rows for the numbers as they are stored: the same ones where these are float32."""
+        if self._scratch is None:
+            return rows
+        return {**rows, **self._scratch.arrays(n_samples)}
+
+    def _normalise(self, stored: Rows, rows: Rows, log: BatchLog) -> None:
+        start_ns = log.now_ns()
+        nbytes = 0
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values stay what they are
+            for name, scale in self._scales.items():
+                scale.apply(stored[name], rows[name])
+                nbytes += rows[name].nbytes
+        log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="normalise")
+
+    def close(self) -> None:
+        """Close the filler of the samples as they are stored."""
+        self._filler.close()
+
+
+class _Scale:
+    """Mean and std of a variable, laid out for numbers one after another.
+
+    Of the axes along which they differ, and those between, there is a number for each place; behind
+    these lie ``inner`` numbers with the same one.
+    """
+
+    def __init__(self, means: MeanStd, shape: tuple[int, ...]) -> None:
+        mean, std = (
+            each.reshape([1] * (len(shape) - each.ndim) + list(each.shape))
+            for each in (means.mean, means.std)
+        )
+        differs = [axis for axis in range(len(shape)) if max(mean.shape[axis], std.shape[axis]) > 1]
+        first, end = (differs[0], differs[-1] + 1) if differs else (0, 0)
+        flat = [1] * first + list(shape[first:end]) + [1] * (len(shape) - end)
+        self._mean, self._std = (np.broadcast_to(each, flat).reshape(-1) for each in (mean, std))
+        self._inner = math.prod(shape[end:])
+        if self._mean.size > 1 and self._inner < LONG:  # too short to be worth a call each
+            times = -(-PIECE // max(1, self._mean.size * self._inner))
+            self._mean, self._std = (
+                np.tile(np.repeat(each, self._inner), times) for each in (self._mean, self._std)
+            )
+            self._inner = 1
+        self._piece = np.empty(PIECE, dtype=self._mean.dtype)
+
+    def apply(self, stored: NDArray[Any], rows: NDArray[Any]) -> None:
+        """Write what is made of stored numbers to rows; these may be the same."""
+        values, out = stored.reshape(-1), rows.reshape(-1)
+        if self._mean.size == 1:
+            self._apply(values, out, self._mean[0], self._std[0])
+        elif self._inner == 1:
+            period = self._mean.size
+            for start in range(0, values.size, period):
+                end = min(start + period, values.size)
+                mean, std = self._mean[: end - start], self._std[: end - start]
+                self._apply(values[start:end], out[start:end], mean, std)
+        else:
+            inner, count = self._inner, self._mean.size
+            for number, start in enumerate(range(0, values.size, inner)):
+                place, end = number % count, start + inner
+                mean, std = self._mean[place], self._std[place]
+                self._apply(values[start:end], out[start:end], mean, std)
+
+    def _apply(self, values: NDArray[Any], out: NDArray[Any], mean: Any, std: Any) -> None:
+        for start in range(0, values.size, PIECE):
+            here = slice(start, start + PIECE)
+            piece = values[here]
+            target = out[here]
+            off = target if self._piece.dtype == target.dtype else self._piece[: piece.size]
+            less, by = (mean, std) if np.ndim(mean) == 0 else (mean[here], std[here])
+            np.subtract(piece, less, out=off, dtype=off.dtype, casting="same_kind")
+            np.divide(off, by, out=target, dtype=off.dtype, casting="same_kind")

@@ -1,0 +1,316 @@
+"""Patches of samples: all variables cut at one place, drawn at random or laid out as tiles."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.chunks.boxes import tile_starts
+from iobench.errors import OptionError
+from iobench.loaders.ring.buffers import ScratchRows
+from iobench.loaders.ring.contract import PatchFiller
+from iobench.loaders.ring.order import drawn_below
+from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.recording.kinds import Kind
+from iobench.samples import SampleSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import Variable
+
+__all__ = ["PLACES", "CutSamples", "PatchCut", "PatchSizes", "PatchSource"]
+
+PLACES: Final = ("random", "tiles", "centre")
+SCRATCH_NBYTES: Final = 32 << 20
+"""Whole samples of a store that are held at once to be cut, unless one is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchCut:
+    """What patches take of one variable.
+
+    Parameters
+    ----------
+    variable : Variable
+        The whole one.
+    columns : tuple of int
+        For each axis which of the dimensions that are cut it is; -1 for none.
+    sizes : tuple of int
+        Of a patch, along each axis.
+    """
+
+    variable: Variable
+    columns: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def part(self) -> Variable:
+        """A patch of the variable."""
+        variable = self.variable
+        cut = {d for d, c in zip(variable.dims, self.columns, strict=True) if c >= 0}
+        is_cut = "channel" in cut or ("channel" not in variable.dims and {*variable.dims[:1]} & cut)
+        channels = () if is_cut else variable.channels  # which ones is another for each patch
+        return replace(variable, shape=self.sizes, channels=channels)
+
+    def starts(self, corner: list[int]) -> list[int]:
+        """Return where a patch begins along each axis."""
+        return [corner[column] if column >= 0 else 0 for column in self.columns]
+
+    def box(self, corner: list[int]) -> tuple[slice, ...]:
+        """Return a patch as an index of the variable."""
+        return tuple(
+            slice(start, start + size)
+            for start, size in zip(self.starts(corner), self.sizes, strict=True)
+        )
+
+
+class PatchSizes:
+    """How large patches are, checked against a sample.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        By dimension.
+    spec : SampleSpec
+        Of whole samples.
+
+    Attributes
+    ----------
+    dims : tuple of str
+        Those that are cut.
+    lengths, sizes : tuple of int
+        Of the whole sample and of a patch, along these.
+    cuts : dict of str to PatchCut
+        Of the variables that have any of them.
+    part : SampleSpec
+        What a patch is.
+
+    Raises
+    ------
+    OptionError
+        If no variable has a dimension, or variables of different lengths do, or it is shorter than
+        the patch.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], spec: SampleSpec) -> None:
+        if not isinstance(sizes, Mapping) or not sizes:
+            raise OptionError(f"patch={sizes!r}: expected sizes by dimension, as {{'y': 256}}")
+        lengths: dict[str, dict[int, str]] = {}
+        for variable in spec:
+            for dim, length in zip(variable.dims, variable.shape, strict=True):
+                lengths.setdefault(dim, {}).setdefault(length, variable.name)
+        self.dims = tuple(sizes)
+        found = [self._size(dim, size, lengths) for dim, size in sizes.items()]
+        self.lengths = tuple(length for length, _ in found)
+        self.sizes = tuple(size for _, size in found)
+        self.cuts = {
+            variable.name: self.cut(variable) for variable in spec if {*variable.dims} & {*sizes}
+        }
+        self.part = SampleSpec(
+            tuple(
+                self.cuts[variable.name].part if variable.name in self.cuts else variable
+                for variable in spec
+            )
+        )
+
+    def cut(self, variable: Variable) -> PatchCut:
+        """Return what patches take of a variable."""
+        columns = tuple(self.dims.index(dim) if dim in self.dims else -1 for dim in variable.dims)
+        return PatchCut(
+            variable,
+            columns,
+            tuple(
+                length if column < 0 else self.sizes[column]
+                for column, length in zip(columns, variable.shape, strict=True)
+            ),
+        )
+
+    def _size(
+        self, dim: str, size: Any, lengths: Mapping[str, Mapping[int, str]]
+    ) -> tuple[int, int]:
+        """Return the length of a dimension and the size of a patch along it."""
+        try:
+            number = operator.index(size)
+        except TypeError:
+            number = 0
+        if number < 1:
+            raise OptionError(f"patch: {dim}={size!r}, expected a whole number of 1 or more")
+        if dim not in lengths:
+            known = ", ".join(f"{name} ({'/'.join(map(str, n))})" for name, n in lengths.items())
+            raise OptionError(
+                f"patch: no variable has the dimension {dim}; dimensions (lengths): {known}"
+            )
+        if len(lengths[dim]) > 1:
+            told = ", ".join(f"{name} has {length}" for length, name in lengths[dim].items())
+            raise OptionError(
+                f"patch: along {dim} {told}; patches are cut at one place of all variables"
+            )
+        length = next(iter(lengths[dim]))
+        if number > length:
+            raise OptionError(f"patch: {dim}={number} is more than the {length} there are")
+        return length, number
+
+    def __str__(self) -> str:
+        return ",".join(f"{dim}={size}" for dim, size in zip(self.dims, self.sizes, strict=True))
+
+
+class CutSamples(WrappedSource):
+    """Patches of samples that are made whole and then cut; see `PatchSource`.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Of whole samples.
+    sizes : PatchSizes
+        Of patches.
+    choice : str
+        Why.
+    at_once_nbytes : int, optional
+        Whole samples that are held at once; by default those of a batch.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        sizes: PatchSizes,
+        choice: str = "",
+        at_once_nbytes: int | None = None,
+    ) -> None:
+        super().__init__(source, sizes.part, "patches", choice)
+        self._cuts = sizes.cuts
+        self._at_once = None
+        if at_once_nbytes is not None:
+            self._at_once = max(1, at_once_nbytes // max(1, source.spec.nbytes))
+
+    def filler(self) -> PatchFiller:
+        """Return a filler with memory for whole samples."""
+        return _CutFiller(self.source, self._cuts, self._at_once)
+
+
+class _CutFiller:
+    def __init__(
+        self, source: BatchSource, cuts: Mapping[str, PatchCut], at_once: int | None
+    ) -> None:
+        self._filler = source.filler()
+        self._cuts = cuts
+        self._at_once = at_once
+        self._scratch = ScratchRows(source.spec)
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill patches from the first corner on."""
+        columns = max(c for cut in self._cuts.values() for c in cut.columns) + 1
+        self.fill_at(samples, np.zeros((len(samples), columns), np.int64), rows, log)
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Fill whole samples, each once, then copy their patches."""
+        every, place = np.unique(samples, return_inverse=True)
+        at_once = self._at_once or len(every)
+        boxes = corners.tolist()
+        for first in range(0, len(every), at_once):
+            some = every[first : first + at_once]
+            whole = self._scratch.arrays(len(some))
+            self._filler.fill(some, whole, log)
+            start_ns = log.now_ns()
+            nbytes = 0
+            here = np.flatnonzero((place >= first) & (place < first + len(some)))
+            for row, at in zip(here.tolist(), (place[here] - first).tolist(), strict=True):
+                for name, target in rows.items():
+                    cut = self._cuts.get(name)
+                    source = whole[name][at]
+                    target[row, ...] = source if cut is None else source[cut.box(boxes[row])]
+                    nbytes += target[row].nbytes
+            log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="patch")
+
+    def close(self) -> None:
+        """Close the filler of whole samples."""
+        self._filler.close()
+
+
+class PatchSource(WrappedSource):
+    """Patches of samples, each at a place that this says; the same for all items of a window.
+
+    ``"random"``: one patch of each sample, another one each epoch. Where it begins is drawn along
+    each dimension from all places where it fits, each as likely as any other, by seed, epoch and
+    sample alone: whatever thread, rank or process makes it, and where a run goes on that stopped.
+    It is not laid across the ends of a dimension, longitude neither.
+    ``"centre"``: the middle of each sample, always. ``"tiles"``: samples are the tiles that cover
+    each sample, sample after sample; the last ones are moved back to the edge.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Whose fillers are `PatchFiller`.
+    sizes : PatchSizes
+        Of patches.
+    at : {"random", "tiles", "centre"}
+        Where they are.
+    seed : int
+        Of random places.
+
+    Raises
+    ------
+    OptionError
+        For another ``at``.
+    """
+
+    def __init__(self, source: BatchSource, sizes: PatchSizes, at: str, seed: int) -> None:
+        if at not in PLACES:
+            raise OptionError(f"patch_at={at!r}: expected one of {', '.join(PLACES)}")
+        super().__init__(source, source.spec, "patches")
+        self.sizes = sizes
+        self.at = at
+        self._seed = seed
+        ends = zip(sizes.lengths, sizes.sizes, strict=True)
+        self._counts = [length - size + 1 for length, size in ends]
+        starts = [tile_starts(*each) for each in zip(sizes.lengths, sizes.sizes, strict=True)]
+        if at == "centre":
+            starts = [[(count - 1) // 2] for count in self._counts]
+        self._tiles = np.array(list(itertools.product(*starts)), dtype=np.int64)
+        self._n_each = len(self._tiles) if at == "tiles" else 1
+
+    def __len__(self) -> int:
+        return len(self.source) * self._n_each
+
+    def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which sample each patch is of."""
+        return samples // self._n_each
+
+    def corners(self, samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return where patches begin: (samples, dimensions)."""
+        if self.at == "random":
+            return drawn_below(self._counts, samples, seed=self._seed, epoch=max(0, epoch))
+        found: NDArray[np.int64] = self._tiles[samples % len(self._tiles)]
+        return found
+
+    def filler(self) -> Filler:
+        """Return a filler for one more thread."""
+        return _PlacedFiller(self)
+
+
+class _PlacedFiller:
+    def __init__(self, source: PatchSource) -> None:
+        self._source = source
+        filler = source.source.filler()
+        assert isinstance(filler, PatchFiller)
+        self._filler = filler
+        self.close = filler.close
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill the patches of this epoch."""
+        source = self._source
+        corners = source.corners(samples, log.epoch)
+        self._filler.fill_at(source.made_of(samples), corners, rows, log)

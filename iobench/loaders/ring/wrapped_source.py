@@ -1,0 +1,118 @@
+"""Sources made of another source's samples: some of them, or the same ones changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iobench.loaders.ring.contract import (
+    PatchFiller,
+    PlannedSource,
+    is_planned,
+    refuse_own_memory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import SampleSpec
+
+__all__ = ["SelectedSamples", "WrappedSource"]
+
+
+class WrappedSource:
+    """Samples that are made of those of another source; a subclass has the fillers.
+
+    Parameters
+    ----------
+    source : BatchSource
+        The other one.
+    spec : SampleSpec
+        What is made of its samples.
+    what : str
+        What these are, for errors.
+    choice : str
+        What was decided about them, in words.
+    """
+
+    def __init__(self, source: BatchSource, spec: SampleSpec, what: str, choice: str = "") -> None:
+        refuse_own_memory(source, what)
+        self.source = source
+        self.spec = spec
+        self.choice = choice
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps."""
+        return is_planned(self.source)
+
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which samples a pass will ask for, in order."""
+        if isinstance(self.source, PlannedSource):
+            self.source.expect(self.made_of(samples), follows=follows)
+
+    def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which sample of the other source each of these is made of."""
+        return samples
+
+
+class SelectedSamples(WrappedSource):
+    """Some samples of another source, in their order: those of a split.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Of all samples.
+    numbers : sequence of int
+        Which.
+    """
+
+    def __init__(self, source: BatchSource, numbers: Sequence[int]) -> None:
+        super().__init__(source, source.spec, "a split")
+        self._numbers = np.asarray(numbers, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which sample of all each of these is."""
+        found: NDArray[np.int64] = self._numbers[samples]
+        return found
+
+    def filler(self) -> Filler:
+        """Return a filler for one more thread."""
+        return _SelectedFiller(self)
+
+
+class _SelectedFiller:
+    def __init__(self, source: SelectedSamples) -> None:
+        self._filler = source.source.filler()
+        self._made_of = source.made_of
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill rows with these of the selected samples."""
+        self._filler.fill(self._made_of(samples), rows, log)
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Fill rows with patches; see `PatchFiller`."""
+        filler = self._filler
+        assert isinstance(filler, PatchFiller)
+        filler.fill_at(self._made_of(samples), corners, rows, log)
+
+    def close(self) -> None:
+        """Close the filler of all samples."""
+        self._filler.close()

@@ -1,0 +1,198 @@
+"""Normalised batches are what NumPy makes of the values, in place and to the last bit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from ring_sources import NumberSource
+from span_rows import rows_of
+
+import iobench
+from iobench.errors import OptionError
+from iobench.loaders.ring.normalising import means_of
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.samples import SampleSpec, Variable, Window
+from iobench.windows import place_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.stores.contract import Store
+
+    MakeStore = Callable[..., Store]
+
+N = 6
+PATCH = {"y": 7, "x": 5}
+WINDOW = Window((0, 1), (2,))
+SPEC = SampleSpec(
+    (
+        Variable("t", (3, 40, 60), "<f4", ("channel", "y", "x"), "K"),
+        Variable("column", (37, 5), "<f4", ("level", "channel")),
+        Variable("wide", (8, 9), "<f8", ("a", "b")),
+        Variable("half", (50,), "<f2", ("c",)),
+        Variable("rain", (40, 60), "<f4", ("y", "x"), role="target"),
+        Variable("kind", (7,), "<i4", ("d",), role="target"),
+    )
+)
+
+
+def samples_of(spec: SampleSpec) -> list[dict[str, Any]]:
+    random = np.random.default_rng(1)
+    return [{v.name: (random.random(v.shape) * 50).astype(v.dtype) for v in spec} for _ in range(N)]
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Store:
+    return make_store(SPEC, samples_of(SPEC), "zarr")
+
+
+MEANS: dict[str, Any] = {
+    "t": ([10.0, 20.0, 30.1], [3.0, 0.0, 1 / 3]),
+    "column": (np.linspace(1, 2, 5), 7),
+    "wide": (np.arange(9.0), np.full((8, 1), 0.1)),
+    "half": (25, 14.4),
+    "rain": (25.0, 14.0),
+    "kind": (25, 10),
+}
+
+
+def expected_of(name: str, values: Any) -> Any:
+    mean, std = (np.asarray(each, "f8") for each in MEANS[name])
+    if name == "t":
+        mean, std = mean[:, None, None], std[:, None, None]
+    std = np.where(std == 0, 1, std)
+    if values.dtype.itemsize <= 4 and values.dtype.kind == "f":
+        return (values.astype("f4") - mean.astype("f4")) / std.astype("f4")
+    return ((values - mean) / std).astype("f4")
+
+
+@pytest.mark.parametrize(
+    ("patch", "window", "processes"),
+    [
+        (None, None, False),
+        (PATCH, None, False),
+        (None, WINDOW, False),
+        (PATCH, WINDOW, False),
+        (PATCH, WINDOW, True),
+    ],
+)
+def test_batches_are_what_numpy_makes_of_them(
+    store: Store, patch: Any, window: Window | None, processes: bool
+) -> None:
+    options: dict[str, Any] = {"patch": patch, "shuffle": True, "processes": processes}
+    if window is not None:
+        options["window"] = place_windows([float(n) for n in range(N)], window)
+    whole = iobench.loader(store, 4, **options)
+    made = iobench.loader(store, 4, normalise=MEANS, **options)
+    for batch, raw in zip(made, whole, strict=True):
+        for name, values in raw.items():
+            assert batch[name].dtype == np.float32
+            assert np.array_equal(batch[name], expected_of(name, values))
+    for name, each in made.normalisation.items():
+        assert np.allclose(batch[name] * each.std + each.mean, raw[name], rtol=1e-3, atol=1e-2)
+    made.close()
+    whole.close()
+    store.close()
+
+
+def test_what_is_not_named_stays_as_it_is(store: Store) -> None:
+    made = iobench.loader(store, 4, normalise={"rain": (1, 2)})
+    for batch, numbers in zip(made, (range(4), range(4, 6)), strict=True):
+        for row, number in enumerate(numbers):
+            for name, values in store[number].items():
+                if name != "rain":
+                    assert np.array_equal(batch[name][row], values)
+                    assert batch[name].dtype == values.dtype
+    assert list(made.normalisation) == ["rain"]
+    assert made.spec["rain"].units == "1"
+    made.close()
+    store.close()
+
+
+def test_missing_values_stay_missing(make_store: MakeStore) -> None:
+    spec = SampleSpec((Variable("t", (2, 5), "<f4", ("y", "x")),))
+    values = np.array([[1, np.nan, 3, np.inf, -np.inf]] * 2, "f4")
+    store = make_store(spec, [{"t": values}])
+    made = iobench.loader(store, 1, normalise={"t": (1, 2)})
+    expected = [[0, np.nan, 1, np.inf, -np.inf]] * 2
+    assert np.array_equal(next(iter(made))["t"][0], np.array(expected, "f4"), equal_nan=True)
+    made.close()
+    store.close()
+
+
+def statistics_of(**by: Any) -> dict[str, Any]:
+    of_t = {"n": 9, "n_missing": 0, "mean": 20.0, "std": 9.0, "min": 0.0, "max": 40.0, **by}
+    return {"all": {"t": of_t, "rain": {**of_t, "by": {}, "mean": 7.0}}}
+
+
+BY_CHANNEL = {
+    "by": {
+        "channel": {
+            "mean": [10.0, 20.0, 30.0],
+            "std": [1.0, 1e-9, 3.0],
+            "min": [0.0, 20.0, 0.0],
+            "max": [50.0, 20.0, 50.0],
+        }
+    }
+}
+
+
+def test_statistics_are_those_of_training_by_channel() -> None:
+    spec = SampleSpec((SPEC["t"], SPEC["rain"], SPEC["kind"]))
+    statistics = statistics_of(**BY_CHANNEL)
+    found = means_of(True, spec, statistics, {})
+    assert list(found) == ["t", "rain"]  # whole numbers are left alone
+    assert found["t"].mean.shape == (3, 1, 1)
+    assert found["t"].std.ravel().tolist() == [1, 1, 3]  # one value divides by 1
+    assert float(found["rain"].mean) == 7
+    statistics["train"] = statistics_of()["all"]
+    assert float(means_of(["t"], spec, statistics, {})["t"].mean) == 20
+
+
+@pytest.mark.parametrize(
+    ("normalise", "statistics", "message"),
+    [
+        (True, None, "only a store keeps statistics"),
+        (True, {}, "has no statistics; convert it again"),
+        (True, {"all": {"t": statistics_of()["all"]["t"]}}, "no statistics of column; name others"),
+        (["pressure"], statistics_of(), "there is no variable 'pressure', only t, column"),
+        (["t"], statistics_of(by={"channel": {"mean": [1.0, 2.0]}}), "for each of 2 along channel"),
+        (["t"], statistics_of(mean=None), "t has no finite mean and std of all; name other"),
+        ("t", statistics_of(), "normalise='t': expected True, names of variables"),
+        (3, statistics_of(), "normalise=3: expected True"),
+        ({"t": 3}, {}, "t: expected a pair of mean and std"),
+        ({"t": (0, -1)}, {}, "mean or std is no finite number"),
+        ({"t": (np.zeros(4), 1)}, {}, r"mean \(4,\) and std \(\) do not fit"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    normalise: Any, statistics: Any, message: str
+) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        means_of(normalise, SPEC, statistics, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_normalised_twice() -> None:
+    with pytest.raises(OptionError, match="were normalised when they were made"):
+        means_of(True, SPEC, statistics_of(), {"formula": "z-score"})
+    assert means_of({"t": (0, 1)}, SPEC, {}, {"formula": "z-score"})["t"].std == 1
+
+
+def test_it_is_a_stage_of_its_own(tmp_path: Path) -> None:
+    with iobench.record(tmp_path / "run"):
+        loader = iobench.loader(NumberSource(), 4, normalise={"field": (1, 2)}, patch={"x": 2})
+        for batch in loader:
+            assert batch["field"].shape == (len(batch["number"]), 3, 2)
+        loader.close()
+    rows = rows_of(RunDirectory.open(tmp_path / "run"))
+    stages = [row.label for row in rows if row.kind is Kind.PREPROCESS]
+    assert stages.count("normalise") == stages.count("patch") == 13

@@ -1,0 +1,343 @@
+"""Patches are cut where `coordinates` says, of every container, and no more is read than that."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from number_stores import nothing_left
+from tiny_pipeline import tiny_pipeline
+
+import iobench
+from iobench.errors import OptionError
+from iobench.loaders.ring import patch_reads
+from iobench.loaders.ring.order import drawn_below
+from iobench.loaders.ring.patch_reads import StorePatches, patches_of
+from iobench.loaders.ring.patch_source import CutSamples, PatchSizes, PatchSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.samples import SampleSpec, Variable, Window
+from iobench.stores.encoding import Encoding
+from iobench.windows import place_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from iobench.loaders.ring.loader import RingLoader
+    from iobench.stores.contract import Store
+
+    MakeStore = Callable[..., Store]
+
+N, Y, X = 10, 9, 14
+SPEC = SampleSpec(
+    (
+        Variable("t", (3, Y, X), "<f4", ("level", "y", "x"), "K"),
+        Variable("u", (3, Y, X), "<f4", ("level", "y", "x"), "m s-1"),
+        Variable("mask", (X, Y), "|u1", ("x", "y")),
+        Variable("row", (Y,), "<f8", ("y",)),
+        Variable("rain", (Y, X), "<f4", ("y", "x"), role="target"),
+        Variable("hour", (), "<i8", ()),
+    )
+)
+FLOATS = SampleSpec(tuple(v for v in SPEC if v.dtype == "<f4"))
+PATCH = {"y": 4, "x": 5}
+STORES = {
+    "numpy": ("numpy", SPEC, {}, None),
+    "tfrecord": ("tfrecord", FLOATS, {}, None),
+    "tfrecord, whole numbers": ("tfrecord", SPEC, {}, None),
+    "zarr": ("zarr", SPEC, {}, None),
+    "zarr, chunks": ("zarr", SPEC, {"inner-chunk": "y=3,x=4"}, None),
+    "zarr, lz4": ("zarr", SPEC, {"codec": "blosc-lz4"}, None),
+    "zarr, chunks of lz4": ("zarr", SPEC, {"codec": "blosc-lz4", "inner-chunk": "y=3,x=4"}, None),
+    "zarr, packed": ("zarr", SPEC, {"pack": "channels", "inner-chunk": "y=3,level=2"}, None),
+    "zarr, bfloat16": ("zarr", FLOATS, {"inner-chunk": "y=4"}, Encoding(dtypes={"": "bfloat16"})),
+    "numpy, bfloat16": ("numpy", FLOATS, {}, Encoding(dtypes={"": "bfloat16"})),
+}
+
+
+def samples_of(spec: SampleSpec, n: int = N) -> list[dict[str, Any]]:
+    random = np.random.default_rng(0)
+    return [
+        {v.name: (random.random(v.shape) * 100).astype(v.dtype) for v in spec} for _ in range(n)
+    ]
+
+
+@pytest.fixture(params=list(STORES))
+def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
+    fmt, spec, options, encoding = STORES[request.param]
+    shards = (6, 4)
+    return make_store(
+        spec, samples_of(spec), fmt, options=options, shards=shards, encoding=encoding
+    )
+
+
+@pytest.fixture
+def partly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no sample be too small to be read in parts, and rows far apart."""
+    monkeypatch.setattr(patch_reads, "COPY_NBYTES", 0)
+    monkeypatch.setattr(patch_reads, "CALL_NBYTES", 24)
+    with nothing_left():
+        yield
+
+
+def cut(values: Any, dims: tuple[str, ...], starts: dict[str, int], patch: dict[str, int]) -> Any:
+    index = tuple(
+        slice(starts[dim], starts[dim] + patch[dim]) if dim in patch else slice(None)
+        for dim in dims
+    )
+    return values[index]
+
+
+def check(
+    loader: RingLoader, store: Store, patch: dict[str, int], epochs: int = 1
+) -> list[tuple[int, ...]]:
+    """Compare every patch with the whole sample; return where they begin."""
+    seen = []
+    for _ in range(epochs):
+        for batch in loader:
+            where = loader.coordinates()
+            for row, number in enumerate(where["sample"].tolist()):
+                starts = {dim: int(where[f"{dim}_start"][row]) for dim in patch}
+                seen.append((number, *starts.values()))
+                for variable in store.spec:
+                    whole = store[number][variable.name]
+                    found = batch[variable.name][row]
+                    assert np.array_equal(found, cut(whole, variable.dims, starts, patch))
+                    assert found.dtype == whole.dtype
+    loader.close()
+    return seen
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_patches_are_those_of_whole_samples(
+    store: Store, partly: None, monkeypatch: pytest.MonkeyPatch, is_cached: bool
+) -> None:
+    monkeypatch.setattr(patch_reads, "are_cached", lambda places, files: is_cached)
+    loader = iobench.loader(store, 3, shuffle=True, seed=2, patch=PATCH, threads=2)
+    seen = check(loader, store, PATCH, epochs=3)
+    assert sorted(number for number, *_ in seen) == sorted([*range(N)] * 3)
+    assert len(set(seen)) > N  # other places in other epochs
+    store.close()
+
+
+def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
+    names = {v.name for v in store.spec}
+    is_whole = isinstance(patches_of(StoreSource(store), PatchSizes(PATCH, store.spec)), CutSamples)
+    whole_numbers = store.manifest.format == "tfrecord" and "hour" in names
+    assert is_whole == whole_numbers
+    loader = iobench.loader(store, 3, patch=PATCH)
+    assert ("samples are read whole" if is_whole else "no more is read than") in loader.choice
+    verified = iobench.loader(store, 3, patch=PATCH, verify=True)
+    assert "samples are read whole" in verified.choice
+    check(loader, store, PATCH)
+    check(verified, store, PATCH)
+    store.close()
+
+
+def test_one_dimension_and_all_of_another(store: Store, partly: None) -> None:
+    for patch in ({"x": 1}, {"y": Y, "x": 3}):
+        check(iobench.loader(store, 4, patch=patch), store, patch)
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["zarr, chunks of lz4", "numpy"])
+def test_a_patch_touches_no_other_chunk(
+    make_store: MakeStore, partly: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    fmt, spec, options, _ = STORES[name]
+    store = make_store(spec, samples_of(spec), fmt, options=options)
+    asked: list[int] = []
+    seen = patch_reads._PatchReader._put
+
+    def listening(self: Any, one: Any, *others: Any) -> None:
+        asked.append(one.nbytes)
+        seen(self, one, *others)
+
+    monkeypatch.setattr(patch_reads._PatchReader, "_put", listening)
+    monkeypatch.setattr(patch_reads, "are_cached", lambda places, files: False)
+    source = patches_of(StoreSource(store), PatchSizes({"y": 3, "x": 4}, spec))
+    assert isinstance(source, StorePatches)
+    filler = source.filler()
+    rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in source.spec}
+    from iobench.loaders.ring.log import BatchLog
+
+    filler.fill_at(np.array([3]), np.array([[3, 4]]), rows, BatchLog())
+    assert np.array_equal(rows["t"][0], store[3]["t"][:, 3:6, 4:8])
+    if name == "numpy":  # a row of the patch at once, of 4-byte numbers 16 bytes
+        assert sum(asked) == source.spec.nbytes + 3 * 6  # whole columns of the mask are nearer
+        assert asked.count(16) == 3 * 3 * 2 + 3
+    else:  # one chunk of each array
+        assert len(asked) == len(spec)
+    filler.close()
+    store.close()
+
+
+def test_places_depend_on_seed_epoch_and_sample_alone(make_store: MakeStore) -> None:
+    store = make_store(SPEC, samples_of(SPEC), "numpy")
+
+    def of(**options: Any) -> dict[int, bytes]:
+        loader = iobench.loader(store, 2, patch=PATCH, seed=4, **options)
+        loader.set_epoch(1)
+        found = {}
+        for batch in loader:
+            numbers = loader.coordinates()["sample"].tolist()
+            found |= {n: batch["t"][row].tobytes() for row, n in enumerate(numbers)}
+        loader.close()
+        return found
+
+    alone = of(threads=1)
+    assert of(threads=3) == alone
+    assert of(shuffle=True) == alone
+    ranks = [of(shuffle=True, rank=rank, world_size=2) for rank in range(2)]
+    assert ranks[0] | ranks[1] == alone
+    assert of(processes=True) == alone
+    other = iobench.loader(store, N, patch=PATCH, seed=5)
+    first = next(iter(other))["t"].copy()
+    assert any(first[n].tobytes() != each for n, each in alone.items())
+    other.close()
+    store.close()
+
+
+def test_a_run_goes_on_in_the_middle_of_an_epoch(make_store: MakeStore) -> None:
+    store = make_store(SPEC, samples_of(SPEC), "zarr")
+    options: dict[str, Any] = {"shuffle": True, "patch": PATCH, "seed": 1}
+    loader = iobench.loader(store, 3, **options)
+    loader.set_epoch(2)
+    whole = [batch["t"].copy() for batch in loader]
+    loader.set_epoch(2)
+    iterator = iter(loader)
+    begun = [next(iterator)["t"].copy() for _ in range(2)]
+    state = loader.state_dict()
+    loader.close()
+    other = iobench.loader(store, 3, **options)
+    other.load_state_dict(state)
+    rest = []
+    for batch in other:
+        rest.append(batch["t"].copy())
+        assert len(other.coordinates()["sample"]) == len(batch["t"])
+    assert all(np.array_equal(*each) for each in zip(begun + rest, whole, strict=True))
+    other.close()
+    for changed in ({"patch": {"y": 4, "x": 6}}, {"patch_at": "centre"}, {"patch": None}):
+        third = iobench.loader(store, 3, **{**options, **changed})
+        with pytest.raises(OptionError, match="load_state_dict: patch was y=4,x=5 random, is"):
+            third.load_state_dict(state)
+        third.close()
+    plain = iobench.loader(store, 3, **{**options, "patch": None})
+    with pytest.raises(OptionError, match="load_state_dict: patch was None"):
+        loader.load_state_dict(plain.state_dict())
+    plain.close()
+    store.close()
+
+
+def test_all_places_are_as_likely() -> None:
+    drawn = drawn_below((6, 10), np.arange(6000), seed=0, epoch=0)
+    counts = np.zeros((6, 10))
+    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
+    expected = 6000 / 60
+    assert ((counts - expected) ** 2 / expected).sum() < 110  # 59 degrees of freedom: p = 6e-5
+    assert not np.array_equal(drawn, drawn_below((6, 10), np.arange(6000), seed=0, epoch=1))
+    some = drawn_below((6, 10), np.array([17, 3]), seed=0, epoch=0)
+    assert np.array_equal(some, drawn[[17, 3]])
+
+
+@pytest.mark.parametrize("fmt", ["numpy", "zarr"])
+def test_tiles_cover_each_sample_and_the_centre_is_its_middle(
+    make_store: MakeStore, fmt: str
+) -> None:
+    store = make_store(SPEC, samples_of(SPEC, 3), fmt)
+    loader = iobench.loader(store, 4, patch=PATCH, patch_at="tiles")
+    assert len(loader.dataset) == 3 * 3 * 3
+    seen = check(loader, store, PATCH)
+    starts = [(y, x) for y in (0, 4, 5) for x in (0, 5, 9)]
+    assert seen == [(n, *start) for n in range(3) for start in starts]
+    mixed = iobench.loader(store, 4, patch=PATCH, patch_at="tiles", shuffle=True)
+    assert sorted(check(mixed, store, PATCH)) == sorted(seen)
+    centre = iobench.loader(store, 4, patch=PATCH, patch_at="centre")
+    assert check(centre, store, PATCH, epochs=2) == [(n, 2, 4) for n in range(3)] * 2
+    store.close()
+
+
+@pytest.mark.parametrize("fmt", ["numpy", "tfrecord", "zarr"])
+def test_all_items_of_a_window_are_cut_at_one_place(
+    make_store: MakeStore, fmt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patch_reads, "COPY_NBYTES", 0)
+    samples = samples_of(FLOATS)
+    store = make_store(FLOATS, samples, fmt)
+    window = place_windows([float(n) for n in range(N)], Window((-1, 0), (1,)))
+    loader = iobench.loader(store, 3, window=window, patch=PATCH, shuffle=True)
+    for batch in loader:
+        where = loader.coordinates()
+        assert where["sample"].shape == (len(batch["t"]), 3)
+        for row, items in enumerate(where["sample"].tolist()):
+            starts = {dim: int(where[f"{dim}_start"][row]) for dim in PATCH}
+            parts = [cut(samples[n]["t"], ("level", "y", "x"), starts, PATCH) for n in items[:2]]
+            assert np.array_equal(batch["t"][row], np.stack(parts))
+            rain = cut(samples[items[2]]["rain"], ("y", "x"), starts, PATCH)
+            assert np.array_equal(batch["rain"][row, 0], rain)
+    loader.close()
+    store.close()
+
+
+def test_samples_of_a_dataset_are_cut() -> None:
+    items = PipelineSource(tiny_pipeline(12))
+    sizes = PatchSizes({"lon": 2}, items.spec)
+    source = PatchSource(patches_of(items, sizes), sizes, "tiles", 0)
+    loader = iobench.loader(items, 4, patch={"lon": 2}, patch_at="tiles")
+    assert len(source) == len(loader.dataset) == 24
+    whole = iobench.loader(items, 12)
+    everything = next(iter(whole))["field"]
+    found = np.concatenate([batch["field"].copy() for batch in loader])
+    assert np.array_equal(found[::2], everything[:, :, :2])
+    assert np.array_equal(found[1::2], everything[:, :, 2:])
+    loader.close()
+    whole.close()
+
+
+def test_patches_by_number_and_in_other_processes(make_store: MakeStore) -> None:
+    store = make_store(SPEC, samples_of(SPEC), "zarr", options={"codec": "blosc-lz4"})
+    loader = iobench.loader(store, 3, patch=PATCH)
+    dataset: Any = pickle.loads(pickle.dumps(loader.dataset))
+    batch = next(iter(loader))
+    assert np.array_equal(dataset[1]["t"], batch["t"][1])  # as in the first epoch
+    loader.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch": {"lat": 2}}, r"no variable has the dimension lat; .*y \(9\), x \(14\)"),
+        ({"patch": {"y": 10}}, "patch: y=10 is more than the 9 there are"),
+        ({"patch": {"y": 0}}, "patch: y=0, expected a whole number of 1 or more"),
+        ({"patch": {"y": 2.5}}, r"patch: y=2\.5, expected a whole number"),
+        ({"patch": 256}, "patch=256: expected sizes by dimension"),
+        ({"patch": {}}, "patch={}: expected sizes by dimension"),
+        ({"patch": PATCH, "patch_at": "corner"}, "patch_at='corner': expected one of random, ti"),
+        ({"patch_at": "tiles"}, "patch_at='tiles' goes with patch"),
+        ({"patch": PATCH, "grid_part": (0, 2)}, "grid_part and patch both cut the grid"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    make_store: MakeStore, options: dict[str, Any], message: str
+) -> None:
+    store = make_store(SPEC, samples_of(SPEC, 2))
+    with pytest.raises(OptionError, match=message) as caught:
+        iobench.loader(store, 1, **options)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(OptionError, match="coordinates: no batch was handed out"):
+        iobench.loader(store, 1).coordinates()
+
+
+def test_one_name_of_two_lengths_is_refused(make_store: MakeStore) -> None:
+    spec = SampleSpec((Variable("u", (4,), "<f4", ("x",)), Variable("v", (5,), "<f4", ("x",))))
+    store = make_store(spec, samples_of(spec, 2))
+    with pytest.raises(OptionError, match="patch: along x u has 4, v has 5; patches are cut at on"):
+        iobench.loader(store, 1, patch={"x": 2})
