@@ -44,6 +44,14 @@ OF_SOURCE: Final = {
         CommandOption("--option", "An option of the dataset, NAME=VALUE; repeatable."),
         CommandOption("--split", "Take one split's samples only, e.g. train."),
         CommandOption(
+            "--split-by",
+            "Samples by a coordinate, [SPLIT:]COORDINATE=FIRST/LAST, as train:time=2010/2015-12; "
+            "repeatable.",
+        ),
+        CommandOption(
+            "--allow-gaps", "--split-by: though dates of an interval are missing.", is_flag=True
+        ),
+        CommandOption(
             "--sample-dim",
             "Own files: the dimension along which samples lie; time,number: each date and member.",
         ),

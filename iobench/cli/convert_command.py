@@ -8,6 +8,7 @@ import typer
 
 from iobench.cli.documents import print_answer
 from iobench.cli.source_options import (
+    AllowGaps,
     DataDir,
     DatasetOptions,
     Download,
@@ -16,6 +17,7 @@ from iobench.cli.source_options import (
     Memory,
     OneSplit,
     SampleDim,
+    SplitsBy,
     StandInScale,
     StandInSeed,
     StandInTiny,
@@ -61,6 +63,8 @@ def convert(
         typer.Option(help="Own files: store tiles of each sample, as y=256,x=256."),
     ] = None,
     split: OneSplit = None,
+    split_by: SplitsBy = None,
+    allow_gaps: AllowGaps = False,
     window: Annotated[
         str | None,
         typer.Option(help="Refused: a store holds each item once; windows are laid on loading."),
@@ -147,6 +151,8 @@ def convert(
         to=to,
         stage=stage,
         split=split,
+        split_by=tuple(split_by or ()),
+        allow_gaps=allow_gaps,
         window=window,
         sample_dim=sample_dim,
         variables=split_names(variables or ""),

@@ -12,6 +12,7 @@ import typer
 
 from iobench.cli.command import IobenchCommand, declared, make_typer
 from iobench.cli.source_options import (
+    AllowGaps,
     DataDir,
     DatasetOptions,
     Download,
@@ -19,6 +20,7 @@ from iobench.cli.source_options import (
     FilesGlob,
     OneSplit,
     SampleDim,
+    SplitsBy,
     StandInScale,
     StandInSeed,
     StandInTiny,
@@ -59,6 +61,8 @@ def profile(
     files: FilesGlob = None,
     option: DatasetOptions = None,
     split: OneSplit = None,
+    split_by: SplitsBy = None,
+    allow_gaps: AllowGaps = False,
     download: Download = False,
     download_timeout: DownloadTimeout = 3600.0,
     window: Annotated[
@@ -112,6 +116,8 @@ def profile(
         spool=spool,
         options=split_options(option or []),
         split=split,
+        split_by=tuple(split_by or ()),
+        allow_gaps=allow_gaps,
         window=window,
         download=download,
         download_timeout_s=download_timeout,

@@ -10,6 +10,7 @@ import typer
 from iobench.cli.command import declared
 
 __all__ = [
+    "AllowGaps",
     "DataDir",
     "DatasetOptions",
     "Download",
@@ -18,6 +19,7 @@ __all__ = [
     "Memory",
     "OneSplit",
     "SampleDim",
+    "SplitsBy",
     "StandInScale",
     "StandInSeed",
     "StandInTiny",
@@ -31,6 +33,8 @@ DataDir = Annotated[Path | None, declared("--data-dir")]
 FilesGlob = Annotated[str | None, declared("--files")]
 DatasetOptions = Annotated[list[str] | None, declared("--option")]
 OneSplit = Annotated[str | None, declared("--split")]
+SplitsBy = Annotated[list[str] | None, declared("--split-by")]
+AllowGaps = Annotated[bool, declared("--allow-gaps")]
 Memory = Annotated[
     str | None,
     typer.Option(

@@ -124,6 +124,7 @@ class ConvertRequest(SourceRequest):
             "target_variables": list(self.target_variables),
             # As text: the order of its dimensions is that of the tiles.
             "patch": ",".join(f"{dim}={size}" for dim, size in self.patch.items()),
+            "split_by": list(self.split_by),
             "tiny": self.tiny,
             "scale": self.scale,
             "seed": self.seed if is_stand_in else 0,

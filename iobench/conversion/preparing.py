@@ -11,7 +11,8 @@ from iobench.conversion.early_samples import decoded_samples, raw_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.conversion.tiles import check_monotonic, tiled_samples
 from iobench.datasets.objects.source import ObjectDataset
-from iobench.datasets.splits import select_split
+from iobench.datasets.split_by import chosen_splits
+from iobench.datasets.splits import select_splits
 from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
@@ -121,8 +122,8 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     fmt = find_format(request.to)
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))
-    if request.split is not None:
-        samples = select_split(index, request.split)
+    if splits := chosen_splits(request.split, request.splits_by):
+        samples = select_splits(index, splits)
     _check_container(fmt, index.spec, encoding, request.format_options)
     facts = {**index.provenance, "request": request.to_dict()}
     return PreparedConversion(

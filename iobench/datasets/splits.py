@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from iobench.errors import OptionError, UnknownNameError
 from iobench.windows import WindowPlacement, place_windows
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import SampleIndex
     from iobench.samples import Window
 
-__all__ = ["place_index_windows", "select_split"]
+__all__ = ["place_index_windows", "select_split", "select_splits"]
 
 
 def select_split(index: SampleIndex, name: str) -> Sequence[int]:
@@ -40,10 +43,25 @@ def select_split(index: SampleIndex, name: str) -> Sequence[int]:
     return splits[name]
 
 
+def select_splits(index: SampleIndex, names: Sequence[str]) -> Sequence[int]:
+    """Return the sample numbers of some splits, ascending where they are several.
+
+    Raises
+    ------
+    UnknownNameError, OptionError
+        As `select_split` of each.
+    """
+    if len(names) == 1:
+        return select_split(index, names[0])
+    return sorted({number for name in names for number in select_split(index, name)})
+
+
 def place_index_windows(
-    index: SampleIndex, window: Window, *, split: str | None = None
+    index: SampleIndex, window: Window, *, split: str | Sequence[str] | None = None
 ) -> WindowPlacement:
-    """Return where a window fits in the samples of a dataset, or of one of its splits.
+    """Return where a window fits in the samples of a dataset, or of one or more of its splits.
+
+    Of several, all items of a window are of the same one.
 
     Raises
     ------
@@ -65,13 +83,16 @@ def place_index_windows(
             f"--window={window.spelled}: the samples of this dataset are in no row along which "
             "they follow each other; leave --window out"
         )
-    within = None if split is None else select_split(index, split)
+    splits = (split,) if isinstance(split, str) else tuple(split or ())
+    within = select_splits(index, splits) if splits else None
     placed = place_windows(
         axis.positions, window, rows=axis.rows, within=within, names=index.coordinate
     )
+    if len(splits) > 1:
+        placed = _of_one_split_each(placed, [select_split(index, name) for name in splits])
     if not len(placed):
         n_samples = len(index) if within is None else len(within)
-        of_split = f" of {split}" if split else ""
+        of_split = f" of {' and '.join(splits)}" if splits else ""
         reasons = [
             f"{number} {what}"
             for number, what in (
@@ -86,3 +107,20 @@ def place_index_windows(
             f"({', '.join(reasons)}); take a shorter window or more files"
         )
     return placed
+
+
+def _of_one_split_each(
+    placed: WindowPlacement, splits: Sequence[Sequence[int]]
+) -> WindowPlacement:
+    """Return the windows all of whose items are of one split."""
+    whole = np.zeros(len(placed), dtype=np.bool_)
+    for numbers in splits:
+        own = np.isin(placed.centres, numbers) & np.isin(placed.items, numbers).all(axis=1)
+        whole |= own
+    n_across = len(placed) - int(whole.sum())
+    return replace(
+        placed,
+        centres=placed.centres[whole],
+        items=placed.items[whole],
+        n_at_split=placed.n_at_split + n_across,
+    )

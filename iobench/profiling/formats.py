@@ -11,6 +11,7 @@ from iobench.cpus import available_cpus
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.setup_processes import stopwatch
+from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
@@ -120,8 +121,8 @@ def prepare(
     if _stream_of(source.dataset) is not None:
         _refuse_for_streams(config)
         return [_of_source(config, source, WantedSamples([]), [], screen)]
-    if config.split is not None:
-        _refuse_splits(config.split, source, baselines)
+    if splits := chosen_splits(config.split, config.splits_by):
+        _refuse_splits(splits, source, baselines)
     wanted = find_wanted(config, source, batch_size, screen)
     stores = {
         name: _prepare_store(name, config, source, wanted.samples, screen)
@@ -156,6 +157,7 @@ def _refuse_for_streams(config: RunConfig) -> None:
         "--pipeline": config.asks_for_others,
         "--window": config.window is not None,
         "--split": config.split is not None,
+        "--split-by": bool(config.split_by),
         "--workers": config.workers is not None,
         "--prefetch": config.prefetch is not None,
     }
@@ -168,14 +170,16 @@ def _refuse_for_streams(config: RunConfig) -> None:
 
 
 def _refuse_splits(
-    split: str, source: Source, baselines: Mapping[str, tuple[Baseline, dict[str, float]]]
+    splits: Sequence[str],
+    source: Source,
+    baselines: Mapping[str, tuple[Baseline, dict[str, float]]],
 ) -> None:
     """Raise OptionError for a baseline that loads what it loads, and not samples by number."""
     for name, (baseline, _) in baselines.items():
         if not _has_same_samples(baseline, source):
             raise OptionError(
-                f"--split {split}: --pipeline {name} of {source.dataset.name} loads all samples, "
-                "in its own order; leave --split out"
+                f"--split {', '.join(splits)}: --pipeline {name} of {source.dataset.name} loads "
+                "all samples, in its own order; leave --split out"
             )
 
 

@@ -21,6 +21,7 @@ import psutil
 
 from iobench.datasets.contract import PlannedDataset
 from iobench.datasets.own_pipelines import Stream
+from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute, parse_compute
@@ -403,7 +404,7 @@ def _document(
         },
         "unit_costs": dict(costs),
         "store": one.store,
-        "split": config.split,
+        "split": ", ".join(chosen_splits(config.split, config.splits_by)) or None,
         "windows": one.windows,
         "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
         "iobench_version": version("iobench"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets.splits import place_index_windows, select_split
+from iobench.datasets.split_by import chosen_splits
+from iobench.datasets.splits import place_index_windows, select_splits
 from iobench.errors import OptionError
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import WindowSource, windowed_pipeline
@@ -75,15 +76,16 @@ def find_wanted(
 ) -> WantedSamples:
     """Return what a run needs, in an order of which every beginning is spread evenly."""
     index = source.index
+    splits = chosen_splits(config.split, config.splits_by)
     placement = None
     if config.window is not None:
         window = Window.parse(config.window)
-        placement = place_index_windows(index, window, split=config.split)
+        placement = place_index_windows(index, window, split=splits)
         for line in _window_notes(placement, index):
             screen.note(line)
         there = list(range(len(placement)))
-    elif config.split is not None:
-        there = list(select_split(index, config.split))
+    elif splits:
+        there = list(select_splits(index, splits))
     else:
         there = list(range(len(index)))
     wanted = len(there)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.splits import place_index_windows, select_split
+from iobench.datasets.split_by import chosen_splits
+from iobench.datasets.splits import place_index_windows, select_splits
 from iobench.errors import OptionError
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
@@ -124,8 +125,8 @@ def open_dataset(
         The dataset's own.
     **where
         ``data_dir``, ``store_dir``, ``files``, ``sample_dim``, ``variables``,
-        ``target_variables``, ``tiny``, ``scale``, ``seed``, ``download``: see
-        `SourceRequest`.
+        ``target_variables``, ``split_by``, ``allow_gaps``, ``tiny``, ``scale``, ``seed``,
+        ``download``: see `SourceRequest`.
 
     Raises
     ------
@@ -144,6 +145,5 @@ def open_dataset(
     request = SourceRequest(targets=paths, options=dict(options or {}), **where)
     source = open_source(request, _LoggedNotes())
     index = source.index
-    return OpenDataset(
-        source, range(len(index)) if split is None else list(select_split(index, split))
-    )
+    names = chosen_splits(split, request.splits_by)
+    return OpenDataset(source, list(select_splits(index, names)) if names else range(len(index)))

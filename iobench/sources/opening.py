@@ -17,6 +17,7 @@ from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.setup_processes import stopwatch
+from iobench.datasets.split_by import split_index
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError
@@ -104,6 +105,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)
+    index = split_index(index, config.splits_by, allow_gaps=config.allow_gaps)
     setup_s["index"] = watch() - sum(index.setup.values())
     if not locator.stand_in:
         _remember_kept(files)

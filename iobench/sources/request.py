@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.datasets.download import DEFAULT_TIMEOUT_S
+from iobench.datasets.split_by import SplitBy
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class SourceRequest:
         Pattern of the paths of the user's own layout of a named dataset.
     sample_dim, variables : str, tuple of str
         For the user's own files and arrays.
+    split_by : tuple of str
+        Splits by coordinates, as `iobench.datasets.split_by.SplitBy` spells them; instead of the
+        dataset's own where they have names.
+    allow_gaps : bool
+        Whether dates may be missing in them.
     target_variables : tuple of str
         Of the user's own files, which of them a model is trained towards.
     tiny, scale, seed : bool, float or None, int
@@ -65,6 +71,8 @@ class SourceRequest:
     sample_dim: str | None = None
     variables: tuple[str, ...] = ()
     target_variables: tuple[str, ...] = ()
+    split_by: tuple[str, ...] = ()
+    allow_gaps: bool = False
     tiny: bool = False
     scale: float | None = None
     seed: int = 0
@@ -76,3 +84,11 @@ class SourceRequest:
             raise OptionError(f"--download-timeout {self.download_timeout_s}: expected more than 0")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
+        if self.allow_gaps and not self.split_by:
+            raise OptionError("--allow-gaps: of intervals of --split-by; give one, or leave it out")
+        _ = self.splits_by  # read, to be refused here where one is wrong
+
+    @property
+    def splits_by(self) -> tuple[SplitBy, ...]:
+        """What `split_by` spells."""
+        return tuple(map(SplitBy.parse, self.split_by))

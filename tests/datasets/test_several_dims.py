@@ -15,6 +15,7 @@ from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.split_by import SplitBy, split_index
 from iobench.datasets.splits import place_index_windows
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
@@ -187,6 +188,16 @@ def test_grib_samples_are_cfgribs(real, open_user_files, dims):
 def test_grib_names_date_and_member(real, open_user_files):
     made = open_user_files(real(MEMBERS), sample_dim="time,number")
     assert made.index.coordinate[13] == "2017-01-01T12, number 3"
+
+
+def test_grib_is_split_by_date_and_member(real, open_user_files):
+    index = open_user_files(real(MEMBERS), sample_dim="number,time").index
+    asked = ("train:time=2017-01-01", "valid:time=2017-01-02/2017-01-02T12", "number=0/4")
+    made = split_index(index, [SplitBy.parse(text) for text in asked])
+    assert {name: len(numbers) for name, numbers in made.splits.items()} == {
+        "train": 10, "valid": 10
+    }  # fmt: skip
+    assert index.coordinate[made.splits["valid"][-1]] == "number 4, 2017-01-02T12"
 
 
 def test_a_pass_decodes_every_chunk_once(tmp_path, open_user_files):

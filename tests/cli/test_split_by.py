@@ -1,0 +1,80 @@
+"""``--split-by`` of ``convert`` and ``profile``: samples by coordinate, splits kept in stores."""
+
+import json
+
+import numpy as np
+import pytest
+
+from iobench.datasets.splits import place_index_windows, select_split
+from iobench.samples import Window
+from iobench.stores.finished_store import open_store
+
+xarray = pytest.importorskip("xarray", reason="writes the file")
+
+
+@pytest.fixture
+def cube(tmp_path):
+    """Twelve days of three members."""
+    times = np.datetime64("2015-12-26") + np.arange(12)
+    values = np.random.default_rng(0).normal(size=(12, 3, 5)).astype("f4")
+    made = xarray.Dataset(
+        {"t": (("time", "number", "x"), values)}, {"time": times, "number": [0, 1, 2]}
+    )
+    made.to_netcdf(tmp_path / "cube.nc")
+    return tmp_path / "cube.nc"
+
+
+SPLITS = (
+    "--sample-dim", "time,number", "--split-by", "train:time=2015-12-26/2015-12-31",
+    "--split-by", "valid:time=2016-01-02/2016-01-04",
+)  # fmt: skip
+
+
+def test_a_store_keeps_all_splits_that_were_asked_for(cube, iobench_here, tmp_path):
+    words = ("convert", str(cube), str(tmp_path / "out"), "--to", "numpy", *SPLITS)
+    done = iobench_here(*words)
+    assert done.returncode == 0, done.stderr
+    store = open_store(tmp_path / "out")
+    assert list(store.manifest.samples) == [*range(18), *range(21, 30)]  # not the day between
+    index = store.index()
+    assert list(select_split(index, "train")) == list(range(18))
+    assert list(select_split(index, "valid")) == list(range(18, 27))
+    placed = place_index_windows(index, Window.parse("time=0:1"), split="valid")
+    assert placed.items.tolist() == [[n, n + 3] for n in range(18, 24)]
+    assert iobench_here("verify", str(tmp_path / "out"), "--against", str(cube)).returncode == 0
+
+
+def test_one_of_the_splits_is_converted_alone(cube, iobench_here, tmp_path):
+    out = tmp_path / "out"
+    words = ("convert", str(cube), str(out), "--to", "numpy", *SPLITS, "--split", "valid")
+    assert iobench_here(*words).returncode == 0
+    assert list(open_store(out).manifest.samples) == list(range(21, 30))
+
+
+def test_a_selection_needs_no_name(cube, iobench_here, tmp_path):
+    words = ("--sample-dim", "time,number", "--split-by", "time=2016", "--split-by", "number=2")
+    done = iobench_here("convert", str(cube), str(tmp_path / "out"), "--to", "numpy", *words)
+    assert done.returncode == 1
+    assert "nothing behind 2016-01-06T00; add the files" in " ".join(done.stderr.split())
+    done = iobench_here(
+        "convert", str(cube), str(tmp_path / "out"), "--to", "numpy", *words, "--allow-gaps"
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(open_store(tmp_path / "out").manifest.samples) == list(range(20, 36, 3))
+
+
+def test_a_profile_takes_windows_of_the_splits(cube, iobench_here, tmp_path):
+    words = (*SPLITS, "--window", "time=0:1", "--batches", "2", "--duration", "20")
+    run = tmp_path / "run"
+    done = iobench_here("profile", str(cube), *words, "--compute", "none", "--out", str(run))
+    assert done.returncode == 0, done.stderr
+    assert "window time=0:1: 21 samples" in done.stderr
+    told = json.loads((run / "run.json").read_text())
+    text = json.dumps(told)
+    assert '"split": "train, valid"' in text
+
+
+def test_gaps_are_allowed_only_in_intervals(cube, iobench_here):
+    done = iobench_here("profile", str(cube), "--sample-dim", "time", "--allow-gaps")
+    assert done.returncode == 1
+    assert "--allow-gaps: of intervals of --split-by" in done.stderr

@@ -1,0 +1,217 @@
+"""Splits by coordinates: which samples they hold, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.coordinates import Coordinate, Meteorology
+from iobench.datasets.contract import SampleAxis, SampleIndex
+from iobench.datasets.split_by import SplitBy, split_index
+from iobench.datasets.splits import place_index_windows
+from iobench.errors import OptionError, UnknownNameError
+from iobench.samples import SampleSpec, Variable, Window
+
+cftime = pytest.importorskip("cftime", reason="other calendars need cftime")
+SPEC = SampleSpec((Variable("v", (), "<f4", ()),))
+
+
+def dated(times, *, calendar="standard", **more):
+    """Samples at these times (texts), each with a coordinate ``time``."""
+    units = "hours since 1990-01-01"
+    moments = [
+        cftime.datetime(*map(int, [*t[:10].split("-"), t[11:13] or 0]), calendar=calendar)
+        for t in times
+    ]
+    values = np.asarray(cftime.date2num(moments, units, calendar))
+    coordinate = Coordinate("time", ("sample",), values, {"units": units, "calendar": calendar})
+    known = Meteorology(("time",), (coordinate,))
+    return SampleIndex(
+        SPEC, range(len(times)), coordinate=list(times), positions=values.tolist(),
+        meteorology=known, **more,
+    )  # fmt: skip
+
+
+def every(step, start, stop):
+    return np.datetime_as_string(np.arange(start, stop, step, "M8[h]")).tolist()
+
+
+SIX_HOURLY = every(6, "2014-12-01", "2017-01-01")
+
+
+def splits(index, *texts, allow_gaps=False):
+    made = split_index(index, list(map(SplitBy.parse, texts)), allow_gaps=allow_gaps)
+    return {
+        name: [index.coordinate[number] for number in numbers]
+        for name, numbers in made.splits.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("interval", "n", "first", "last"),
+    [
+        ("2015", 1460, "2015-01-01T00", "2015-12-31T18"),
+        ("2015/2016", 1460 + 1464, "2015-01-01T00", "2016-12-31T18"),
+        ("2015-02", 112, "2015-02-01T00", "2015-02-28T18"),
+        ("2015-12-31", 4, "2015-12-31T00", "2015-12-31T18"),
+        ("2015-12-31T06", 1, "2015-12-31T06", "2015-12-31T06"),
+        ("2015-12-31T06:00/2016-01-01", 7, "2015-12-31T06", "2016-01-01T18"),
+        ("2016-12-31/..", 4, "2016-12-31T00", "2016-12-31T18"),
+        ("../2014", 124, "2014-12-01T00", "2014-12-31T18"),
+    ],
+)
+def test_a_date_includes_all_that_begins_with_it(interval, n, first, last):
+    ((name, held),) = splits(dated(SIX_HOURLY), f"time={interval}").items()
+    assert name == f"time={interval}"
+    assert (len(held), held[0], held[-1]) == (n, first, last)
+
+
+@given(
+    first=st.integers(0, len(SIX_HOURLY) - 1),
+    n=st.integers(1, 900),
+    unit=st.sampled_from(["Y", "M", "D", "h"]),
+)
+def test_an_interval_holds_what_lies_between_its_ends(first, n, unit):
+    """By the definition: texts of dates are compared as far as the bounds say them."""
+    last = min(first + n, len(SIX_HOURLY) - 1)
+    length = {"Y": 4, "M": 7, "D": 10, "h": 13}[unit]
+    low, high = SIX_HOURLY[first][:length], SIX_HOURLY[last][:length]
+    found = splits(dated(SIX_HOURLY), f"a:time={low}/{high}", allow_gaps=True)
+    assert found["a"] == [time for time in SIX_HOURLY if low <= time[:length] <= high]
+
+
+def test_several_splits_are_named():
+    found = splits(
+        dated(SIX_HOURLY), "train:time=2015/2016-06", "valid:time=2016-07/2016-10",
+        "test:time=2016-12",
+    )  # fmt: skip
+    assert list(found) == ["train", "valid", "test"]
+    assert found["valid"][0] == "2016-07-01T00"  # what lies in none, as November, is no split's
+
+
+def test_intervals_of_one_split_are_joined_and_coordinates_both_hold():
+    times, members = every(24, "2015-01-01", "2015-01-11"), range(3)
+    both = list(itertools.product(times, members))
+    axes = (
+        SampleAxis("time", [np.datetime64(t, "s").astype(float) for t, _ in both], "seconds"),
+        SampleAxis("number", [float(m) for _, m in both]),
+    )
+    index = SampleIndex(
+        SPEC, range(30), coordinate=[f"{t[8:10]} {m}" for t, m in both], axes=axes,
+        splits={"own": range(20, 30)},
+    )  # fmt: skip
+    train = ("train:time=2015-01-01/2015-01-02", "train:time=2015-01-05", "train:number=0/1")
+    assert splits(index, *train)["train"] == ["01 0", "01 1", "02 0", "02 1", "05 0", "05 1"]
+    # Without a name they hold for all splits, the dataset's own included.
+    assert splits(index, "number=1", "a:time=2015-01-03")["a"] == ["03 1"]
+    assert splits(index, "number=1")["own"] == ["08 1", "09 1", "10 1"]
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
+def test_other_calendars_have_the_same_dates(calendar):
+    days = {"noleap": 28, "360_day": 30, "julian": 29}[calendar]
+    months = [(m, days if m == 2 else 30) for m in range(1, 13)]
+    times = [f"2016-{m:02}-{d:02}" for m, n in months for d in range(1, n + 1)]
+    if calendar != "360_day":
+        times += [f"2016-{m:02}-31" for m in (1, 3, 5, 7, 8, 10, 12)]
+        times.sort()
+    index = dated(times, calendar=calendar)
+    assert splits(index, "a:time=2016-01-01/2016-12-31")["a"] == times
+    assert len(splits(index, "a:time=2016-02")["a"]) == days
+    assert splits(index, "a:time=2016-02-28/2016-03-01")["a"][-1] == "2016-03-01"
+
+
+def test_months_are_no_gap():
+    monthly = [f"{year}-{month:02}-16" for year in (2014, 2015, 2016) for month in range(1, 13)]
+    index = dated(monthly)
+    assert len(splits(index, "a:time=2015/2016")["a"]) == 24
+    with pytest.raises(OptionError, match="nothing behind 2016-12-16T00"):
+        splits(index, "a:time=2015/2017")
+    yearly = dated([f"{year}-07-01" for year in range(2000, 2010)])
+    assert len(splits(yearly, "a:time=2004/2008")["a"]) == 5
+    with pytest.raises(OptionError, match="nothing before 2000-07-01T00"):
+        splits(yearly, "a:time=1999/2008")
+
+
+def without(times, *beginnings):
+    return [time for time in times if not time.startswith(beginnings)]
+
+
+@pytest.mark.parametrize(
+    ("times", "interval", "missing"),
+    [
+        (without(SIX_HOURLY, "2015-0"), "2015/2016", "nothing before 2015-10-01T00"),
+        (
+            without(SIX_HOURLY, "2015-06-05"), "2015/2016",
+            "nothing between 2015-06-04T18 and 2015-06-06T00",
+        ),
+        (without(SIX_HOURLY, "2016-12-31T18"), "2015/2016", "nothing behind 2016-12-31T12"),
+        (SIX_HOURLY, "2015/2017", "nothing behind 2016-12-31T18"),
+    ],
+)  # fmt: skip
+def test_an_interval_with_a_gap_is_refused_unless_it_is_allowed(times, interval, missing):
+    index = dated(times)
+    with pytest.raises(OptionError) as caught:
+        splits(index, f"a:time={interval}")
+    assert str(caught.value) == (
+        f"--split-by a:time={interval}: there is {missing}; add the files that hold it, ask for "
+        "what is there, or take it with --allow-gaps"
+    )
+    low, high = interval.split("/")
+    found = splits(index, f"a:time={interval}", allow_gaps=True)["a"]
+    assert found == [time for time in times if low <= time[:4] <= high]
+
+
+def test_an_interval_that_ends_where_the_samples_do_has_no_gap():
+    times = every(24, "2015-01-01T12", "2016-01-01T12")
+    assert len(splits(dated(times), "a:time=2015")["a"]) == 365
+
+
+def test_a_sample_in_two_splits_is_refused():
+    with pytest.raises(OptionError) as caught:
+        splits(dated(SIX_HOURLY), "train:time=2015/2016-01", "valid:time=2016")
+    assert str(caught.value) == (
+        "--split-by: train (time=2015/2016-01) and valid (time=2016) have 124 samples in common, "
+        "the first: 2016-01-01T00; let one end before the other begins"
+    )
+
+
+def test_an_empty_interval_is_told_what_there_is():
+    with pytest.raises(OptionError, match="no sample lies in it; time is 2014-12-01T00 to"):
+        splits(dated(SIX_HOURLY), "time=2020")
+
+
+def test_a_coordinate_that_is_not_there_is_told():
+    with pytest.raises(UnknownNameError, match="did you mean time\\? they have time"):
+        splits(dated(SIX_HOURLY), "tiem=2020")
+    with pytest.raises(UnknownNameError, match="they have none"):
+        splits(SampleIndex(SPEC, range(3)), "number=1")
+
+
+@pytest.mark.parametrize("text", ["time", "=2015", ":time=2015", "time=", "time=../..", "t=1/2/3"])
+def test_other_spellings_are_told_how(text):
+    with pytest.raises(OptionError, match="expected a coordinate and an interval, as time=2010"):
+        SplitBy.parse(text)
+
+
+@pytest.mark.parametrize("date", ["15", "2015-13", "2015-1-1", "2015-01-01T24", "yesterday"])
+def test_what_is_no_date_is_told(date):
+    with pytest.raises(OptionError, match="is no date; expected one as 2015, 2015-12"):
+        splits(dated(SIX_HOURLY), f"time={date}/..")
+
+
+def test_bounds_in_the_wrong_order_are_told():
+    with pytest.raises(OptionError, match="time=2016/2015: 2016 is behind 2015"):
+        splits(dated(SIX_HOURLY), "time=2016/2015")
+
+
+def test_windows_of_several_splits_cross_none():
+    index = dated(every(6, "2015-01-01", "2015-01-05"))
+    index = split_index(
+        index, [SplitBy.parse("a:time=2015-01-01/2015-01-02"), SplitBy.parse("b:time=2015-01-03")]
+    )
+    placed = place_index_windows(index, Window.parse("time=-1,0:1"), split=["a", "b"])
+    assert placed.centres.tolist() == [1, 2, 3, 4, 5, 6, 9, 10]
+    assert (placed.n_at_ends, placed.n_at_split) == (1, 3)
