@@ -6,7 +6,7 @@ Numbers are as stored (times with their ``units`` and ``calendar``), attributes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,6 +127,23 @@ class Meteorology:
         """Return what is known of some of the samples, in this order."""
         chosen = np.asarray(samples, dtype=np.int64)
         return replace(self, coordinates=tuple(each.take(chosen) for each in self.coordinates))
+
+    def within(self, dims: Collection[tuple[str, int]]) -> Meteorology:
+        """Return it with coordinates along samples and these dimensions alone, by name and length.
+
+        What lies along others stays in the source.
+        """
+        bounds = {
+            each.attributes.get(key)
+            for each in self.coordinates
+            for key in ("bounds", "climatology")
+        }
+        kept = []
+        for each in self.coordinates:
+            own = [*zip(each.dims, each.values.shape, strict=True)][int(each.of_samples) :]
+            if all(one in dims for one in (own[:-1] if each.name in bounds else own)):
+                kept.append(each)
+        return replace(self, coordinates=tuple(kept))
 
     def along(self, dim: str) -> Coordinate | None:
         """Return the coordinate of the samples along one of their dimensions, if there is one."""

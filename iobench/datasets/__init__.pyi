@@ -9,6 +9,7 @@ from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
 from iobench.chunks.chunked_fields import SharedChunks as SharedChunks
 from iobench.chunks.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.chunks.grib.decoding import decode_message as decode_message
+from iobench.chunks.grib.grid_description import describe_grid as describe_grid
 from iobench.chunks.grib.message_index import GribIndex as GribIndex
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
 from iobench.chunks.netcdf.file import box_through_library as box_through_library

@@ -18,11 +18,13 @@ from iobench.chunks.anemoi_layout import (
 )
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import Box, index_box
+from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import widest_chunks
 from iobench.chunks.decoded_chunks import DecodedChunks
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology, json_attributes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
@@ -44,6 +46,13 @@ __all__ = ["AnemoiDataset", "anemoi_dataset"]
 
 OPTIONS = ("start", "end", "select", "drop", "normalise")
 NORMALISATIONS = ("none", "mean-std")
+TIME = {"standard_name": "time", "units": "seconds since 1970-01-01"}
+PLACES = {
+    "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
+    "longitudes": {"standard_name": "longitude", "units": "degrees_east"},
+}
+ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence", "resolution")
+"""Those of the store that are true of its samples, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,27 @@ class AnemoiDataset:
             positions=[float(dates[number].astype(np.int64)) for number in left],
             position_units="seconds",
             provenance=self._provenance(store, [str(dates[number]) for number in missing]),
+            meteorology=self._meteorology(store, data, dates[left]),
         )
+
+    def _meteorology(
+        self, store: ZarrStore, data: StoredVariable, dates: NDArray[np.datetime64]
+    ) -> Meteorology:
+        """Return the dates, the places of cells and what the store says of itself."""
+        seconds = dates.astype("datetime64[s]").astype(np.int64)
+        found = [Coordinate("time", (SAMPLE_DIM,), seconds, TIME)]
+        left_out = {}
+        for name, attributes in PLACES.items():
+            variable = store.variables.get(name)
+            if variable is None or variable.shape != data.shape[-1:]:
+                continue
+            if variable.storage is None:
+                left_out[name] = variable.only_library
+                continue
+            values = read_stored_box(index_box(range_file(store.path), variable))
+            found.append(Coordinate(attributes["standard_name"], ("cell",), values, attributes))
+        told = json_attributes({k: v for k, v in store.attributes.items() if k in ATTRIBUTES})
+        return Meteorology(("time",), tuple(found), {}, told, left_out)
 
     def _provenance(self, store: ZarrStore, missing: list[str]) -> dict[str, Any]:
         choice = self._choice

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SamplePlaces", "SourceValues", "cf_meteorology", "times_in_one_unit"]
 
+SECONDS: Final = "seconds since 1970-01-01"
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
 MAX_BOUNDS_NBYTES: Final = 1 << 24
@@ -111,7 +112,8 @@ def cf_meteorology(
     file : DescribedFile
         The first file.
     chosen : mapping of str to str
-        Variables of the source that samples hold as they are, and their names there.
+        Variables of the source that samples are made of, and their names there; ``""`` where
+        samples do not hold them as they are, so that their attributes may be false.
     places : SamplePlaces
         Where samples are.
     values : SourceValues
@@ -127,7 +129,7 @@ def cf_meteorology(
         variables={
             name: file.variables[own].attributes
             for own, name in chosen.items()
-            if own in file.variables
+            if name and own in file.variables
         },
         attributes=file.attributes,
         left_out=collector.left_out,
@@ -257,12 +259,19 @@ class _Collector:
             read = np.zeros(each.shape, dtype=np.int32)  # a grid mapping is its attributes
         else:
             read = self.values.first(name)
+        attributes = self._attributes(name)
+        if read.dtype.kind == "M":
+            read = _seconds(read.reshape(-1)).reshape(read.shape)
+            attributes["units"] = SECONDS
         window = tuple(self.windows.get(dim, slice(None)) for dim in each.dims)
-        return Coordinate(name, each.dims, read[window], self._attributes(name))
+        return Coordinate(name, each.dims, read[window], attributes)
 
     def _moving(self, name: str, parts: Sequence[NDArray[Any]]) -> Coordinate:
         """Return a coordinate of which each sample has a value, or all have the same one."""
         each, attributes = self._variable(name), self._attributes(name)
+        if parts[0].dtype.kind == "M":
+            parts = [_seconds(part.reshape(-1)).reshape(part.shape) for part in parts]
+            attributes["units"] = SECONDS
         values, times = times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
         if times is None:
             raise _MixedUnitsError("of several units or calendars in its files")
@@ -311,7 +320,7 @@ def times_in_one_unit(
     if len(kinds) > 1:
         return given, None
     whole = [_seconds(part) for part in decoded]
-    attributes = {"units": "seconds since 1970-01-01"}
+    attributes = {"units": SECONDS}
     calendar = next(iter({each for _, each in units}), "")
     if calendar:
         attributes["calendar"] = calendar

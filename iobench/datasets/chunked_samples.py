@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ from iobench.coordinates import Meteorology
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
-from iobench.datasets.netcdf_coordinates import netcdf_meteorology
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -63,12 +63,20 @@ def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
         return np.arange(file.dims[dim])
     if isinstance(file, NetcdfFile):
         return whole_variable(file, dim)
+    return _whole_array(file, dim)
+
+
+def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
+    """Return the numbers or dates of an array that tells where or when samples are."""
+    variable = file.variables.get(name) or file.dates[name]
     if variable.storage is None:
         return _through_library(file, variable)
     # Without the fill value: zarr's default of 0 is a time like any other.
     values = read_stored_box(index_box(range_file(file.path), variable))
     if values.dtype.kind == "m":
         return values / np.timedelta64(1, "s")
+    if variable.packing.scale is not None or variable.packing.offset is not None:
+        return unpack(values, replace(variable.packing, fill_values=()))
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
@@ -343,6 +351,13 @@ class ZarrSamples(ChunkedSamples):
         self, stored: Sequence[NDArray[Any]], values: Sequence[NDArray[Any]]
     ) -> Sequence[NDArray[Any]]:
         return values
+
+    def _meteorology(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    ) -> Meteorology:
+        stores = [file for file in self._files if isinstance(file, ZarrStore)]
+        chosen = {name: name for name in self._names}
+        return zarr_meteorology(stores, _whole_array, chosen, places, known=known)
 
     def facts(self, path: Path) -> dict[str, Any]:
         """Return name, size of the numbers and a fingerprint of the metadata of a store."""

@@ -13,18 +13,22 @@ from iobench.chunks.grib.field_cubes import (
     find_fields,
     spell_value,
 )
+from iobench.coordinates import Meteorology
 from iobench.datasets.chunked_samples import ChunkedSamples
+from iobench.datasets.grib_coordinates import grib_meteorology
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.selection import check_sample_dims, lacking
 from iobench.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.grib.field_cubes import FieldCube
+    from iobench.datasets.cf_coordinates import SamplePlaces
     from iobench.datasets.contract import Locator
 
 __all__ = ["GribSamples"]
@@ -41,6 +45,9 @@ class GribSamples(ChunkedSamples):
     """
 
     kind = "GRIB"
+    _found: (
+        tuple[Sequence[FieldCube], Mapping[str, StoredVariable], Mapping[str, Sequence[Any]]] | None
+    ) = None
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[GribFiles]:
         """Return what all files hold together; a missing or doubled message is an error."""
@@ -81,7 +88,14 @@ class GribSamples(ChunkedSamples):
             for dim, own in values.items()
         }
         lengths = {dim: len(own) for dim, own in values.items()}
+        self._found = chosen, variables, values
         return [GribFiles(files[0], lengths, variables, skipped, along)]
+
+    def _meteorology(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    ) -> Meteorology:
+        found, self._found = self._found, None  # the index is not for the workers
+        return Meteorology(places.dims) if found is None else grib_meteorology(*found, places)
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:

@@ -28,7 +28,10 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
 )
 from iobench.chunks.packing import unpack
+from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.file_coordinates import netcdf_meteorology
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["Recipe", "only_variables"]
 
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
+MAX_PLACED = 1 << 22
+"""Of more samples than this, parts of places as a rule, none is told from the others."""
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 
@@ -169,7 +174,38 @@ class Recipe(PublishedFiles, ChunkedFields):
             rows=items.rows,
             setup={"normalisation": watch()} if computed else {},
             provenance={**provenance, "stand_in": locator.stand_in},
+            meteorology=self.meteorology(opened, items, locator.cache_dir),
         )
+
+    def meteorology(
+        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+    ) -> Meteorology:
+        """Return what the files say of the samples: coordinates along what samples keep whole.
+
+        Attributes are those of variables that samples hold as the files do. Where samples are
+        parts of an index along the sample dimension, they have its coordinate, and none of places.
+        """
+        if not 0 < len(items.where) <= MAX_PLACED:
+            return Meteorology()
+        numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
+        places = SamplePlaces((self.sample_dim,), numbers[:, 0], {self.sample_dim: numbers[:, 1]})
+        is_as_stored = type(self).preprocess is Recipe.preprocess and not self.stacks
+        chosen = {
+            each.name: each.name if is_as_stored and not each.zscore else ""
+            for each in self.sample_fields
+        }
+        found = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir)
+        spec = self.spec()
+        whole = {
+            (dim, length)
+            for each in spec
+            for dim, length in zip(each.dims, each.shape, strict=True)
+            if files[0].dims.get(dim) == length
+        }
+        found = found.within(whole)
+        if "time" in found or items.position_units != "seconds":
+            return found
+        return dataclasses.replace(found, coordinates=(_times(items.positions), *found.coordinates))
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked against the recipe; what was learnt is kept.
@@ -491,6 +527,15 @@ def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     kept = {name: file.variables[name] for name in names if name in file.variables}
     return dataclasses.replace(file, variables=kept, skipped={})
+
+
+def _times(positions: Sequence[float]) -> Coordinate:
+    """Return the times of samples that files have in other ways."""
+    seconds = np.asarray(positions)
+    whole = seconds.astype(np.int64)
+    attributes = {"standard_name": "time", "units": "seconds since 1970-01-01"}
+    values = whole if (whole == seconds).all() else seconds
+    return Coordinate("time", (SAMPLE_DIM,), values, attributes)
 
 
 def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:

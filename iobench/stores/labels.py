@@ -155,10 +155,15 @@ def label_store(
         for name, each in arrays.items()
         for old, length, new in zip(each.dims, each.shape, dims[name], strict=True)
     }
-    every = {*sample_dims, *(dim for each in dims.values() for dim in each)}
+    every = dict(zip(sample_dims, sample_shape, strict=True))
+    for name, array in arrays.items():
+        every |= dict(zip(dims[name], array.shape, strict=True))
     found: dict[str, Coordinate] = {}
     extra: dict[str, int] = {}
     for each in meteorology.coordinates:
+        if each.of_samples and each.name in every and each.name not in sample_dims:
+            # Samples that are parts of an index keep the dimension, of one value each.
+            each = replace(each, name=f"{SAMPLE_DIM}_{each.name}")
         placed = _placed(each, sample_dims, sample_shape, named)
         if placed is not None and _fits(placed, every, extra, arrays):
             found[placed.name] = placed
@@ -234,17 +239,23 @@ def _placed(
 
 
 def _fits(
-    each: Coordinate, dims: set[str], extra: dict[str, int], arrays: Mapping[str, ArrayLabels]
+    each: Coordinate,
+    dims: Mapping[str, int],
+    extra: dict[str, int],
+    arrays: Mapping[str, ArrayLabels],
 ) -> bool:
     """Return whether a coordinate can stand beside the arrays; bounds have a dimension more."""
     if each.name in arrays or (each.name in dims and each.dims != (each.name,)):
         return False
-    if not each.dims or set(each.dims) <= dims:
+    own = dict(zip(each.dims, each.values.shape, strict=True))
+    if any(dims.get(dim, length) != length for dim, length in own.items()):
+        return False
+    if set(each.dims) <= dims.keys():
         return True
     more = each.dims[-1]
-    if len(each.dims) < 2 or not set(each.dims[:-1]) <= dims or more in arrays:
+    if len(each.dims) < 2 or not set(each.dims[:-1]) <= dims.keys() or more in arrays:
         return False
-    length = int(each.values.shape[-1])
+    length = int(own[more])
     return extra.setdefault(more, length) == length
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 
+import eccodes
 import netCDF4
 import numpy as np
 import pytest
@@ -170,3 +171,81 @@ def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
     assert {name: each.tolist() for name, each in found.attrs["splits"].items()} == {
         "train": [1, 2], "test": [0],
     }  # fmt: skip
+
+
+def test_grib_says_times_levels_members_and_places(convert, real):
+    path = real("era5/era5-levels-members.grib")
+    out = convert("zarr", path, "--sample-dim", "time,number")
+    options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}, "decode_timedelta": False}
+    with (
+        xarray.open_zarr(out, decode_timedelta=False) as found,
+        xarray.open_dataset(path, **options) as source,
+    ):
+        at = {"time": "2017-01-02T00", "number": 3}
+        one, expected = found.sel(at), source.sel(at)
+        np.testing.assert_array_equal(one.t, expected.t)
+        for name in ("latitude", "longitude", "isobaricInhPa", "valid_time", "step", "number"):
+            np.testing.assert_allclose(one[name].astype(float), expected[name].astype(float))
+        assert found.t.attrs["standard_name"] == "air_temperature"
+        assert found.isobaricInhPa.attrs["units"] == "hPa"
+        assert found.crs.attrs["grid_mapping_name"] == "latitude_longitude"
+
+
+@pytest.mark.parametrize(
+    ("grid", "keys", "expected"),
+    [
+        (
+            "lambert",
+            {"Latin1InDegrees": 25, "Latin2InDegrees": 50, "LoVInDegrees": 265, "LaDInDegrees": 40},
+            {
+                "grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [25.0, 50.0],
+                "longitude_of_central_meridian": 265.0, "latitude_of_projection_origin": 40.0,
+            },
+        ),
+        (
+            "rotated_ll",
+            {"latitudeOfSouthernPoleInDegrees": -39.25, "longitudeOfSouthernPoleInDegrees": 18},
+            {
+                "grid_mapping_name": "rotated_latitude_longitude",
+                "grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_a_projection_of_grib_is_a_grid_mapping(convert, tmp_path, grid, keys, expected):
+    path = tmp_path / "a.grib"
+    with path.open("wb") as file:
+        for hour in (0, 12):
+            handle = eccodes.codes_grib_new_from_samples("GRIB2")
+            eccodes.codes_set(handle, "gridType", grid)
+            shape = {"Nx": 4, "Ny": 3} if grid == "lambert" else {"Ni": 4, "Nj": 3}
+            steps = {"DxInMetres": 3000, "DyInMetres": 3000} if grid == "lambert" else {
+                "iDirectionIncrementInDegrees": 1, "jDirectionIncrementInDegrees": 1,
+                "latitudeOfFirstGridPointInDegrees": 2, "latitudeOfLastGridPointInDegrees": 0,
+                "longitudeOfFirstGridPointInDegrees": 0, "longitudeOfLastGridPointInDegrees": 3,
+            }  # fmt: skip
+            told = {"paramId": 167, "dataDate": 20200101, "dataTime": hour * 100}
+            for key, value in {**shape, **steps, **keys, **told}.items():
+                eccodes.codes_set(handle, key, value)
+            eccodes.codes_set_values(handle, np.arange(12.0))
+            eccodes.codes_write(handle, file)
+            eccodes.codes_release(handle)
+    with xarray.open_zarr(convert("zarr", path, "--sample-dim", "time")) as found:
+        mapping = found[found["2t"].attrs["grid_mapping"]].attrs
+        assert {name: mapping[name] for name in expected} == expected
+        assert found.latitude.dims == found["2t"].dims[1:]
+        assert found.latitude.attrs["units"] == "degrees_north"
+        assert {"latitude", "longitude"} <= set(found["2t"].coords)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_stores_of_others_say_the_same(convert, tmp_path, zarr_format):
+    with xarray.open_dataset(write(tmp_path / "a.nc"), decode_times=False) as source:
+        kept = source.load().drop_vars(["kind"])
+    kept.t.attrs.pop("coordinates", None)
+    kept.to_zarr(tmp_path / "own", zarr_format=zarr_format, consolidated=zarr_format == 2)
+    out = convert("zarr", tmp_path / "own", "--sample-dim", "time,number")
+    with xarray.open_zarr(out, decode_times=False) as found:
+        xarray.testing.assert_equal(found.load(), kept)
+        for name in kept.variables:
+            assert kept[name].attrs.items() <= found[name].attrs.items(), name

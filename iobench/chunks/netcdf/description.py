@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DescribedFile", "DescribedVariable", "describe_netcdf"]
+__all__ = ["NOT_KEPT", "DescribedFile", "DescribedVariable", "describe_netcdf"]
 
 MAX_TEXT_NBYTES: Final = 1 << 22
-NOT_KEPT: Final = frozenset((*CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid"))
+NOT_KEPT: Final = frozenset((
+    *CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid", "_ARRAY_DIMENSIONS",
+    "valid_min", "valid_max", "valid_range",
+))  # fmt: skip
 """Attributes of how numbers are stored: untrue of decoded ones."""
 
 

@@ -111,6 +111,8 @@ class ZarrStore:
         For each array or group left out, why.
     attributes : mapping
         Those of the root group.
+    described : mapping of str to mapping
+        All attributes of each of ``variables`` and ``dates``.
     """
 
     path: Path
@@ -120,3 +122,4 @@ class ZarrStore:
     dates: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
     attributes: Mapping[str, Any]
+    described: Mapping[str, Mapping[str, Any]]

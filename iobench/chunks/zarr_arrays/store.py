@@ -226,6 +226,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         dates=dates,
         skipped=skipped,
         attributes=_group_attributes(zarr_format, documents),
+        described={name: arrays[name].attributes for name in described},
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
 from iobench.datasets import (
     Arrays,
     Baseline,
@@ -30,6 +31,7 @@ from iobench.datasets import (
     SampleIndex,
     StandIn,
     decode_message,
+    describe_grid,
     index_grib,
     own_files,
     read_extents,
@@ -104,6 +106,25 @@ PUBLISHED_PL = dataclasses.replace(
     tables={},
     sample_nbytes=(14 + 1) * GRID[0] * GRID[1] * 4,
 )
+
+
+def _meteorology(starts: Sequence[str], message: memoryview) -> Meteorology:
+    """Return when forecasts start and are of, and where their points are, as a message has it."""
+    days = np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
+    seconds, lead_s = days.astype(np.int64), LEAD_HOURS * 3600
+    started = {"standard_name": "forecast_reference_time", "units": "seconds since 1970-01-01"}
+    step = {"standard_name": "forecast_period", "units": "hours"}
+    return Meteorology(
+        ("time",),
+        (
+            Coordinate("time", (SAMPLE_DIM,), seconds, started),
+            Coordinate(
+                "valid_time", (SAMPLE_DIM,), seconds + lead_s, {**started, "standard_name": "time"}
+            ),
+            Coordinate("step", (), np.asarray(LEAD_HOURS), step),
+            *describe_grid(message, ("latitude", "longitude")),
+        ),
+    )
 
 
 class Ens10(PublishedFiles):
@@ -273,6 +294,7 @@ class Ens10(PublishedFiles):
                 "normalisation": self._statistics.facts(),
                 "stand_in": locator.stand_in,
             },
+            meteorology=_meteorology(starts, read_extents(where[0][:1])[0]),
         )
 
     def describe(self, where: Sequence[Sequence[FileRange[str]]]) -> dict[str, Any]:

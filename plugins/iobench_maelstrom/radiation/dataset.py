@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.coordinates import Meteorology
 from iobench.datasets import (
     Advance,
     Arrays,
@@ -195,6 +196,7 @@ class Radiation(ChunkedFields, RadiationFiles):
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
+            meteorology=Meteorology(("column",)),
         )
 
     def read(self, where: tuple[int, int]) -> Any:

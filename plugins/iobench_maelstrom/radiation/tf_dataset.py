@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.coordinates import Meteorology
 from iobench.datasets import (
     Advance,
     Arrays,
@@ -227,6 +228,7 @@ class RadiationTf(RadiationFiles):
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
+            meteorology=Meteorology(("column",)),
         )
 
     def read(self, where: tuple[str, int, int]) -> Raw:

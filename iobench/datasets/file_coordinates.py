@@ -1,0 +1,192 @@
+"""Coordinates of samples of files: found in the first file, read where files may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from iobench.chunks.netcdf.description import (
+    NOT_KEPT,
+    DescribedFile,
+    DescribedVariable,
+    describe_netcdf,
+)
+from iobench.coordinates import Meteorology, json_attributes
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.cf_coordinates import SourceValues, cf_meteorology
+from iobench.datasets.inspected_netcdf import whole_variable
+from iobench.errors import IobenchError
+from iobench.files.urls import URL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.netcdf.file import NetcdfFile
+    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
+    from iobench.datasets.cf_coordinates import SamplePlaces
+    from iobench.datasets.setup_processes import Advance
+
+__all__ = ["netcdf_meteorology", "zarr_meteorology"]
+
+File = TypeVar("File", "NetcdfFile", "ZarrStore")
+ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
+"""What each file has of variables, by name; None where it lacks one."""
+
+MAX_COMPARED_NBYTES: Final = 1 << 20
+"""Coordinates up to this size are compared in all files; larger ones in the first and last."""
+MAX_REMOTE_FILES: Final = 64
+"""Behind URLs each coordinate is a request: of more files than this the last is compared."""
+
+
+def netcdf_meteorology(
+    files: Sequence[NetcdfFile],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    *,
+    cache_dir: Path,
+    known: Mapping[str, Sequence[NDArray[Any]]] | None = None,
+    windows: Mapping[str, slice] | None = None,
+) -> Meteorology:
+    """Return what NetCDF files say of the samples made of them.
+
+    Parameters
+    ----------
+    files : sequence of NetcdfFile
+        All that they hold, in the order of ``places``.
+    chosen, places, windows
+        As `cf_meteorology`.
+    cache_dir : Path
+        Where what is read is kept.
+    known : mapping of str to list of ndarray, optional
+        What each file has of a variable, where that was read before; as stored or decoded.
+    """
+    try:
+        ((described,), _) = catalogued([files[0].path], _DESCRIPTION, cache_dir=cache_dir)
+    except IobenchError as error:  # the samples can be made all the same
+        return Meteorology(places.dims, left_out={"all": str(error)})
+
+    def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
+        return _catalogued_values(some, names, cache_dir)
+
+    return _meteorology(files, described, read, chosen, places, known or {}, windows or {})
+
+
+def zarr_meteorology(
+    stores: Sequence[ZarrStore],
+    read: Callable[[ZarrStore, str], NDArray[Any]],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    *,
+    known: Mapping[str, Sequence[NDArray[Any]]],
+) -> Meteorology:
+    """Return likewise what Zarr stores say; ``read`` returns the numbers of an array."""
+    first = stores[0]
+    described = DescribedFile(
+        {
+            name: DescribedVariable(
+                each.dims, each.shape, json_attributes(first.described[name], without=NOT_KEPT)
+            )
+            for name, each in {**first.variables, **first.dates}.items()
+        },
+        json_attributes(first.attributes),
+    )
+
+    def read_each(some: Sequence[ZarrStore], names: Sequence[str]) -> ByFile:
+        return {
+            name: [
+                read(store, name) if name in store.variables or name in store.dates else None
+                for store in some
+            ]
+            for name in names
+        }
+
+    return _meteorology(stores, described, read_each, chosen, places, known, {})
+
+
+def _meteorology(
+    files: Sequence[File],
+    described: DescribedFile,
+    read: Callable[[Sequence[File], Sequence[str]], ByFile],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    known: Mapping[str, Sequence[NDArray[Any]]],
+    windows: Mapping[str, slice],
+) -> Meteorology:
+    def each(names: Sequence[str]) -> dict[str, list[NDArray[Any]] | None]:
+        if _is_far(files):
+            return dict.fromkeys(names)
+        found: dict[str, list[NDArray[Any]] | None] = {}
+        for name, parts in read(files, names).items():
+            there = [part for part in parts if part is not None]
+            found[name] = there if len(there) == len(parts) else None
+        return found
+
+    def same(name: str) -> NDArray[Any]:
+        """Return the values of a variable that all files are to agree on."""
+        first = read(files[:1], [name])[name][0]
+        if first is None:
+            raise FilesDifferError(f"not read in {files[0].path.name}")
+        compared = files[1:]
+        if first.nbytes > MAX_COMPARED_NBYTES or _is_far(files):
+            compared = compared[-1:]
+        others = read(compared, [name])[name] if compared else []
+        for file, other in zip(compared, others, strict=True):
+            is_float = first.dtype.kind == "f"
+            if other is None or not np.array_equal(first, other, equal_nan=is_float):
+                raise FilesDifferError(f"{file.path.name} has others than {files[0].path.name}")
+        return first
+
+    def units(name: str) -> list[tuple[str, str]]:
+        told = [file.variables[name].attributes for file in files if name in file.variables]
+        return [(one.get("units", ""), one.get("calendar", "")) for one in told]
+
+    own = {name: parts for name, parts in known.items() if name in described.variables}
+    values = SourceValues(same, each, units, own)
+    return cf_meteorology(described, chosen, places, values, windows=windows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FileValues:
+    """What a file has of some variables; None of those that it lacks."""
+
+    by_name: Mapping[str, NDArray[Any] | None]
+
+
+def _catalogued_values(
+    files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
+) -> ByFile:
+    by_path = {file.path: file for file in files}
+
+    def read(path: Path, _: Advance) -> _FileValues:
+        file = by_path[path]
+        return _FileValues(
+            {name: whole_variable(file, name) if name in file.variables else None for name in names}
+        )
+
+    inspection = Inspection(
+        f"netcdf values 1 {' '.join(names)}", read, (_FileValues,), in_processes=False
+    )
+    found, _ = catalogued([file.path for file in files], inspection, cache_dir=cache_dir)
+    return {name: [each.by_name[name] for each in found] for name in names}
+
+
+class FilesDifferError(IobenchError):
+    """Files of which samples are made lie in different places."""
+
+
+def _is_far(files: Sequence[File]) -> bool:
+    return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
+
+
+def _describe(path: Path, _: Advance) -> DescribedFile:
+    return describe_netcdf(path)
+
+
+_DESCRIPTION: Final = Inspection(
+    "netcdf description 1", _describe, (DescribedFile, DescribedVariable)
+)
