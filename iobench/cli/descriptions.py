@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.own_pipelines import pipelines_of
@@ -76,8 +78,7 @@ def describe_dataset(
                 "names": [path.name for path in paths],
             },
             "n_samples": len(index),
-            "splits": {split: len(numbers) for split, numbers in index.splits.items()},
-            "coordinate": [*index.coordinate[:1], *index.coordinate[1:][-1:]],
+            **_samples(index),
             "windows": _windows(index),
             "pipelines": list(pipelines_of(dataset)),
             "sample": _sample(index.spec),
@@ -100,6 +101,7 @@ def describe_format(name: str) -> dict[str, Any]:
 def describe_store(path: Path) -> dict[str, Any]:
     """Return what a store holds, checked against its files' sizes."""
     from iobench.stores.finished_store import open_store
+    from iobench.stores.index_file import has_index
 
     store = open_store(path)
     manifest = store.manifest
@@ -112,6 +114,7 @@ def describe_store(path: Path) -> dict[str, Any]:
             "dataset": manifest.dataset,
             "codec": store.codec,
             "n_samples": manifest.n_samples,
+            **(_samples(store.index()) if has_index(manifest) else {}),
             "nbytes": manifest.nbytes,
             "shards": [
                 {
@@ -256,6 +259,24 @@ def _located(
 def _sample(spec: SampleSpec) -> dict[str, Any]:
     variables = [{**variable.to_dict(), "nbytes": variable.nbytes} for variable in spec]
     return {"nbytes": spec.nbytes, "variables": variables}
+
+
+def _samples(index: SampleIndex) -> dict[str, Any]:
+    """Return what samples are along, how long that is, their splits, the first and last name."""
+    names = index.coordinate
+    return {
+        "along": {dim: _length(index, dim) for dim in index.dims},
+        "splits": {split: len(numbers) for split, numbers in index.splits.items()},
+        "coordinate": [names[0], *([names[len(names) - 1]] if len(names) > 1 else [])]
+        if len(names) else [],
+    }  # fmt: skip
+
+
+def _length(index: SampleIndex, dim: str) -> int | None:
+    """Return how many values samples have along a dimension; None where that is not known."""
+    coordinate = index.meteorology.along(dim)
+    values = index.along(dim).positions if coordinate is None else coordinate.values
+    return len(np.unique(values)) if len(values) else None
 
 
 def _windows(index: SampleIndex) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ __all__ = ["info_title", "listed_values", "said_in_words", "shortened"]
 
 FEW: Final = 8
 """More of a kind (channels, files, shards) are shortened."""
+ALONG_ONE: Final = "--window DIM=... lays them along one of the dimensions"
 FEW_CHANNELS: Final = 32
 
 Row = tuple[Cell, ...]
@@ -59,10 +60,10 @@ def _dataset_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     files = facts["files"]
     told = f"{count(files['n_files'])}, {nbytes(files['nbytes'])}: {shortened(files['names'])}"
     yield "files", told
-    splits = ", ".join(f"{name} {count(n)}" for name, n in facts["splits"].items())
-    coordinate = " to ".join(facts["coordinate"])
-    yield "samples", "; ".join(filter(None, (count(facts["n_samples"]), splits, coordinate)))
-    yield "windows", _windows(facts["windows"])
+    yield "samples", _samples(facts)
+    yield from _along_rows(facts)
+    is_along_several = len(facts["along"]) > 1
+    yield "windows", ALONG_ONE if is_along_several else _windows(facts["windows"])
     yield from _sample_rows(facts["sample"])
     yield from _value_rows("normalisation", facts["normalisation"] or None)
     yield "pipelines", ", ".join(facts["pipelines"])
@@ -71,6 +72,20 @@ def _dataset_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield from listed_values("published step", _published(facts["published"]))
     for name in ("terms_of_use", "citation"):
         yield name.replace("_", " "), facts[name] or UNKNOWN
+
+
+def _samples(facts: Mapping[str, Any]) -> str:
+    splits = ", ".join(f"{name} {count(n)}" for name, n in facts.get("splits", {}).items())
+    coordinate = " to ".join(facts.get("coordinate", ()))
+    return "; ".join(filter(None, (count(facts["n_samples"]), splits, coordinate)))
+
+
+def _along_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the dimensions that samples are along, where they are known, with their lengths."""
+    along = facts.get("along")
+    if along:
+        lengths = (f"{dim} ({UNKNOWN if n is None else count(n)})" for dim, n in along.items())
+        yield "along", ", ".join(lengths)
 
 
 def _windows(windows: Mapping[str, Any] | None) -> str:
@@ -101,7 +116,8 @@ def _file_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
         if facts[name]:
             yield name, said_in_words(facts[name])
     candidates = ", ".join(f"{dim} ({count(facts['dims'][dim])})" for dim in facts["sample_dims"])
-    yield "--sample-dim", candidates or "none: no dimension has two"
+    several = "; several with commas: each combination" if len(facts["sample_dims"]) > 1 else ""
+    yield "--sample-dim", f"{candidates}{several}" or "none: no dimension has two"
 
 
 def _file_variable(variable: Mapping[str, Any]) -> str:
@@ -119,7 +135,9 @@ def _array(variable: Mapping[str, Any]) -> str:
 def _store_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield "format", f"{facts['format']}, layout version {facts['format_version']}"
     yield "codec", facts["codec"] or "none"
-    yield "samples", f"{count(facts['n_samples'])}, {nbytes(facts['nbytes'])}"
+    yield "samples", _samples(facts)
+    yield from _along_rows(facts)
+    yield "size", Bytes(facts["nbytes"])
     shards = [
         f"{shortened(each['files'])}: {count(each['n_samples'])} samples, {nbytes(each['nbytes'])}"
         for each in facts["shards"]
