@@ -5,10 +5,24 @@ Both read this table, so that no command is proposed that is not understood.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["OF_PROFILE", "OF_SOURCE", "CommandOption"]
+from iobench.errors import OptionError
+
+__all__ = [
+    "NOT_OF_STORES",
+    "OF_PROFILE",
+    "OF_SOURCE",
+    "OF_VALUES",
+    "SHARD_SIZE",
+    "CommandOption",
+    "convert_words",
+    "parse_format",
+    "split_formats",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,13 @@ OF_SOURCE: Final = {
 OF_PROFILE: Final = OF_SOURCE | {
     each.name: each
     for each in (
-        CommandOption("--format", "source, zarr, tfrecord, numpy; several with commas take turns."),
+        CommandOption(
+            "--format",
+            "source, zarr, tfrecord, numpy; several take turns, with commas or repeated. What "
+            "convert stores otherwise stands behind a colon: zarr:codec=blosc-lz4,dtype=float16. "
+            "[default: source; of stores alone none]",
+            "FORMAT",
+        ),
         CommandOption(
             "--pipeline",
             "Who loads the original files: own; upstream: the application's own code, of files of "
@@ -115,3 +135,96 @@ OF_PROFILE: Final = OF_SOURCE | {
     )
 }
 """Those of `iobench profile` that advice sets, leaves out or has to know to have no value."""
+NOT_OF_STORES: Final = (
+    *("--format", "--pipeline", "--data-dir", "--files", "--option", "--sample-dim"),
+    *("--variables", "--download", "--tiny", "--scale"),
+)
+"""What says how samples are made: of no meaning where all there is are finished stores."""
+OF_VALUES: Final = {
+    "dtype": re.compile(r".+=[A-Za-z][A-Za-z0-9]*"),
+    "keep-bits": re.compile(r".+=\d+"),
+    "max-error": re.compile(r".+=[^=]+"),
+    "range": re.compile(r".+=[^=]+:[^=]+"),
+}
+"""Options of `iobench convert` for how values are stored; what else may follow one, after a comma.
+"""
+SHARD_SIZE: Final = "shard-size"
+OF_PARTS: Final = {"inner-chunk": re.compile(r".+=\d+")}
+"""Options of formats whose value has commas."""
+OF_FORMATS: Final = ("codec", "encoding", "inner-chunk", "pack")
+"""Options of our formats, which `iobench convert` has by their names."""
+
+
+def split_formats(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the items of ``--format``, given several times, with commas, or both.
+
+    A container begins an item; what has a ``=`` before any ``:`` belongs to the item before it, so
+    that ``source,zarr:codec=blosc-lz4,inner-chunk=y=256,x=256,zarr`` are three.
+
+    Raises
+    ------
+    OptionError
+        If options belong to nothing.
+    """
+    return tuple(item for text in texts for item in _items(text))
+
+
+def _items(text: str) -> Iterator[str]:
+    item = ""
+    for piece in filter(None, (each.strip() for each in text.split(","))):
+        colon, equals = piece.find(":"), piece.find("=")
+        if equals < 0 or 0 <= colon < equals:
+            if item:
+                yield item
+            item = piece
+        elif ":" in item:
+            item += f",{piece}"
+        else:
+            raise OptionError(
+                f"--format {text}: {piece} is an option of nothing; write it behind a format and "
+                f"a colon, as {item or 'zarr'}:{piece}"
+            )
+    if item:
+        yield item
+
+
+def parse_format(item: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the container that an item of `split_formats` names, and its options in their order.
+
+    Raises
+    ------
+    OptionError
+        If one is no ``NAME=VALUE``.
+    """
+    name, colon, told = item.partition(":")
+    options: list[tuple[str, str]] = []
+    known = {*OF_VALUES, *OF_FORMATS, SHARD_SIZE}
+    for piece in told.split(",") if colon else ():
+        key, equals, value = piece.partition("=")
+        before = options[-1] if options else ("", "")
+        follows = (OF_VALUES | OF_PARTS).get(before[0])
+        if key not in known and follows is not None and follows.fullmatch(piece):
+            if before[0] in OF_PARTS:
+                options[-1] = before[0], f"{before[1]},{piece}"
+            else:
+                options.append((before[0], piece))
+        elif equals and key and value:
+            options.append((key, value))
+        else:
+            raise OptionError(
+                f"--format {item}: {piece!r} is no option; expected NAME=VALUE, as "
+                "zarr:codec=blosc-lz4,dtype=float16"
+            )
+    return name, tuple(options)
+
+
+def convert_words(item: str) -> list[str]:
+    """Return how `iobench convert` is told an item of ``--format``."""
+    name, options = parse_format(item)
+    words = ["--to", name]
+    for key, value in options:
+        if key in OF_VALUES or key in OF_FORMATS or key == SHARD_SIZE:
+            words += [f"--{key}", value]
+        else:
+            words += ["--format-option", f"{key}={value}"]
+    return words

@@ -65,8 +65,9 @@ ROOMS = {
     },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
-        "cpus", "datasets", "files", "loaders", "profiles", "recording", "registry", "samples",
-        "sources", "storage", "stores", "tensorflow", "torch", "dali",
+        "command_options", "cpus", "datasets", "files", "loaders", "profiles", "recording",
+        "registry", "samples", "sizes", "sources", "storage", "stores", "tensorflow", "torch",
+        "dali",
     },
     "conversion": {
         "analysis", "chunks", "cpus", "datasets", "files", "loaders", "recording", "registry",
@@ -80,8 +81,8 @@ ROOMS = {
     "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "chunks", "command_options", "conversion", "datasets", "files",
-        "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "storage",
-        "stores", "subjects", "tracking", "trials",
+        "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
+        "storage", "stores", "subjects", "tracking", "trials",
     },
     "opened": {"analysis", "profiles", "report"},
     "__main__": {"cli"},

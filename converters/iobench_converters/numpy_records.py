@@ -76,6 +76,7 @@ class NumpyFormat:
 
     name: str = "numpy"
     version: int = 1
+    option_names: tuple[str, ...] = ()
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""

@@ -70,6 +70,7 @@ class TFRecordFormat:
 
     name: str = "tfrecord"
     version: int = 1
+    option_names: tuple[str, ...] = ("encoding",)
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""

@@ -33,7 +33,14 @@ from iobench.stores import (
     write_atomically,
 )
 from iobench_converters.zarr_chunks import decompress
-from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, is_free, plan_arrays
+from iobench_converters.zarr_layout import (
+    BLOSC_LZ4,
+    OPTION_NAMES,
+    ArrayLayout,
+    ZarrOptions,
+    is_free,
+    plan_arrays,
+)
 from iobench_converters.zarr_metadata import (
     METADATA_NAME,
     array_metadata,
@@ -78,6 +85,7 @@ class ZarrFormat:
 
     name: str = "zarr"
     version: int = 1
+    option_names: tuple[str, ...] = OPTION_NAMES
     grid: tuple[int, ...] = ()
     """Lengths of the samples' dimensions, of a store with several."""
     box: tuple[int, ...] = (1,)

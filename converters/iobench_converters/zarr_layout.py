@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["BLOSC_LZ4", "ArrayLayout", "ZarrOptions", "is_free", "plan_arrays"]
+__all__ = ["BLOSC_LZ4", "OPTION_NAMES", "ArrayLayout", "ZarrOptions", "is_free", "plan_arrays"]
 
 BLOSC_LZ4: Final = "blosc-lz4"
 CHANNEL: Final = "channel"
 _CHOICES: Final = {"codec": ("none", BLOSC_LZ4), "pack": ("none", "channels")}
 INNER_CHUNK: Final = "inner-chunk"
+OPTION_NAMES: Final = (*_CHOICES, INNER_CHUNK)
 MAX_BLOSC_NBYTES: Final = (1 << 31) - 1 - 16
 """What c-blosc takes at once (``BLOSC_MAX_BUFFERSIZE``)."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -63,7 +64,7 @@ class ZarrOptions:
         """
         chosen = {name: options.get(name, choices[0]) for name, choices in _CHOICES.items()}
         wrong = [f"{name}={value}" for name, value in chosen.items() if value not in _CHOICES[name]]
-        wrong += sorted(set(options) - {*_CHOICES, INNER_CHUNK})
+        wrong += sorted(set(options) - {*OPTION_NAMES})
         if wrong:
             raise OptionError(
                 f"format zarr: {wrong[0]!r} is no option; there are codec=none|blosc-lz4, "

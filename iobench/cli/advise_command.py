@@ -115,11 +115,18 @@ def _run_directory(words: Sequence[str]) -> Path | None:
 
 def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     """Return the profile that advice is made from: short, and of one store beside the source."""
+    import shlex
+
+    from iobench.sources.named_stores import split_stores
+    from iobench.subjects.advice.commands import ProfileCommand
+
     given = {word.partition("=")[0] for word in words}
+    parsed = ProfileCommand.parsed(shlex.join(["iobench", "profile", *words]))
+    stores = split_stores(parsed.targets)[1] if parsed is not None else ()
     more: list[str] = []
-    if "--format" not in given and ":" not in words[0]:
+    if "--format" not in given and not stores and ":" not in words[0]:
         more += ["--format", _formats(words)]
-    if "--pipeline" not in given:
+    if "--pipeline" not in given and not stores:
         more += ["--pipeline", "own"]  # advice is for our loader, and for scripts that ran
     if not given & {"--batches", "--duration"}:
         more += ["--batches", BATCHES, "--duration", DURATION_S]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from iobench.conversion.preparing import PreparedConversion
     from iobench.report.document import Block, Cell
 
-__all__ = ["forecast_told", "outcome_told", "verification_told"]
+__all__ = ["forecast_told", "outcome_told", "profile_command", "verification_told"]
 
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 
@@ -91,7 +92,7 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
 
 
 def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
-    """Return what a conversion made, and the command that checks it."""
+    """Return what a conversion made, and the commands that check and measure it."""
     path = _shown(outcome.path)
     made = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
     shards = _counted(len(outcome.shards), "shard")
@@ -101,7 +102,15 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     else:
         told.append(properties(_made(outcome)))
         told.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
+    told.append(Command(profile_command(path), "Measure loading it"))
     return f"{outcome.dataset} as {outcome.format} in {path}: {made} in {shards}", told
+
+
+def profile_command(store: str) -> str:
+    """Return the command that measures loading a finished store."""
+    is_path = os.sep in store or (bool(Path(store).suffix) and not store.startswith("-"))
+    # A plain word may be the name of a dataset, and one with a dash an option.
+    return shlex.join(["iobench", "profile", store if is_path else f".{os.sep}{store}"])
 
 
 def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:

@@ -137,7 +137,7 @@ def convert(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write samples into a standard container, verified and resumable, or say what it takes."""
-    from iobench.cli.conversion_text import forecast_told, outcome_told
+    from iobench.cli.conversion_text import forecast_told, outcome_told, profile_command
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion.conversion_run import forecast, run
     from iobench.conversion.convert_request import ConvertRequest, parse_patch
@@ -191,5 +191,6 @@ def convert(
     else:
         outcome = run(request, screen)
         title, told = outcome_told(outcome)
-        facts = {"kind": "conversion", **outcome.to_dict()}
+        command = profile_command(str(outcome.path))
+        facts = {"kind": "conversion", **outcome.to_dict(), "next_command": command}
     print_answer(title, *told, figures=facts, json=json)

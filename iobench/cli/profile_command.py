@@ -30,6 +30,7 @@ from iobench.cli.source_options import (
     split_options,
 )
 from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
+from iobench.command_options import split_formats
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
@@ -41,9 +42,13 @@ def profile(
     context: typer.Context,
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="NAME|FILE...", help="A dataset's name, or files of your own."),
+        typer.Argument(
+            metavar="NAME|FILE|STORE...",
+            help="A dataset's name, or files of your own; finished stores, alone or beside what "
+            "they were made of.",
+        ),
     ],
-    formats: Annotated[str, declared("--format")] = "source",
+    formats: Annotated[list[str] | None, declared("--format")] = None,
     pipeline: Annotated[str, declared("--pipeline")] = "auto",
     framework: Annotated[str, declared("--framework")] = "native",
     workers: Annotated[int | None, declared("--workers")] = None,
@@ -93,10 +98,14 @@ def profile(
     from iobench.cli.screen import TerminalScreen
     from iobench.profiling.config import RunConfig
     from iobench.profiling.profile_run import profile as run_profile
+    from iobench.registry import SOURCE
+    from iobench.sources.named_stores import split_stores
 
+    sources, stores = split_stores(targets)
     config = RunConfig(
-        targets=tuple(targets),
-        formats=split_names(formats),
+        targets=sources,
+        stores=stores,
+        formats=split_formats(([SOURCE] if sources else []) if formats is None else formats),
         pipelines=split_names(pipeline),
         framework=framework,
         workers=workers,

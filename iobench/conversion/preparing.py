@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.conversion.early_samples import decoded_samples, raw_samples
@@ -25,12 +23,12 @@ from iobench.stores.places import MARK_NAME
 from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.memory_bound import MemoryBound
     from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Format
@@ -124,7 +122,9 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
         samples = select_splits(index, splits)
-    _check_container(fmt, index.spec, encoding, request.format_options)
+    StoreRequest(
+        dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
+    ).check_container()
     facts = {**index.provenance, "request": request.to_dict()}
     return PreparedConversion(
         source=source,
@@ -193,20 +193,3 @@ def check_target(out: Path) -> None:
             raise OptionError(
                 f"{out}: holds {others[0]}, which iobench did not make; name a new folder"
             )
-
-
-def _check_container(
-    fmt: Format, spec: SampleSpec, encoding: Encoding | None, options: Mapping[str, str]
-) -> None:
-    """Begin a shard elsewhere and drop it: what the format refuses is said before OUT is made.
-
-    Raises
-    ------
-    OptionError, UnknownNameError, SampleError
-        For options or a sample that format or encoding do not take.
-    """
-    if encoding is not None:
-        some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
-        spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
-    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        fmt.writer(Path(folder), spec, shard=0, options=options).abort()

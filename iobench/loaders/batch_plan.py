@@ -27,6 +27,7 @@ def plan_batches(
     seed: int = 0,
     shuffle: bool = True,
     drawn: Callable[[NDArray[np.int64]], object] | None = None,
+    taken: NDArray[np.int64] | None = None,
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
 
@@ -35,7 +36,8 @@ def plan_batches(
 
     A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
     batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
-    order of each epoch before its first batch, `MOST_PLANNED` samples at a time.
+    order of each epoch before its first batch, `MOST_PLANNED` samples at a time. ``taken`` says
+    what the samples are called, where they are some of many.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def plan_batches(
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
     order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
-    return _batches(batch_size, _drawn(order, drawn))
+    return _batches(batch_size, _drawn(order, drawn, taken))
 
 
 def _batches(
@@ -68,7 +70,9 @@ def _batches(
 
 
 def _drawn(
-    order: BatchOrder, drawn: Callable[[NDArray[np.int64]], object] | None
+    order: BatchOrder,
+    drawn: Callable[[NDArray[np.int64]], object] | None,
+    taken: NDArray[np.int64] | None,
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the epoch and the samples of some thousand places at a time, without end."""
     n_told = max(1, MOST_PLANNED // order.batch_size)
@@ -76,8 +80,10 @@ def _drawn(
         for number in range(len(order)):
             if drawn is not None and number % n_told == 0:
                 told = range(number, min(number + n_told, len(order)))
-                drawn(np.concatenate([order.samples(epoch, each) for each in told]))
-            yield epoch, order.samples(epoch, number)
+                following = np.concatenate([order.samples(epoch, each) for each in told])
+                drawn(following if taken is None else taken[following])
+            samples = order.samples(epoch, number)
+            yield epoch, samples if taken is None else taken[samples]
 
 
 class BatchPlan:

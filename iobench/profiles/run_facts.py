@@ -153,6 +153,13 @@ class StoreFacts:
         Its size.
     n_samples, n_samples_all : int or None
         Samples in it, and in the whole dataset.
+    target : str or None
+        How it was named, where it was given; None of one that was made for the profile.
+    options : mapping of str to str
+        Of its format, as it was converted with.
+    lossy : mapping of str to mapping
+        Largest errors by variable: ``max_absolute_error``, ``max_relative_error``; empty without
+        loss.
     """
 
     path: str | None = None
@@ -162,6 +169,9 @@ class StoreFacts:
     nbytes: int | None = None
     n_samples: int | None = None
     n_samples_all: int | None = None
+    target: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    lossy: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class AskedLoader(Protocol):
@@ -227,6 +237,11 @@ class RunFacts:
         That recorded it.
     command : str or None
         What was run.
+    spelled : str or None
+        How ``--format`` spells what was loaded, where it was given with options.
+    sources : tuple of str or None
+        What samples are made of, as it was named; none where stores were all there is, None where
+        that was not told.
     files_hint : str or None
         Where its files are from.
     own_label : str or None
@@ -298,6 +313,8 @@ class RunFacts:
     machine: Mapping[str, Any] = field(default_factory=dict)
     iobench_version: str | None = None
     command: str | None = None
+    spelled: str | None = field(default=None, metadata=HIDDEN)
+    sources: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
     files_hint: str | None = None
     own_label: str | None = field(default=None, metadata=HIDDEN)
     is_script: bool = field(default=False, metadata=HIDDEN)
@@ -363,11 +380,12 @@ class RunFacts:
             threads=self.threads or _common(each.threads for each in used) or 0,
         )
 
-    @property
+    @figure
     def label(self) -> str | None:
         """What the run is called among others: its format, or a pipeline that is not our own.
 
-        Where several frameworks are compared it has a name of its own.
+        A format with options is called as `--format` spells it, a store that was named by its
+        name. Where several frameworks are compared theirs is in it.
         """
         return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
 

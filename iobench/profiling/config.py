@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from iobench.cpus import available_cpus
 from iobench.datasets.own_pipelines import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stage_timer import Detail
+from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.energy_reader import wants_energy
 from iobench.recording.run_directory import checked_name
-from iobench.registry import SOURCE, find_format, unknown_name
+from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
 
@@ -39,8 +40,12 @@ class RunConfig(SourceRequest):
 
     Parameters
     ----------
+    stores : tuple of str
+        Finished stores, by path or address, as they were named; ``targets`` are what else was.
+        Several, and the source beside them, are interleaved.
     formats : tuple of str
-        ``source`` for the original files, else store formats; several are interleaved.
+        ``source`` for the original files, else store formats, each perhaps with options
+        (`FormatChoice`); several are interleaved. Empty where nothing but stores was named.
     pipelines : tuple of str
         Which code loads the original files, from `iobench.datasets.PIPELINES`; several are
         interleaved. Stores are loaded by our own. Or `AUTO_PIPELINES`.
@@ -81,6 +86,7 @@ class RunConfig(SourceRequest):
         ``auto`` reads what counters of energy may be read; ``off``.
     """
 
+    stores: tuple[str, ...] = ()
     formats: tuple[str, ...] = (SOURCE,)
     pipelines: tuple[str, ...] = ("own",)
     framework: str = "native"
@@ -106,6 +112,8 @@ class RunConfig(SourceRequest):
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)
+        if not self.targets:
+            self._check_stores_alone()
         for name in self.frameworks:
             if name not in FRAMEWORKS:
                 raise unknown_name("framework", name, FRAMEWORKS)
@@ -132,12 +140,13 @@ class RunConfig(SourceRequest):
         wants_energy(self.energy)
         checked_name(self.name)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
-        for name in self.formats:
-            if name != SOURCE:
-                find_format(name)
-        if len(set(self.formats)) != len(self.formats) or not self.formats:
+        choices = [(each.name, sorted(each.options)) for each in self.choices]
+        if any(each in choices[:place] for place, each in enumerate(choices)) or (
+            not choices and self.targets
+        ):
             raise OptionError(
-                f"--format {','.join(self.formats)!r}: expected distinct names of formats"
+                f"--format {','.join(self.formats)!r}: expected distinct formats, or options of "
+                "them that differ"
             )
         for name in self.pipelines:
             if name not in PIPELINES and self.pipelines != AUTO_PIPELINES:
@@ -174,6 +183,41 @@ class RunConfig(SourceRequest):
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
+
+    def _check_stores_alone(self) -> None:
+        """Raise OptionError for what says how samples are made, where stores hold all there are."""
+        if not self.stores:
+            raise OptionError("nothing to profile: name a dataset, files or finished stores")
+        given = {
+            "--format": bool(self.formats),
+            "--pipeline": self.asks_for_others,
+            "--data-dir": self.data_dir is not None,
+            "--files": self.files is not None,
+            "--option": bool(self.options),
+            "--sample-dim": self.sample_dim is not None,
+            "--variables": bool(self.variables),
+            "--download": self.download,
+            "--tiny": self.tiny,
+            "--scale": self.scale is not None,
+        }
+        if wrong := [option for option, is_given in given.items() if is_given]:
+            raise OptionError(
+                f"{', '.join(wrong)}: {self.stores[0]} is a finished store, which is profiled as "
+                "it is; name the source that it was made of beside it, or leave the option out"
+            )
+
+    def of_store(self, store: str) -> Self:
+        """Return the same of one finished store alone."""
+        return replace(
+            self, targets=(), stores=(store,), formats=(), pipelines=("own",), data_dir=None,
+            files=None, options={}, sample_dim=None, variables=(), target_variables=(),
+            download=False, tiny=False, scale=None,
+        )  # fmt: skip
+
+    @property
+    def choices(self) -> tuple[FormatChoice, ...]:
+        """What `formats` says, parsed."""
+        return tuple(map(FormatChoice.parse, self.formats))
 
     @property
     def asks_for_others(self) -> bool:

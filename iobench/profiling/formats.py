@@ -16,6 +16,7 @@ from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
@@ -26,11 +27,17 @@ from iobench.stores.plan import StoreRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from iobench.datasets.contract import Dataset
     from iobench.datasets.objects.streams import ReadyBatches
     from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
+    from iobench.profiling.format_choice import FormatChoice
+    from iobench.profiling.given_stores import GivenStore
+    from iobench.profiling.profiled import ProfiledSamples
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
@@ -42,6 +49,7 @@ PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
 PROBE_S: Final = 60.0
+LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
 PROBE_MEMORY_NBYTES: Final = 256 << 20
 """Or as much as a sample needs: nobody asked for a bound here."""
 
@@ -53,7 +61,8 @@ class Prepared:
     Parameters
     ----------
     label : str
-        What reports call it: the format, or the pipeline where that is not our own.
+        What reports call it: the format as it was spelled, a store's name, or the pipeline where
+        that is not our own.
     format, pipeline : str
         As in ``--format`` and ``--pipeline``.
     work : Pipeline or Stream
@@ -87,6 +96,10 @@ class Prepared:
     numbers : sequence of int or None
         What the samples are in their dataset; None where the loader has an order of its own, or
         a sample is a window of several.
+    taken : ndarray of int64 or None
+        Which samples of a store are loaded, where it holds more than all ways have in common.
+    spelled : str or None
+        How ``--format`` spells it, where that has options.
     """
 
     label: str
@@ -108,38 +121,71 @@ class Prepared:
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
     ready: ReadyBatches | None = None
     numbers: Sequence[int] | None = None
+    taken: NDArray[np.int64] | None = None
+    spelled: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAtHand:
+    """A store that is ready to be read, made for this profile or there before.
+
+    Parameters
+    ----------
+    label : str
+        What reports call it.
+    store : Store
+    facts : mapping
+        What ``run.json`` says of it.
+    """
+
+    label: str
+    store: Store
+    facts: Facts
 
 
 def prepare(
     config: RunConfig,
-    source: Source,
+    profiled: ProfiledSamples,
+    given: Sequence[GivenStore],
     baselines: Mapping[str, tuple[Baseline, dict[str, float]]],
     batch_size: int,
     screen: Screen,
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
-    if _stream_of(source.dataset) is not None:
+    source = profiled.source
+    if source is not None and _stream_of(source.dataset) is not None:
         _refuse_for_streams(config)
         return [_of_source(config, source, WantedSamples([]), [], screen)]
-    if splits := chosen_splits(config.split, config.splits_by):
+    splits = chosen_splits(config.split, config.splits_by)
+    if source is not None and splits:
         _refuse_splits(splits, source, baselines)
-    wanted = find_wanted(config, source, batch_size, screen)
-    stores = {
-        name: _prepare_store(name, config, source, wanted.samples, screen)
-        for name in config.formats
-        if name != SOURCE
-    }
-    # The original files are read for the samples the stores hold, no more and no fewer.
-    held = [one[1].manifest.samples for one in stores.values()]
-    chosen = min(held, key=len) if held else sorted(wanted.samples)
+    wanted = find_wanted(config, profiled.index, batch_size, screen)
+    made = {}
+    if source is not None:
+        made = {
+            choice.spelled: _prepare_store(choice, config, source, wanted.samples, screen)
+            for choice in config.choices
+            if choice.name != SOURCE
+        }
+    there = [StoreAtHand(one.label, one.store, _facts_of(one, profiled)) for one in given]
+    # All ways read the samples that every store holds, no more and no fewer.
+    chosen = sorted(wanted.samples)
+    for one in (*made.values(), *there):
+        chosen = profiled.held(chosen, one.store.manifest.samples)
+        if not chosen:
+            raise OptionError(
+                f"{one.label}: holds none of the samples that are to be loaded; take more batches, "
+                "or another --split"
+            )
     # Ours goes first: what lies in no page cache yet is not on the other's account.
     auto = config.pipelines == AUTO_PIPELINES
     pipelines = ("own", *baselines) if auto else config.pipelines
     prepared: list[Prepared] = []
     for name in config.formats:
-        if name != SOURCE:
-            prepared.append(_of_store(name, config, wanted, *stores[name]))
+        if name in made:
+            prepared.append(_of_store(made[name], config, profiled, wanted, chosen, screen))
             continue
+        assert source is not None  # else there is no format
         for pipeline in pipelines:
             if pipeline == "own":
                 prepared.append(_of_source(config, source, wanted, chosen, screen))
@@ -147,6 +193,7 @@ def prepare(
                 prepared.append(
                     _of_baseline(pipeline, config, source, chosen, *baselines[pipeline])
                 )
+    prepared += [_of_store(one, config, profiled, wanted, chosen, screen) for one in there]
     return prepared
 
 
@@ -298,31 +345,49 @@ def _of_baseline(
 
 
 def _of_store(
-    name: str, config: RunConfig, wanted: WantedSamples, path: Path, store: Store, facts: Facts
+    at_hand: StoreAtHand,
+    config: RunConfig,
+    profiled: ProfiledSamples,
+    wanted: WantedSamples,
+    chosen: Sequence[int],
+    screen: Screen,
 ) -> Prepared:
-    work = wanted.over(store_pipeline(store), store.manifest.samples)
+    store, label = at_hand.store, at_hand.label
+    path, name = store.path, store.manifest.format
+    places = profiled.places(chosen, store.manifest.samples)
+    work = wanted.over(store_pipeline(store), chosen, places)
     in_threads = config.framework in ("native", *OF_STORES)
-    is_ours = config.framework not in OF_STORES or in_ring(config.framework, name)
+    follows_plan = config.framework not in OF_STORES or in_ring(config.framework, name)
     threads = (config.n_workers or int(config.framework != "native")) if in_threads else 0
+    is_part = wanted.windows is None and len(chosen) < len(store)
+    if is_part and not follows_plan:
+        screen.note(
+            f"{label}: {config.framework} reads all {len(store)} samples of it, in its own order"
+        )
+    n_samples = len(chosen) if is_part and follows_plan else len(work)
     return Prepared(
-        label=name,
+        label=label,
         format=name,
         pipeline="own",
         work=work,
-        n_samples=len(work),
+        n_samples=n_samples,
         files=[path / file.name for shard in store.manifest.shards for file in shard.files],
-        store=facts,
+        store=at_hand.facts,
         framework=config.framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
         windows=wanted.windows,
         threads=threads,
-        extents=wanted.over_store(store) if threads and in_ring(config.framework, name) else None,
+        extents=wanted.over_store(store, chosen, places)
+        if threads and in_ring(config.framework, name)
+        else None,
         shards=tuple(
             (shard.n_samples, tuple(path / file.name for file in shard.files))
             for shard in store.manifest.shards
         ),
-        numbers=store.manifest.samples if is_ours and wanted.windows is None else None,
+        numbers=store.manifest.samples if follows_plan and wanted.windows is None else None,
+        taken=places if is_part and follows_plan else None,
+        spelled=label if ":" in label and "target" not in at_hand.facts else None,
     )
 
 
@@ -332,22 +397,25 @@ def in_ring(framework: str, name: str) -> bool:
 
 
 def _prepare_store(
-    name: str, config: RunConfig, source: Source, samples: list[int], screen: Screen
-) -> tuple[Path, Store, Facts]:
-    fmt = find_format(name)
+    choice: FormatChoice, config: RunConfig, source: Source, samples: list[int], screen: Screen
+) -> StoreAtHand:
+    encoding, spec = choice.encoding, source.index.spec
     request = StoreRequest(
         source.dataset,
         source.index,
-        fmt,
+        find_format(choice.name),
         source.place,
         samples=samples,  # in an order of which every beginning is spread over the files
+        options=choice.format_options,
         files=source.files,
-        shard_nbytes=PROBE_SHARD_NBYTES,
+        shard_nbytes=choice.shard_nbytes or PROBE_SHARD_NBYTES,
         limit_nbytes=PROBE_NBYTES,
         limit_s=PROBE_S,
+        encoding=encoding,
         workers=available_cpus(),
-        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
+        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * spec.nbytes),
     )
+    request.check_container()
     name_there = request.plan().name
     path = source.place / "stores" / name_there
     for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
@@ -359,7 +427,7 @@ def _prepare_store(
         screen.note(notice)
     wrote = False
     watch = stopwatch()
-    with _removable(path), screen.progress(f"converting a probe to {name}") as move:
+    with _removable(path), screen.progress(f"converting a probe to {choice.spelled}") as move:
 
         def advance(done: int, total: int) -> None:
             nonlocal wrote
@@ -372,11 +440,37 @@ def _prepare_store(
         "probe": len(store) < len(source.index),
         "reused": not wrote,
         "convert_s": watch() if wrote else None,
-        "nbytes": store.manifest.nbytes,
-        "n_samples": len(store),
+        **_store_facts(store),
         "n_samples_all": len(source.index),
     }
-    return path, store, facts
+    return StoreAtHand(choice.spelled, store, facts)
+
+
+def _facts_of(given: GivenStore, profiled: ProfiledSamples) -> Facts:
+    """Return what ``run.json`` says of a store that was there before, whole."""
+    store = given.store
+    return {
+        "path": str(store.path),
+        "target": mask_words([given.target])[0],
+        "probe": False,
+        "reused": True,
+        "convert_s": None,
+        **_store_facts(store),
+        "n_samples_all": len(store) if profiled.source is None else len(profiled.index),
+    }
+
+
+def _store_facts(store: Store) -> Facts:
+    manifest = store.manifest
+    return {
+        "nbytes": manifest.nbytes,
+        "n_samples": len(store),
+        "options": dict(manifest.options),
+        "lossy": {
+            name: {key: errors[key] for key in LARGEST_ERRORS if key in errors}
+            for name, errors in manifest.lossy.items()
+        },
+    }
 
 
 @contextmanager

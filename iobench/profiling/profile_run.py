@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
@@ -42,6 +43,8 @@ from iobench.profiling.config import (
     RunConfig,
 )
 from iobench.profiling.formats import Prepared, prepare
+from iobench.profiling.given_stores import check_made_of, open_given
+from iobench.profiling.profiled import samples_of_source, samples_of_stores
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
@@ -50,7 +53,7 @@ from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
-from iobench.sources.opening import Source, open_source
+from iobench.sources.opening import open_source
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
@@ -59,13 +62,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Dataset, Progress
+    from iobench.datasets.contract import Progress
     from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.measured_loader import MeasuredLoader
+    from iobench.profiling.given_stores import GivenStore
+    from iobench.profiling.profiled import ProfiledSamples
     from iobench.recording.recorder import Recorder
     from iobench.sources.request import Screen
 
 __all__ = ["profile"]
+
+LONGEST_NAME: Final = 100
+"""Of a folder for one of several runs, whose labels may be longer."""
 
 
 def profile(config: RunConfig, screen: Screen) -> Path:
@@ -83,34 +91,43 @@ def profile(config: RunConfig, screen: Screen) -> Path:
 
 def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path:
     _import_frameworks(config)
-    source = open_source(config, screen)
-    asked = _batch_size(config, source.dataset)
-    baselines = open_baselines(config, source, screen, batch_size=asked)
+    given = open_given(config.stores)
+    if config.targets:
+        source = open_source(config, screen)
+        check_made_of(given, source)
+        profiled = samples_of_source(source)
+    else:
+        source, profiled = None, samples_of_stores(given, config)
+    asked = _batch_size(config, profiled)
+    baselines: Mapping[str, tuple[Baseline, dict[str, float]]] = {}
+    if source is not None:
+        baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
-    prepared = _prepare(config, source, baselines, batch_size, screen)
+    prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
     compute = parse_compute(
         config.compute,
-        source.dataset.published,
+        profiled.published,
         batch_size=batch_size,
         sample_nbytes=prepared[0].work.spec.nbytes,
         batches_per_step=config.batches_per_step,
     )
     costs = unit_costs()
-    out = _new_run_path(config, source.dataset.name)
+    out = _new_run_path(config, profiled.name if source is not None else given[0].store.path.stem)
+    folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
     turns = secrets.token_hex(8) if len(prepared) > 1 else None
     try:
         with ExitStack() as stack:
             directories, reasons = [], []
             for position, one in enumerate(prepared):
-                path = out if len(prepared) == 1 else out / one.label
+                path = out if len(prepared) == 1 else out / folders[position]
                 if config.cache == "cold":
                     evict(one.files)
                 elif config.cache == "warm":
                     warm_up(one.files)
                 one, why = with_read_ahead(config, one, batch_size)
                 reasons.append((one, why))
-                document = _document(config, source, one, compute, batch_size, costs)
+                document = _document(config, profiled, one, compute, batch_size, costs)
                 limit, limit_s = _limits(config, one, batch_size)
                 document |= {
                     "position": position,
@@ -152,9 +169,21 @@ def _import_frameworks(config: RunConfig) -> None:
         load_xxhash()
 
 
+def _folders(labels: Sequence[str]) -> list[str]:
+    """Return a plain name for each label, which are as commands spell them, all distinct."""
+    names: list[str] = []
+    for label in labels:
+        name = plain = re.sub(r"[^\w.=,+-]+", "-", label)[:LONGEST_NAME]
+        while name in names:
+            name = f"{plain}-{names.count(plain) + len(names)}"
+        names.append(name)
+    return names
+
+
 def _prepare(
     config: RunConfig,
-    source: Source,
+    profiled: ProfiledSamples,
+    given: Sequence[GivenStore],
     baselines: Mapping[str, tuple[Baseline, dict[str, float]]],
     batch_size: int,
     screen: Screen,
@@ -162,7 +191,8 @@ def _prepare(
     """Return what is to be measured, each format by each framework."""
     prepared: list[Prepared] = []
     for name in config.frameworks:
-        ones = prepare(replace(config, framework=name), source, baselines, batch_size, screen)
+        of_one = replace(config, framework=name)
+        ones = prepare(of_one, profiled, given, baselines, batch_size, screen)
         if len(config.frameworks) > 1:
             labels = [name if len(ones) == 1 else f"{one.label}-{name}" for one in ones]
             ones = [replace(one, label=label) for one, label in zip(ones, labels, strict=True)]
@@ -170,17 +200,18 @@ def _prepare(
     return prepared
 
 
-def _batch_size(config: RunConfig, dataset: Dataset) -> int | None:
+def _batch_size(config: RunConfig, profiled: ProfiledSamples) -> int | None:
     """Return the batch size asked for, else the published one; a ready DataLoader has its own."""
-    own = getattr(dataset, "batch_size", None)
+    source = profiled.source
+    own = None if source is None else getattr(source.dataset, "batch_size", None)
     if own is not None:
         if config.batch_size not in (None, own):
             raise OptionError(
-                f"--batch-size {config.batch_size}: {dataset.name} hands out batches of {own}; "
+                f"--batch-size {config.batch_size}: {profiled.name} hands out batches of {own}; "
                 "leave it out"
             )
         return int(own)
-    published = dataset.published.batch_size if dataset.published else None
+    published = profiled.published.batch_size if profiled.published else None
     return config.batch_size or published
 
 
@@ -204,7 +235,11 @@ def _make_run(
     limit, limit_s = _limits(config, one, batch_size)
     plan = BatchPlan(
         plan_batches(
-            max(1, one.n_samples), batch_size, seed=config.seed, drawn=_expected_by(one, loader)
+            max(1, one.n_samples),
+            batch_size,
+            seed=config.seed,
+            drawn=_expected_by(one, loader),
+            taken=one.taken,
         ),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
@@ -349,36 +384,38 @@ def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Measure
 
 def _document(
     config: RunConfig,
-    source: Source,
+    profiled: ProfiledSamples,
     one: Prepared,
     compute: Compute,
     batch_size: int,
     costs: Mapping[str, int | None],
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run: all a report needs besides the spans."""
-    published = source.dataset.published
+    published = profiled.published
     resident = residency(one.files)
     return {
         "name": checked_name(config.name),
-        "dataset": source.dataset.name,
-        "title": source.dataset.title,
+        "dataset": profiled.name,
+        "title": profiled.title,
         "format": one.format,
         "pipeline": one.pipeline,
-        "source_kind": source.index.provenance.get("kind"),
-        "chunks": _chunks(config, source, one),
+        "source_kind": profiled.kind,
+        "spelled": one.spelled,
+        "sources": mask_words([str(target) for target in config.targets]),
+        "chunks": _chunks(config, profiled, one),
         "own_order": one.pipeline == "own" and isinstance(one.work, Stream),
         "described_by": one.described_by,
         "framework": one.framework,
-        "label": one.label if len(config.frameworks) > 1 else None,
-        "stand_in": source.stand_in,
-        "tiny": source.tiny,
+        "label": None if one.label in (one.format, one.pipeline) else one.label,
+        "stand_in": profiled.stand_in,
+        "tiny": profiled.tiny,
         "workers": one.workers,
         "threads": one.threads,
         "gil_share": one.gil_share,
         "prefetch": one.prefetch,
         "batch_size": batch_size,
         "n_samples": one.n_samples,
-        "n_samples_all": len(source.index) or None,
+        "n_samples_all": len(profiled.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
         "batches_per_step": compute.batches_per_step,
         "compute": {
@@ -400,7 +437,7 @@ def _document(
         **limits_of_files(one.files),
         "cold_known": counts_device_reads(one.files),
         "setup": {
-            what: round(seconds, 6) for what, seconds in {**source.setup_s, **one.setup_s}.items()
+            what: round(seconds, 6) for what, seconds in {**profiled.setup_s, **one.setup_s}.items()
         },
         "unit_costs": dict(costs),
         "store": one.store,
@@ -411,7 +448,7 @@ def _document(
         "versions": package_versions(),
         "thread_settings": thread_settings(),
         "command": shlex.join(mask_words(config.command)),
-        "files_hint": str(source.files[0].parent) if source.files else "",
+        "files_hint": profiled.files_hint or str(one.files[0].parent if one.files else ""),
         "n_files": len(one.files),
         "files_nbytes": files_nbytes(one.files),
         "options": mask_options(config.options),
@@ -420,9 +457,9 @@ def _document(
     }
 
 
-def _chunks(config: RunConfig, source: Source, one: Prepared) -> dict[str, Any] | None:
+def _chunks(config: RunConfig, profiled: ProfiledSamples, one: Prepared) -> dict[str, Any] | None:
     """Return how the original files are cut into chunks that samples share; None of a store."""
-    dataset = source.dataset
+    dataset = None if profiled.source is None else profiled.source.dataset
     if one.store is not None or not isinstance(dataset, PlannedDataset):
         return None
     found = dataset.chunking()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import place_index_windows, select_splits
 from iobench.errors import OptionError
@@ -17,14 +19,12 @@ from iobench.stores.plan import probe_samples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from iobench.datasets.contract import SampleIndex
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
-    from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
@@ -46,36 +46,43 @@ class WantedSamples:
         """Where windows were laid, as JSON-ready values."""
         return None if self.placement is None else self.placement.to_dict()
 
-    def over(self, items: Pipeline, samples: Sequence[int]) -> Pipeline:
-        """Return what is loaded, from a pipeline over these samples of the dataset."""
+    def over(
+        self, items: Pipeline, samples: Sequence[int], places: ArrayLike | None = None
+    ) -> Pipeline:
+        """Return what is loaded, from a pipeline that has these samples at these places.
+
+        One after another by default.
+        """
         if self.placement is None:
             return items
-        return windowed_pipeline(items, self._among(self.placement, samples), self.placement.window)
+        table = self._among(self.placement, samples, places)
+        return windowed_pipeline(items, table, self.placement.window)
 
-    def over_store(self, store: Store) -> BatchSource:
-        """Return what the ring fills batches with, from a store of these samples."""
+    def over_store(self, store: Store, samples: Sequence[int], places: ArrayLike) -> BatchSource:
+        """Return what the ring fills batches with, from a store that has samples at places."""
         extents = StoreSource(store)
         if self.placement is None:
             return extents
-        table = self._among(self.placement, store.manifest.samples)
+        table = self._among(self.placement, samples, places)
         return WindowSource(extents, table, self.placement.window)
 
     @staticmethod
-    def _among(placement: WindowPlacement, samples: Sequence[int]) -> NDArray[np.int64]:
+    def _among(
+        placement: WindowPlacement, samples: Sequence[int], places: ArrayLike | None
+    ) -> NDArray[np.int64]:
         windows = placement.among(samples)
         if not len(windows):
             raise OptionError(
                 f"--window={placement.window.spelled}: no window lies whole within the "
                 f"{len(samples)} samples at hand; take more batches, or --format source"
             )
-        return windows
+        return windows if places is None else np.asarray(places, dtype=np.int64)[windows]
 
 
 def find_wanted(
-    config: RunConfig, source: Source, batch_size: int, screen: Screen
+    config: RunConfig, index: SampleIndex, batch_size: int, screen: Screen
 ) -> WantedSamples:
     """Return what a run needs, in an order of which every beginning is spread evenly."""
-    index = source.index
     splits = chosen_splits(config.split, config.splits_by)
     placement = None
     if config.window is not None:

@@ -17,6 +17,7 @@ from iobench.report.document import (
     Bar,
     BarPart,
     ByteRate,
+    Bytes,
     Column,
     Count,
     Duration,
@@ -45,11 +46,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import Run
+    from iobench.profiles.run_facts import StoreFacts
     from iobench.report.document import Block, Cell
     from iobench.report.run_report import RunReport
 
 __all__ = ["comparison_section", "published_section"]
 
+MOST_ERRORS: Final = 3
+"""Variables whose error a row names; all are in JSON."""
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 UNIT_NS: Final = 1e9
 
@@ -67,8 +71,51 @@ def comparison_section(reports: Sequence[RunReport]) -> Section:
             *(verdict_told(each.diagnosis, each.facts.label or units.UNKNOWN) for each in reports),
             *told,
             _comparison_table(reports),
+            *_store_tables(reports),
         ),
     )
+
+
+def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
+    """Yield what ways of storing the same samples cost and save, where several were measured."""
+    if sum(each.facts.store is not None for each in reports) < 2:
+        return
+    steady = all(report.exposure.steady is not None for report in reports)
+    rows: list[tuple[Cell, ...]] = []
+    for report in reports:
+        window = report.judged if steady else report.exposure.whole
+        n_samples, all_of_run, store = window.n_samples, report.exposure.whole, report.facts.store
+        read = all_of_run.read_nbytes
+        stored: tuple[Cell, ...] = NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE
+        if store is not None:
+            each = store.nbytes / store.n_samples if store.nbytes and store.n_samples else None
+            of_all = "{} (a probe)" if store.probe else "{}"
+            stored = Bytes(each), Bytes(store.nbytes, of_all), _largest_errors(store)
+        rows.append(
+            (
+                report.facts.label or units.UNKNOWN,
+                Duration(window.wall_ns / n_samples if n_samples else None),
+                Duration(window.wait_ns / n_samples if n_samples else None),
+                Bytes(read / all_of_run.n_samples if read is not None and n_samples else None),
+                *stored,
+            )
+        )
+    columns = (
+        *(Column("as"), Column("time a sample", "a sample"), Column("wait a sample", "a sample")),
+        *(Column("read a sample"), Column("stored a sample"), Column("store")),
+        Column("largest error"),
+    )
+    yield Table("What is stored, and what that takes", columns, tuple(rows))
+
+
+def _largest_errors(store: StoreFacts) -> str:
+    """Return how far stored values are off, in units of each variable."""
+    told = [
+        f"{name} {units.number(errors.get('max_absolute_error'))}"
+        for name, errors in store.lossy.items()
+    ]
+    more = f" and {len(told) - MOST_ERRORS} more" if len(told) > MOST_ERRORS else ""
+    return (", ".join(told[:MOST_ERRORS]) or "none") + more
 
 
 def _comparison_table(reports: Sequence[RunReport]) -> Table:

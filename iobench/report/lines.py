@@ -221,6 +221,11 @@ def setup_lines(report: RunReport) -> list[str]:
 def _store(store: StoreFacts) -> str:
     what = "Store, a probe of the dataset" if store.probe else "Store"
     size = units.nbytes(store.nbytes)
+    if store.target is not None:
+        return (
+            f"Store: {size}, {units.count(store.n_samples)} samples, as it was found: "
+            f"{store.path or store.target}"
+        )
     if store.reused:
         made = "there already, reused"
     elif store.convert_s is not None:

@@ -56,7 +56,8 @@ def _what(run: FoundRun) -> str:
         return command if len(command) <= LONGEST else f"{command[: LONGEST - 3]}..."
     labels = [(each and (each.own_label or each.format)) or "unknown" for each in run.told]
     told = first.called(f"{first.dataset or 'unknown'} as {', '.join(labels)}")
-    return told if first.own_label else f"{told} ({first.framework or 'unknown'})"
+    frameworks = {each.framework for each in run.told if each}
+    return told if len(frameworks) > 1 else f"{told} ({first.framework or 'unknown'})"
 
 
 def _command(run: FoundRun) -> str:

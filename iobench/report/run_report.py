@@ -105,6 +105,8 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
     told = facts.store
     if told is None or not told.n_samples or told.n_samples_all is None or told.nbytes is None:
         return None
+    if told.target is not None:  # converted already, by whoever named it
+        return None
     return predict_full_conversion(
         n_samples=told.n_samples_all,
         probe_n_samples=told.n_samples,

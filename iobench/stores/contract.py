@@ -162,6 +162,8 @@ class Format(Protocol):
         As registered.
     version : int
         Version of its layout; stores of a later one are refused.
+    option_names : tuple of str, optional
+        The options that its writer knows: others are refused before anything is read.
     """
 
     name: str

@@ -39,6 +39,7 @@ __all__ = [
     "list_items",
     "list_places",
     "make_item",
+    "mark_of",
     "remember_place",
     "remove_item",
     "user_folder",
@@ -274,11 +275,16 @@ def _marked(folder: Path, depth: int) -> Iterator[Path]:
                     yield from _marked(entry, depth - 1)
 
 
-def _item(path: Path) -> Item:
-    kind, title = "unknown", path.name
+def mark_of(path: Path) -> tuple[str, str]:
+    """Return kind and title of what iobench made there; ``"unknown"`` without a sound mark."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         mark = read_json(path / MARK_NAME)
-        kind, title = str(mark["kind"]), str(mark["title"])
+        return str(mark["kind"]), str(mark["title"])
+    return "unknown", path.name
+
+
+def _item(path: Path) -> Item:
+    kind, title = mark_of(path)
     nbytes = 0
     for file in path.rglob("*"):
         with suppress(OSError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
@@ -16,7 +18,6 @@ from iobench.stores.manifest import canonical_json, count_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
@@ -198,6 +199,21 @@ class StoreRequest:
     together: bool = False
     scheduler: str | None = None
     wait_s: float | None = None
+
+    def check_container(self) -> None:
+        """Begin a shard elsewhere and drop it: what the format refuses is said before any is made.
+
+        Raises
+        ------
+        OptionError, UnknownNameError, SampleError
+            For options or a sample that format or encoding do not take.
+        """
+        spec, encoding = self.index.spec, self.encoding
+        if encoding is not None:
+            some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
+            spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
+        with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
+            self.fmt.writer(Path(folder), spec, shard=0, options=self.options).abort()
 
     def plan(self) -> ConversionPlan:
         """Return what decides what the store will hold.

@@ -39,9 +39,13 @@ TRIAL_BATCHES: Final = 200
 def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
     """Return the configuration that measures one way of loading alone, briefly."""
     framework = baseline.framework
+    if baseline.given is not None:
+        config = config.of_store(baseline.given)
+    else:
+        formats = (baseline.format,) if baseline.format else config.formats[:1]
+        config = replace(config, stores=(), formats=formats)
     return replace(
         config,
-        formats=(baseline.format,) if baseline.format else config.formats[:1],
         pipelines=(baseline.pipeline,),
         framework=framework if framework in config.frameworks else config.frameworks[0],
         batches=config.batches or TRIAL_BATCHES,
@@ -55,8 +59,10 @@ def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
 def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
     """Return the configuration with a change made; None where a profile cannot make it."""
     settings = candidate.settings
-    if not settings or not settings.keys() <= SETTINGS.keys():
+    if not settings or not settings.keys() <= {*SETTINGS, "store"}:
         return None
+    if "store" in settings:
+        config = config.of_store(str(settings["store"]))
     made: dict[str, Any] = {
         name: settings[name]
         for name in ("framework", "workers", "prefetch", "cache")

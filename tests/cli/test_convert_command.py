@@ -27,7 +27,7 @@ OUTCOME = {
     "kind", "path", "dataset", "format", "stand_in", "was_finished", "n_samples", "in_nbytes",
     "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "memory_nbytes",
     "peak_rss_nbytes", "idle_rss_nbytes", "n_resumed", "n_written", "n_elsewhere", "shards",
-    "lossy", "bytes_per_s",
+    "lossy", "bytes_per_s", "next_command",
 }  # fmt: skip
 PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
@@ -150,8 +150,9 @@ def test_the_result_as_text(own, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said.out.splitlines()
     assert lines[0].startswith(f"{name} as numpy in out: 4 samples, 4.69 MB")
     told = [line.split()[0] for line in lines[1:] if line.startswith("  ") and line[2] != " "]
-    assert told == ["time", "stages", "shards", "memory", "Check"]
-    assert lines[-1] == "    iobench verify out"
+    assert told == ["time", "stages", "shards", "memory", "Check", "Measure"]
+    assert "    iobench verify out" in lines
+    assert lines[-1] == "    iobench profile ./out"
     assert main(command) == 0
     assert "the store was finished already" in capsys.readouterr().out
 

@@ -6,6 +6,7 @@ import ast
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.cli.app import make_app
 from iobench.cli.profile_command import profile_config
-from iobench.command_options import OF_PROFILE, OF_SOURCE
+from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE
+from iobench.errors import OptionError
+from iobench.profiling.config import RunConfig
 from iobench.subjects.advice.advising import advice_of
 from iobench.subjects.advice.measured import measured_rank
 from iobench.subjects.advice.next_steps import SUBJECT
@@ -27,6 +30,7 @@ from schedules import pool
 
 MS = 1_000_000
 STORE = {"path": "a", "probe": True, "nbytes": 10**9, "n_samples": 240, "n_samples_all": 240}
+GIVEN = {**STORE, "probe": False, "target": "./a store.zarr", "path": "/data/a store.zarr"}
 LAUNCHED = {"kind": "script", "command": "python train.py"}
 RUNS: dict[str, dict[str, Any]] = {
     "own file": {"command": "iobench profile 'a file.nc' --variables=t2m,z --out runs/1 --json"},
@@ -46,6 +50,26 @@ RUNS: dict[str, dict[str, Any]] = {
         "store": STORE,
     },
     "zarr": {"command": "iobench profile x --format zarr", "format": "zarr", "store": STORE},
+    "options of a format": {
+        "command": "iobench profile x --format source --format zarr:codec=blosc-lz4,dtype=float16",
+        "format": "zarr",
+        "spelled": "zarr:codec=blosc-lz4,dtype=float16",
+        "store": STORE,
+    },
+    "given store": {
+        "command": "iobench profile './a store.zarr' --cache cold --window=-1,0:1 --store-dir st",
+        "format": "zarr",
+        "store": GIVEN,
+        "sources": [],
+        "stand_in": True,
+        "files_nbytes": 10**9,
+    },
+    "given store beside its source": {
+        "command": "iobench profile x.nc './a store.zarr' --sample-dim time --format source,numpy",
+        "format": "zarr",
+        "store": GIVEN,
+        "sources": ["x.nc"],
+    },
     "tensorflow": {"command": "iobench profile x", "framework": "tensorflow"},
     "serial": {"command": "iobench profile x --workers 0", "workers": 0},
     "own order": {"command": "iobench profile module:DATASET", "own_order": True},
@@ -54,6 +78,14 @@ RUNS: dict[str, dict[str, Any]] = {
     "keras": {**LAUNCHED, "framework": "keras"},
     "started by a launcher": {**LAUNCHED, "command": "torchrun --nproc-per-node 4 train.py"},
     "somebody else's": {"command": "iobench profile 'an unclosed quote"},
+}
+
+
+IN_A_BUCKET = {
+    "command": "iobench profile s3://bucket/a.zarr --cache cold",
+    "format": "zarr",
+    "store": {**GIVEN, "target": "s3://bucket/a.zarr", "path": "s3://bucket/a.zarr"},
+    "sources": [],
 }
 
 
@@ -85,8 +117,36 @@ def test_the_command_line_takes_every_command_that_is_proposed(kind: str) -> Non
             parsed(words[1:])
             if words[1] == "profile":
                 profile_config(words[2:])
-        elif words[0] != "cat":
+        elif words[0] not in ("cat", "cp"):
             ast.parse(line)
+
+
+def test_of_stores_alone_no_conversion_and_nothing_of_a_source_is_proposed() -> None:
+    for config in (RUNS["given store"], IN_A_BUCKET):
+        found = [line for step_ms in (15, 80, 0) for line in proposals(config, step_ms)]
+        profiled = [shlex.split(line) for line in found if line.startswith("iobench profile")]
+        assert not [line for line in found if line.startswith("iobench convert")]
+        assert not [words for words in profiled if {*words} & {*NOT_OF_STORES}]
+        copied = [line for line in found if line.startswith("cp ")]
+        assert bool(copied) == (config is not IN_A_BUCKET)
+
+
+def test_what_is_of_no_meaning_for_stores_is_refused_for_them() -> None:
+    for option in NOT_OF_STORES:
+        value = {"--option": ["a=b"], "--scale": ["0.5"], "--pipeline": ["upstream"]}
+        is_flag = OF_PROFILE[option].is_flag
+        words = [option, *value.get(option, ["source"] if not is_flag else [])]
+        config = profile_config(["x", *words])
+        alone = RunConfig(targets=(), stores=("a.zarr",), formats=())
+        changed = {
+            each: getattr(config, each)
+            for each in RunConfig.__dataclass_fields__
+            if each not in ("targets", "stores", "command")
+            and (option == "--format") == (each == "formats")
+            and getattr(config, each) != getattr(alone, each)
+        }
+        with pytest.raises(OptionError, match=f"{option}.* a finished store"):
+            replace(alone, **changed)
 
 
 def parsed(words: list[str]) -> dict[str, Any]:

@@ -173,6 +173,10 @@ def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circ
     """Return what the whole dataset takes in another format: from a probe, else what is known."""
     baseline, way = ways[0], found.way
     samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
+    if way is not None and way.given is not None:
+        return Cost()  # it is there
+    if "copy" in found.candidate.settings:
+        return Cost(memory_nbytes=baseline.all_nbytes(None))
     making_s = _making_s(baseline, circumstances)
     least = Cost(making_s, at_least=making_s is not None)
     if way is not None and way.store is not None and way.store.n_samples:

@@ -99,10 +99,16 @@ def measured_candidates(ways: Sequence[LoadingWay]) -> Iterator[Found | RuledOut
         for name in ("format", "framework", "pipeline"):
             if getattr(way, name) and getattr(way, name) != getattr(baseline, name):
                 settings[name] = getattr(way, name)
-        levers = [Lever.FORMAT] if "format" in settings else []
+        if way.given is not None:
+            settings.pop("format", None)
+            if way.given != baseline.given:
+                settings["store"] = way.given
+        elif baseline.given is not None:
+            settings["format"] = way.format
+        levers = [Lever.FORMAT] if settings.keys() & {"format", "store"} else []
         if "framework" in settings or "pipeline" in settings:
             levers.append(Lever.LOADER)
-        if way.store is not None and "format" not in settings:
+        if way.store is not None and way.given is None and "format" not in settings:
             settings["format"] = way.format
         gain = gain_between(baseline, way)
         if gain is not None and levers:
@@ -380,7 +386,10 @@ def _loader(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
             continue
         settings: dict[str, str | int] = {"framework": NATIVE}
         levers = [Lever.LOADER]
-        if way.format != baseline.format:
+        if way.given is not None and way is not baseline:
+            settings["store"] = way.given
+            levers.insert(0, Lever.FORMAT)
+        elif way.format != baseline.format:
             settings["format"] = way.format
             levers.insert(0, Lever.FORMAT)
         elif way is not baseline:
@@ -412,11 +421,16 @@ def _caches(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     store = _first_store(predictor)
     stored = _stored(baseline) if store is None else store.format
     pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
-    in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench", "format": stored})
+    where: dict[str, str | int] = {"store_dir": "/dev/shm/iobench", "format": stored}
+    if store is not None and store.given is not None:
+        where = {"copy": str((store.store and store.store.path) or store.given)}
+    in_memory = Candidate((Lever.MEMORY,), where)
     cold, memory = circumstances.cold_fraction, circumstances.memory_nbytes
     if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
         yield RuledOut(pages, Reason.CACHED_ALREADY)
         yield RuledOut(in_memory, Reason.CACHED_ALREADY)
+        return
+    if "://" in str(where.get("copy", "")):  # a bucket is in no page cache, nor copied by cp
         return
     needed = baseline.all_nbytes(circumstances.files_nbytes)
     yield _fits(pages, needed, memory, CACHE_FRACTION) or Found(
@@ -486,12 +500,17 @@ def _codec(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     baseline = predictor.baseline
     if baseline.store is None:
         return
-    if baseline.format == "zarr" and any(kind_of(each) == "decode" for each in baseline.run.stages):
+    if predictor.circumstances.facts.sources == ():
+        yield RuledOut(Candidate((Lever.CODEC,)), Reason.NO_SOURCE)
+        return
+    if baseline.container == "zarr" and any(
+        kind_of(each) == "decode" for each in baseline.run.stages
+    ):
         candidate = Candidate((Lever.CODEC,), {"codec": "none"})
         yield Found(candidate, predictor.bound(factors(baseline.run, {"decode": 0.0})))
     elif (baseline.window.cold_fraction or 0.0) > COLD_FRACTION:
         settings: dict[str, str | int] = {"dtype": "float16"}
-        if baseline.format == "zarr":
+        if baseline.container == "zarr":
             settings = {"codec": "blosc-lz4"}
         change = factors(baseline.run, dict.fromkeys(READING, 0.5))
         yield Found(Candidate((Lever.CODEC,), settings), predictor.bound(change))

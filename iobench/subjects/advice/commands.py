@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.command_options import OF_PROFILE, OF_SOURCE
+from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE, convert_words
 from iobench.subjects.advice.levers import ENVIRONMENT, Lever
 
 if TYPE_CHECKING:
@@ -84,12 +84,20 @@ class ProfileCommand:
         ]
         return [*self.targets, *(word for option in kept for word in _spelled(*option))]
 
-    def varied(self, changed: Mapping[str, object], without: Collection[str] = ()) -> str:
-        """Return the command line with options set to other values, and some left out."""
+    def varied(
+        self,
+        changed: Mapping[str, object],
+        without: Collection[str] = (),
+        targets: tuple[str, ...] | None = None,
+    ) -> str:
+        """Return the command line with options set to other values, and some left out.
+
+        ``targets`` are what to load instead.
+        """
         dropped = {*changed, *without, *ONE_RUN}
         kept = tuple(option for option in self.options if option[0] not in dropped)
         added = tuple((name, str(value)) for name, value in changed.items())
-        words = type(self)(self.targets, (*kept, *added)).words()
+        words = type(self)(targets or self.targets, (*kept, *added)).words()
         return shlex.join(["iobench", "profile", *words])
 
 
@@ -114,11 +122,14 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
         candidate.settings,
         {*candidate.levers},
     )
-    name = (given.targets[0] if given and given.targets else None) or facts.dataset or "SOURCE"
+    sources = _sources(given, facts)
+    name = (sources[0] if sources else None) or facts.dataset or "SOURCE"
     if facts.is_script:  # its samples come from an object of its own
         name = "MODULE:DATASET"
-    if STORED & levers:
-        lines.append(_convert(candidate, given, name))
+    if "copy" in settings:
+        return tuple(_in_memory(str(settings["copy"]), given, baseline))
+    if STORED & levers and "store" not in settings:
+        lines.append(_convert(candidate, given, sources, name))
     if {*STORED, Lever.LOADER} & levers:
         lines.extend(_load(candidate, facts, name, baseline))
     if facts.is_script:
@@ -133,14 +144,36 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if Lever.PIN in levers:
         lines.extend(_of_loader({"pin_memory": "True"}))
     made = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}
-    if given is not None and made:
+    store = settings.get("store", None if "format" in settings else baseline.given)
+    if given is not None and store is not None and (made or "store" in settings):
+        made.pop("--pipeline", None)
+        of_one = {name: value for name, value in _of_one(given, baseline).items() if name in made}
+        lines.append(given.varied(of_one | made, NOT_OF_STORES, (str(store),)))
+    elif given is not None and made:
         stored = settings.get("format", "source") != "source"
         of_one = _of_one(given, baseline)
         if stored:
             of_one.pop("--pipeline", None)
             made.pop("--pipeline", None)
-        lines.append(given.varied(of_one | made, {"--pipeline"} if stored else ()))
+        without = {"--pipeline"} if stored else ()
+        lines.append(given.varied(of_one | made, without, sources))
     return tuple(lines)
+
+
+def _sources(given: ProfileCommand | None, facts: RunFacts) -> tuple[str, ...]:
+    """Return what the samples of a run are made of: all that it was given but finished stores."""
+    if facts.sources is not None:
+        return facts.sources
+    return given.targets if given is not None else ()
+
+
+def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:
+    """Yield what puts a finished store into memory, and what loads it from there."""
+    there = f"/dev/shm/{store.rstrip('/').rpartition('/')[2]}"
+    yield shlex.join(["cp", "-r", store, there])
+    yield f'iobench.loader("{there}", {baseline.run.batch_size or "BATCH_SIZE"}, shuffle=True)'
+    if given is not None:
+        yield given.varied({}, NOT_OF_STORES, (there,))
 
 
 def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterator[str]:
@@ -196,17 +229,20 @@ def _of_grain(settings: Mapping[str, str | int], rule: LoaderRule) -> Iterator[s
 
 def _of_one(given: ProfileCommand, baseline: LoadingWay) -> dict[str, object]:
     """Return what says which of the ways is meant, of a profile that compared several."""
+    names = [option[0] for option in given.options]
     several = {option[0] for option in given.options if "," in option[-1]}
+    several |= {name for name in names if names.count(name) > 1}
     named = {"--format": baseline.format, "--framework": baseline.framework}
     if baseline.store is None:
         named["--pipeline"] = baseline.pipeline
     return {name: value for name, value in named.items() if name in several and value}
 
 
-def _convert(candidate: Candidate, given: ProfileCommand | None, name: str) -> str:
+def _convert(
+    candidate: Candidate, given: ProfileCommand | None, sources: tuple[str, ...], name: str
+) -> str:
     settings = candidate.settings
     stored = str(settings.get("format", "zarr" if "codec" in settings else "numpy"))
-    targets = given.targets if given and given.targets else (name,)
     options = given.words(OF_SOURCE)[len(given.targets) :] if given else []
     added = [
         word
@@ -215,7 +251,8 @@ def _convert(candidate: Candidate, given: ProfileCommand | None, name: str) -> s
         for word in (f"--{setting}", str(settings[setting]))
     ]
     out = _out(candidate, name, stored)
-    return shlex.join(["iobench", "convert", *targets, out, "--to", stored, *options, *added])
+    words = [*(sources or (name,)), out, *convert_words(stored), *options, *added]
+    return shlex.join(["iobench", "convert", *words])
 
 
 def _out(candidate: Candidate, name: str, stored: str) -> str:
@@ -223,7 +260,7 @@ def _out(candidate: Candidate, name: str, stored: str) -> str:
     short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
     short = "samples" if short == "DATASET" else short
     folder = f"{candidate.settings['store_dir']}/" if "store_dir" in candidate.settings else ""
-    return f"{folder}{short}.{stored}"
+    return f"{folder}{short}.{stored.partition(':')[0]}"
 
 
 def _load(candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay) -> Iterator[str]:
@@ -232,8 +269,9 @@ def _load(candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay
     size = run.batch_size or "BATCH_SIZE"
     known = facts.framework in ("torch", "tensorflow")
     framework = f', framework="{facts.framework}"' if known else ""
-    if stored != "source":
-        where = _out(candidate, name, str(stored))
+    named = candidate.settings.get("store")
+    if named is not None or stored != "source":
+        where = named or _out(candidate, name, str(stored))
         if facts.framework == "torch" and Lever.LOADER not in candidate.levers:
             workers = f", num_workers={run.workers}" if run.workers else ""
             yield f'DataLoader(iobench.open_store("{where}"), {size}, shuffle=True{workers})'
@@ -242,7 +280,8 @@ def _load(candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay
     elif facts.is_script:
         yield "iobench.open_dataset(DATASET).loader(BATCH_SIZE)"
     elif Lever.LOADER in candidate.levers and baseline.store is not None:
-        # The report of the run tells where it lies.
-        yield f"iobench.loader(STORE, {size}, shuffle=True{framework})"
+        # Of a probe the report of the run tells where it lies.
+        where = "STORE" if baseline.given is None else f'"{baseline.given}"'
+        yield f"iobench.loader({where}, {size}, shuffle=True{framework})"
     elif Lever.LOADER in candidate.levers:
         yield f'iobench.open_dataset("{name}").loader({size}, shuffle=True)'

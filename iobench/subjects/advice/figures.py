@@ -41,12 +41,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StoreProbe:
-    """The store a way of loading reads: part of a dataset, converted."""
+    """The store a way of loading reads: part of a dataset, converted.
+
+    ``target`` is how it was named, where it was there and was given; ``path`` where it lies.
+    """
 
     n_samples: int
     nbytes: int
     convert_s: float | None
     n_samples_all: int
+    target: str | None = field(default=None, metadata=HIDDEN)
+    path: str | None = field(default=None, metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +63,7 @@ class LoadingWay:
     label : str
         What reports call it.
     format, framework, pipeline : str
-        Empty where it is not known.
+        Empty where it is not known. The format is as ``--format`` spells it, options and all.
     run : RecordedRun
         Of the loader that was waited for most.
     whole : PartExposure
@@ -81,6 +86,16 @@ class LoadingWay:
     sums: Mapping[Window, StepSums] = field(default_factory=dict, metadata=HIDDEN)
     store: StoreProbe | None = field(default=None, metadata=HIDDEN)
     recurring: PartExposure | None = field(default=None, metadata=HIDDEN)
+
+    @property
+    def container(self) -> str:
+        """The format without its options."""
+        return self.format.partition(":")[0]
+
+    @property
+    def given(self) -> str | None:
+        """How the store that it reads was named; None where none was given."""
+        return None if self.store is None else self.store.target
 
     @property
     def window(self) -> PartExposure:

@@ -103,6 +103,8 @@ class Candidate:
             match lever:
                 case Lever.FORMAT if Lever.OFFLINE in self.levers:
                     continue
+                case Lever.FORMAT if "store" in settings:
+                    yield f"the store {settings['store']}"
                 case Lever.FORMAT:
                     yield f"finished samples as {stored or 'a store'}"
                 case Lever.OFFLINE:
@@ -164,6 +166,7 @@ class Reason(Enum):
     NO_WORKERS = "no workers"
     READS_WHAT_IT_USES = "reads what it uses"
     CHUNKS_FIT = "chunks fit"
+    NO_SOURCE = "no source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,11 @@ class RuledOut:
                 return (
                     f"{units.ratio(read)} bytes are read for each one used; how many are decoded "
                     "for each was not counted."
+                )
+            case Reason.NO_SOURCE:
+                return (
+                    "takes a conversion, and this run has finished stores alone; name their source "
+                    "beside them, as in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
                 )
             case Reason.CHUNKS_FIT:
                 return (

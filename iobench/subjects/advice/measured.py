@@ -144,10 +144,11 @@ def _way(found: RankRun, facts: RunFacts, run: RecordedRun) -> LoadingWay:
     exposure, told, store = found.exposure, facts.store, None
     if told is not None and told.n_samples and told.nbytes:
         n_samples_all = told.n_samples_all or told.n_samples
-        store = StoreProbe(told.n_samples, told.nbytes, told.convert_s, n_samples_all)
+        sizes = told.n_samples, told.nbytes, told.convert_s, n_samples_all
+        store = StoreProbe(*sizes, target=told.target, path=told.path)
     return LoadingWay(
         label=facts.label or run.name,
-        format=facts.format or "",
+        format=facts.spelled or facts.format or "",
         framework=facts.framework or "",
         pipeline="" if facts.is_script else facts.pipeline,
         run=run if run.batch_size else replace(run, batch_size=facts.batch_size),

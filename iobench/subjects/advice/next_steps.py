@@ -74,9 +74,11 @@ class NextSteps:
             return ()
         best = min(measured, key=lambda each: each.wait_fraction or 0.0)
         found = [*_about_waiting(best, self.ranks), *_about_length(best)]
-        if best.facts.stand_in:
+        sources = best.facts.sources
+        if best.facts.stand_in and sources != ():  # a store is of what it was made of
             reason = "the same on your own files, in DIR"
-            found += _varied(best, reason, {"--data-dir": "DIR"}, ("--tiny", "--scale"))
+            without = ("--tiny", "--scale")
+            found += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
         return tuple(found)
 
 
@@ -174,12 +176,16 @@ def _about_length(best: MeasuredRank) -> Iterator[NextStep]:
 
 
 def _varied(
-    best: MeasuredRank, reason: str, options: Mapping[str, str], without: Sequence[str] = ()
+    best: MeasuredRank,
+    reason: str,
+    options: Mapping[str, str],
+    without: Sequence[str] = (),
+    targets: tuple[str, ...] | None = None,
 ) -> Iterator[NextStep]:
     """Yield the run's own command with options set; nothing if it was no ``iobench profile``."""
     given = ProfileCommand.parsed(best.facts.command)
     if given is not None:
-        yield NextStep(reason, given.varied(options, without))
+        yield NextStep(reason, given.varied(options, without, targets))
 
 
 SUBJECT: Final = Subject("next_steps", 70, next_steps, next_section, of_job, side_by_side)

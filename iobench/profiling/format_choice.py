@@ -1,0 +1,102 @@
+"""``--format``: containers, each as it comes or with what is stored otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from iobench.command_options import OF_VALUES, SHARD_SIZE, parse_format
+from iobench.errors import OptionError
+from iobench.registry import SOURCE, find_format, unknown_name
+from iobench.sizes import parse_nbytes
+from iobench.stores.encoding import Encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FormatChoice"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatChoice:
+    """One item of ``--format``: a container, and how samples are to lie in it.
+
+    Parameters
+    ----------
+    name : str
+        ``source``, or of a format.
+    options : tuple of (str, str)
+        As `iobench convert` has them, without dashes: in their order, some more than once.
+    spelled : str
+        The item as it was given: what reports call it.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+    spelled: str
+
+    @classmethod
+    def parse(cls, item: str) -> Self:
+        """Return what an item of `split_formats` says.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such format, or it has no such option.
+        OptionError
+            If a value is none.
+        """
+        name, options = parse_format(item)
+        if name == SOURCE:
+            if ":" in item:
+                raise OptionError(
+                    f"--format {item}: the original files are read as they are; give {SOURCE} "
+                    "without options"
+                )
+            return cls(name, (), item)
+        of_format: Sequence[str] | None = getattr(find_format(name), "option_names", None)
+        if of_format is not None:
+            known = [*of_format, *OF_VALUES, SHARD_SIZE]
+            for key, _ in options:
+                if key not in known:
+                    raise unknown_name(f"option of --format {name}", key, known)
+        once = [key for key, _ in options if key not in OF_VALUES]
+        if twice := [key for key in once if once.count(key) > 1]:
+            raise OptionError(f"--format {item}: {twice[0]} is given twice; give it once")
+        found = cls(name, options, item)
+        found._check()
+        return found
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What is stored with fewer bits; None without loss."""
+        return Encoding.parse(
+            dtype=self._values("dtype"),
+            keep_bits=self._values("keep-bits"),
+            max_error=self._values("max-error"),
+            ranges=self._values("range"),
+        )
+
+    @property
+    def format_options(self) -> dict[str, str]:
+        """The options of the format itself."""
+        return {
+            name: value
+            for name, value in self.options
+            if name not in OF_VALUES and name != SHARD_SIZE
+        }
+
+    @property
+    def shard_nbytes(self) -> int | None:
+        """Bytes of a shard, where that is given."""
+        found = self._values(SHARD_SIZE)
+        return parse_nbytes(SHARD_SIZE, found[0]) if found else None
+
+    def _values(self, name: str) -> tuple[str, ...]:
+        return tuple(value for each, value in self.options if each == name)
+
+    def _check(self) -> None:
+        try:
+            _ = self.encoding, self.shard_nbytes
+        except OptionError as error:
+            raise OptionError(f"--format {self.spelled}: {error}") from error

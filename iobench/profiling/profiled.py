@@ -1,0 +1,139 @@
+"""What a profile is of: samples of a source, or those that finished stores hold."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.split_by import split_index
+from iobench.errors import IobenchError
+from iobench.registry import dataset_names, find_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import PublishedStep
+    from iobench.profiling.config import RunConfig
+    from iobench.profiling.given_stores import GivenStore
+    from iobench.sources.opening import Source
+
+__all__ = ["ProfiledSamples", "samples_of_source", "samples_of_stores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledSamples:
+    """The samples that are loaded, whatever they lie in.
+
+    Parameters
+    ----------
+    name, title : str
+        Of the dataset.
+    index : SampleIndex
+        The samples, with their splits and what windows are laid over.
+    published : PublishedStep or None
+        The training step published of the dataset.
+    kind : str or None
+        Of users' own files what they are.
+    stand_in, tiny : bool
+        Whether they are generated, and the small ones of the tests.
+    files_hint : str
+        Where the original files are from.
+    setup_s : mapping of str to float
+        Seconds spent once.
+    source : Source or None
+        None where all there is are stores.
+    numbers : sequence of int or None
+        What the samples of the index are in the dataset; None where they have the same numbers.
+    """
+
+    name: str
+    title: str
+    index: SampleIndex
+    published: PublishedStep | None
+    kind: str | None = None
+    stand_in: bool = False
+    tiny: bool = False
+    files_hint: str = ""
+    setup_s: Mapping[str, float] = field(default_factory=dict)
+    source: Source | None = None
+    numbers: Sequence[int] | None = None
+
+    def held(self, samples: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Return those of some samples of the index that a store of these numbers holds."""
+        places = self.places(samples, numbers).tolist()
+        return [sample for sample, place in zip(samples, places, strict=True) if place >= 0]
+
+    def places(self, samples: Sequence[int], numbers: Sequence[int]) -> NDArray[np.int64]:
+        """Return where samples of the index lie in a store of these numbers; -1 where nowhere."""
+        held = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
+        wanted = np.asarray(samples, dtype=np.int64)
+        if self.numbers is not None:
+            own = np.fromiter(self.numbers, dtype=np.int64, count=len(self.numbers))
+            wanted = own[wanted]
+        if not len(held):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        order = np.argsort(held, kind="stable")
+        found = order[np.searchsorted(held, wanted, sorter=order).clip(max=len(held) - 1)]
+        return np.where(held[found] == wanted, found, -1)
+
+
+def samples_of_source(source: Source) -> ProfiledSamples:
+    """Return the samples of a source."""
+    dataset = source.dataset
+    return ProfiledSamples(
+        name=dataset.name,
+        title=dataset.title,
+        index=source.index,
+        published=dataset.published,
+        kind=source.index.provenance.get("kind"),
+        stand_in=source.stand_in,
+        tiny=source.tiny,
+        files_hint=str(source.files[0].parent) if source.files else "",
+        setup_s=source.setup_s,
+        source=source,
+    )
+
+
+def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
+    """Return the samples of stores, those of the first one; their source need not be there.
+
+    Raises
+    ------
+    StoreError
+        If splits or windows are asked for, and the store keeps nothing to tell them by.
+    OptionError
+        If a split by coordinates cannot be made.
+    """
+    first = given[0]
+    manifest, provenance = first.manifest, first.manifest.provenance
+    told = provenance.get("request", {})
+    published, title = None, ""
+    if manifest.dataset in dataset_names():
+        # It may need options that nobody gave here, or a package that is not installed.
+        with suppress(IobenchError):
+            dataset = find_dataset(manifest.dataset)
+            published, title = dataset.published, dataset.title
+    tiny = bool(told.get("tiny", False))
+    return ProfiledSamples(
+        name=manifest.dataset,
+        title=title,
+        index=_index(first, config),
+        published=published,
+        stand_in=bool(provenance.get("stand_in", False)) or tiny or "scale" in told,
+        tiny=tiny,
+        numbers=manifest.samples,
+    )
+
+
+def _index(given: GivenStore, config: RunConfig) -> SampleIndex:
+    store = given.store
+    if config.window or config.split or config.split_by:
+        return split_index(store.index(), config.splits_by, allow_gaps=config.allow_gaps)
+    provenance = given.manifest.provenance
+    return SampleIndex(store.spec, range(len(store)), provenance=provenance)

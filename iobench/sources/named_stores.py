@@ -1,0 +1,69 @@
+"""Finished stores among the targets of a command, told from files, names and objects."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import StoreError
+from iobench.files.urls import URL, as_path
+from iobench.registry import dataset_names
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.places import mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["split_stores"]
+
+FILE_SUFFIXES: Final = {
+    ".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".grib", ".grib1", ".grib2", ".grb", ".grb2",
+}  # fmt: skip
+"""Of single files: behind a URL nobody asks whether one of these is a folder."""
+
+
+def split_stores(targets: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the targets that are no stores, and those that are, each in their order.
+
+    A folder, or what lies under an address, is a store if ``iobench.json`` is in it. The name of a
+    dataset is that, unless it is written as a path.
+
+    Raises
+    ------
+    StoreError
+        If a conversion into one has begun, and is not finished.
+    """
+    stores = tuple(dict.fromkeys(target for target in targets if _is_store(target)))
+    return tuple(target for target in targets if target not in stores), stores
+
+
+def _is_store(target: Any) -> bool:
+    if not isinstance(target, str):
+        return False
+    path = as_path(target)
+    if isinstance(path, URL):
+        return _is_store_there(path)
+    if not path.is_dir():
+        return False
+    is_path = os.sep in target or bool(Path(target).suffix)
+    if not is_path and target in dataset_names():
+        return False
+    return _is_finished(path)
+
+
+def _is_store_there(url: URL) -> bool:
+    is_file = Path(url.name).suffix.lower() in FILE_SUFFIXES or url.protocol in ("http", "https")
+    return not (is_file or url.is_pattern()) and _is_finished(url)
+
+
+def _is_finished(path: Path) -> bool:
+    """Tell whether a store is there; raise StoreError of one that somebody began."""
+    if (path / MANIFEST_NAME).is_file():
+        return True
+    if mark_of(path)[0] in ("store", "probe"):
+        raise StoreError(
+            f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its conversion again "
+            "to finish it"
+        )
+    return False

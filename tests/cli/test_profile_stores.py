@@ -1,0 +1,263 @@
+"""``iobench profile`` of finished stores, alone, in turns, and beside what they were made of."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iobench.cli import main
+from iobench.cli.profile_command import profile_config
+from iobench.recording.digests import read_digests
+from iobench.stores.places import make_item
+
+xarray = pytest.importorskip("xarray", reason="it writes the file that is converted")
+
+N_STEPS, N_LEVELS, N_LATITUDES, N_LONGITUDES = 12, 3, 16, 24
+BRIEF = ("--compute", "none", "--workers", "0")
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    """A file of two variables along time, as users have them."""
+    pytest.importorskip("h5py", reason="it reads NetCDF-4")
+    random = np.random.default_rng(3)
+    dims = ("time", "level", "latitude", "longitude")
+    shape = (N_STEPS, N_LEVELS, N_LATITUDES, N_LONGITUDES)
+    made = xarray.Dataset(
+        {
+            "t": (dims, random.normal(280, 10, shape).astype("f4")),
+            "u": (dims, random.normal(0, 5, shape).astype("f4")),
+        },
+        coords={"time": np.arange(N_STEPS) * np.timedelta64(6, "h") + np.datetime64("2020-01-01")},
+    )
+    path = tmp_path / "own.nc"
+    made.to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+@pytest.fixture
+def converted(own_file: Path, tmp_path: Path, iobench_here) -> Callable[..., Path]:
+    """Convert the file; return the store."""
+
+    def convert(out: str, *words: str) -> Path:
+        done = iobench_here(
+            "convert", own_file.name, out, "--sample-dim", "time", "--store-dir", tmp_path / "st",
+            *words,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return tmp_path / out
+
+    return convert
+
+
+@pytest.fixture
+def profiled(iobench_here, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Profile; return the JSON of its runs."""
+
+    def run(*words: str | Path) -> list[dict[str, Any]]:
+        done = iobench_here("profile", *words, *BRIEF, "--json", "--store-dir", tmp_path / "st")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+        for one in found:
+            assert sum(one["exposed_ns"].values()) == one["wait_ns"]
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("container", ["zarr", "tfrecord", "numpy"])
+def test_a_finished_store_is_profiled_as_it_is(converted, profiled, container: str) -> None:
+    store = converted("mine", "--to", container)
+    held = sorted(store.rglob("*"))
+    (run,) = profiled(store, "--batches", "10", "--batch-size", "2")
+    assert (run["format"], run["label"], run["batches"]) == (container, "mine", 10)
+    assert (run["store"]["target"], run["store"]["n_samples"]) == (str(store), N_STEPS)
+    assert run["full_conversion"] is None
+    assert sorted(store.rglob("*")) == held
+    assert {"read"} <= {row["stage"] for row in run["stages"]}
+
+
+def test_stores_take_turns_with_their_source(
+    converted, profiled, own_file: Path, tmp_path: Path
+) -> None:
+    stores = [converted("a.zarr", "--to", "zarr"), converted("b.tf", "--to", "tfrecord")]
+    runs = profiled(
+        own_file, *stores, "--sample-dim", "time", "--batches", "30", "--digests",
+        "--pipeline", "own", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert [run["label"] for run in runs] == ["source", "a.zarr", "b.tf"]
+    assert {run["n_samples"] for run in runs} == {N_STEPS}
+    first, *others = (_digests(tmp_path / "run" / run["label"]) for run in runs)
+    assert sorted(first) == list(range(N_STEPS))
+    assert all(each == first for each in others)
+
+
+def test_the_same_samples_of_stores_that_hold_more_are_loaded(
+    converted, profiled, tmp_path: Path
+) -> None:
+    whole = converted("whole.zarr", "--to", "zarr")
+    part = tmp_path / "part"
+    shutil.copytree(_probe(profiled, tmp_path), part)
+    runs = profiled(part, whole, "--epochs", "2", "--digests", "--out", tmp_path / "run")
+    assert [run["n_samples"] for run in runs] == [5, 5]
+    seen = [_digests(tmp_path / "run" / name) for name in ("part", "whole.zarr")]
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 5
+
+
+def _probe(profiled, tmp_path: Path) -> Path:
+    """Return a store of five of the samples, as a profile makes it."""
+    runs = profiled(
+        "own.nc", "--sample-dim", "time", "--format", "numpy", "--batches", "5"
+    )  # fmt: skip
+    return Path(runs[0]["store"]["path"])
+
+
+def _digests(run: Path) -> dict[int, tuple[int, int]]:
+    """Return the digest of each sample that a run delivered, by its number in the dataset."""
+    found = read_digests(run)
+    assert found is not None
+    rows = found.rows
+    return {int(row["sample"]): (int(row["high"]), int(row["low"])) for row in rows}
+
+
+def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_path: Path) -> None:
+    formats = ["zarr", "zarr:codec=blosc-lz4", "zarr:codec=blosc-lz4,inner-chunk=latitude=4"]
+    words = [word for each in formats for word in ("--format", each)]
+    done = iobench_here(
+        "profile", "own.nc", "--sample-dim", "time", *words, "--format", "zarr:dtype=float16",
+        *BRIEF, "--batches", "30", "--store-dir", tmp_path / "st", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    _, _, table = done.stdout.partition("What is stored, and what that takes")
+    assert table
+    again = iobench_here("report", tmp_path / "run", "--json")
+    runs = json.loads(again.stdout)["runs"]
+    assert [run["label"] for run in runs] == [*formats, "zarr:dtype=float16"]
+    assert {run["format"] for run in runs} == {"zarr"}
+    sizes = [run["store"]["nbytes"] for run in runs]
+    assert len({run["store"]["path"] for run in runs}) == 4
+    assert sizes[3] < 0.6 * sizes[0]
+    assert [bool(run["store"]["lossy"]) for run in runs] == [False, False, False, True]
+    assert runs[3]["store"]["lossy"]["t"]["max_absolute_error"] > 0
+    compared = iobench_here("compare", *(run["run"] for run in runs[:2]), "--json")
+    assert compared.returncode == 0, compared.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["own.nc", "--format", "zarr:codc=blosc-lz4"], "did you mean codec"),
+        (["own.nc", "--format", "zarr:codec=blosc-lz5"], "codec=blosc-lz5"),
+        (["own.nc", "--format", "zarr:dtype=float17"], "float17"),
+        (["own.nc", "--format", "zarr:inner-chunk=height=4"], "height"),
+        (["own.nc", "--format", "numpy:codec=none"], "codec"),
+        (["own.nc", "--format", "zarr,codec=none"], "zarr:codec=none"),
+        (["own.nc", "--format", "source:codec=none"], "without options"),
+        (["own.nc", "--format", "zarr:codec=none,codec=none"], "twice"),
+        (["own.nc", "--format", "zarr:codec"], "NAME=VALUE"),
+        (["own.nc", "--format", "zarr:codec=none,zarr,zarr:codec=none"], "distinct"),
+        (["own.nc", "--format", "zarr:shard-size=none"], "256MiB"),
+        (["mine", "--format", "zarr"], "a finished store"),
+        (["mine", "--sample-dim", "time"], "a finished store"),
+        (["mine", "nowhere.zarr"], "nowhere.zarr"),
+        (["mine", "begun"], "run its conversion again"),
+        (["other.nc", "mine"], "own.nc"),
+        (["mine", "mine"], ""),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    converted, iobench_here, own_file: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    converted("mine", "--to", "numpy")
+    make_item(tmp_path / "begun", kind="store", title="begun")
+    other = xarray.open_dataset(own_file).isel(time=slice(0, 6))
+    other.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    more = [] if "mine" in words[:1] else ["--sample-dim", "time"]
+    done = iobench_here("profile", *words, *more, *BRIEF, "--store-dir", tmp_path / "st",
+                        "--batches", "3")  # fmt: skip
+    if not said:  # named twice is named once
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert said in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines()[-1].startswith("iobench: ")
+
+
+def test_a_store_of_other_samples_is_refused(converted, iobench_here) -> None:
+    converted("a.zarr", "--to", "zarr")
+    converted("b.zarr", "--to", "zarr", "--variables", "t")
+    done = iobench_here("profile", "a.zarr", "b.zarr", *BRIEF)
+    assert done.returncode == 1
+    assert "holds other samples" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_conversion_ends_with_the_command_that_profiles_it(
+    own_file: Path, iobench_here, tmp_path: Path
+) -> None:
+    words = ("convert", own_file.name, "a store", "--to", "zarr", "--sample-dim", "time")
+    told = iobench_here(*words, "--json", "--store-dir", tmp_path / "st")
+    command = json.loads(told.stdout)["next_command"]
+    text = iobench_here(*words, "--store-dir", tmp_path / "st").stdout
+    pasted = text.strip().splitlines()[-1].strip()
+    assert pasted == "iobench profile './a store'"
+    for line in (command, pasted):
+        ran = iobench_here(*shlex.split(line)[1:], "--batches", "3", *BRIEF)
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_a_store_in_a_bucket_is_profiled(
+    own_file: Path, iobench_here, profiled, bucket: str, tmp_path: Path
+) -> None:
+    there = f"s3://{bucket}/own.zarr"
+    done = iobench_here("convert", own_file.name, there, "--to", "zarr", "--sample-dim", "time",
+                        "--store-dir", tmp_path / "st", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["next_command"] == f"iobench profile {there}"
+    (run,) = profiled(there, "--batches", "5")
+    assert (run["label"], run["batches"]) == ("own.zarr", 5)
+    pair = profiled(own_file, there, "--sample-dim", "time", "--batches", "5", "--pipeline", "own")
+    assert [run["label"] for run in pair] == ["source", "own.zarr"]
+
+
+@pytest.mark.timeout(110)
+def test_advice_on_stores_names_commands_that_are_taken(
+    converted, iobench_here, own_file: Path, tmp_path: Path
+) -> None:
+    converted("a.zarr", "--to", "zarr", "--codec", "blosc-lz4")
+    converted("b", "--to", "numpy")
+    for targets in (["a.zarr"], ["a.zarr", "b"], ["own.nc", "a.zarr", "--sample-dim", "time"]):
+        done = iobench_here(
+            "advise", *targets, *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        advice = json.loads(done.stdout)
+        found = [*advice["changes"], *advice["to_measure"]]
+        lines = [line for each in found for line in each["commands"]]
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if words[:2] == ["iobench", "profile"]:
+                config = profile_config(words[2:])
+                assert config.targets or config.stores
+            assert words[:2] != ["iobench", "convert"] or "own.nc" in words
+            assert words[:3] != ["iobench", "convert", "a.zarr"]
+
+
+def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("zarr", reason="xarray writes Zarr with it")
+    xarray.open_dataset(own_file).to_zarr(tmp_path / "theirs.zarr", consolidated=False)
+    (run,) = profiled("theirs.zarr", "--sample-dim", "time", "--pipeline", "own", "--batches", "3")
+    assert (run["format"], run["store"]) == ("source", None)
+    assert main(["convert", "theirs.zarr", "ours.zarr", "--to", "zarr", "--sample-dim", "time",
+                 "--store-dir", str(tmp_path / "st")]) == 0  # fmt: skip
+    runs = profiled("theirs.zarr", "ours.zarr", "--sample-dim", "time", "--batches", "3")
+    assert [run["label"] for run in runs][-1] == "ours.zarr"
