@@ -85,7 +85,7 @@ def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
     for report in reports:
         window = report.judged if steady else report.exposure.whole
         n_samples, all_of_run, store = window.n_samples, report.exposure.whole, report.facts.store
-        read = all_of_run.read_nbytes
+        read, n_read = all_of_run.read_nbytes, all_of_run.n_samples
         stored: tuple[Cell, ...] = NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE
         if store is not None:
             each = store.nbytes / store.n_samples if store.nbytes and store.n_samples else None
@@ -96,7 +96,7 @@ def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
                 report.facts.label or units.UNKNOWN,
                 Duration(window.wall_ns / n_samples if n_samples else None),
                 Duration(window.wait_ns / n_samples if n_samples else None),
-                Bytes(read / all_of_run.n_samples if read is not None and n_samples else None),
+                Bytes(read / n_read if read is not None and n_read else None),
                 *stored,
             )
         )

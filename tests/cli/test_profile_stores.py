@@ -151,6 +151,25 @@ def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_p
     assert compared.returncode == 0, compared.stderr
 
 
+def test_splits_and_windows_of_a_store_alone(
+    converted, profiled, own_file: Path, tmp_path: Path
+) -> None:
+    store = converted("mine.zarr", "--to", "zarr")
+    kept = tmp_path / "gone"
+    own_file.rename(kept)
+    days = "--split-by", "time=2020-01-01/2020-01-02"
+    (run,) = profiled(store, *days, "--epochs", "1", "--digests", "--out", tmp_path / "split")
+    assert run["n_samples"] == len(_digests(tmp_path / "split")) == 8
+    (run,) = profiled(store, "--window=-1,0:1", "--batches", "12")
+    assert run["n_samples"] == N_STEPS - 2
+    told = json.loads((Path(run["run"]) / "run.json").read_text())
+    assert told["windows"]["n_windows"] == N_STEPS - 2
+    kept.rename(own_file)
+    words = ("--sample-dim", "time", "--window=-1,0:1", *days, "--batches", "12")
+    runs = profiled(own_file, store, *words)
+    assert {run["n_samples"] for run in runs} == {6}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -167,6 +186,8 @@ def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_p
         (["own.nc", "--format", "zarr:shard-size=none"], "256MiB"),
         (["mine", "--format", "zarr"], "a finished store"),
         (["mine", "--sample-dim", "time"], "a finished store"),
+        (["mine", "--split", "train"], "no splits"),
+        (["mine", "--window=-1,0:20"], "fits nowhere"),
         (["mine", "nowhere.zarr"], "nowhere.zarr"),
         (["mine", "begun"], "run its conversion again"),
         (["other.nc", "mine"], "own.nc"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +25,15 @@ CONFIG = RunConfig(
     out=Path("kept"),
     darshan=("auto",),
 )
-BASE = baseline_config(
-    CONFIG,
-    SimpleNamespace(format="source", framework="native", pipeline="upstream"),  # type: ignore[arg-type]
-)
+
+
+def way(**told: Any) -> Any:
+    """Return what of a way of loading is looked at."""
+    own = {"format": "source", "framework": "native", "pipeline": "upstream", "given": None}
+    return SimpleNamespace(**{**own, **told})
+
+
+BASE = baseline_config(CONFIG, way())
 
 
 class Screen:
@@ -65,6 +71,17 @@ def test_a_change_is_made_and_nothing_else() -> None:
     moved = changed_config(BASE, Candidate((), {"store_dir": "/dev/shm/x"}))
     assert moved is not None
     assert moved.store_dir == Path("/dev/shm/x")
+
+
+def test_finished_stores_are_tried_without_their_source() -> None:
+    both = replace(CONFIG, stores=("a.zarr", "b"), data_dir=Path("data"), options={"date": "1"})
+    assert baseline_config(both, way()).stores == ()
+    alone = baseline_config(both, way(format="zarr", pipeline="own", given="a.zarr"))
+    assert (alone.targets, alone.stores, alone.formats) == ((), ("a.zarr",), ())
+    assert (alone.data_dir, alone.options, alone.batches) == (None, {}, 200)
+    other = changed_config(baseline_config(both, way()), Candidate((), {"store": "b"}))
+    assert other is not None
+    assert (other.targets, other.stores, other.formats) == ((), ("b",), ())
 
 
 @pytest.mark.parametrize("settings", [{}, {"in_order": "False"}, {"format": "zarr", "codec": "x"}])
