@@ -70,8 +70,8 @@ ROOMS = {
         "dali",
     },
     "conversion": {
-        "analysis", "chunks", "cpus", "datasets", "files", "loaders", "recording", "registry",
-        "samples", "sizes", "sources", "stores",
+        "analysis", "chunks", "coordinates", "cpus", "datasets", "files", "loaders", "recording",
+        "registry", "samples", "sizes", "sources", "stores",
     },
     "trials": {
         "analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage",

@@ -177,7 +177,9 @@ def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIn
     spec = SampleSpec((Variable("raw", (sum(first),), "|u1", ("byte",)),))
     facts = {**index.provenance, "raw_nbytes": first}
     facts.pop("normalisation", None)  # of a later step
-    return RawSamples(dataset, spec), replace(index, spec=spec, provenance=facts)
+    known = replace(index.meteorology.within(()), variables={})  # of arrays that bytes are none of
+    raw_index = replace(index, spec=spec, provenance=facts, meteorology=known)
+    return RawSamples(dataset, spec), raw_index
 
 
 def _variable(name: str, array: Any, spec: SampleSpec) -> Variable:

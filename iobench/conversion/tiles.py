@@ -12,6 +12,7 @@ from iobench.chunks.boxes import tile_starts
 from iobench.chunks.grouped import decode_apart
 from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.chunks.zarr_arrays.store import inspect_zarr
+from iobench.coordinates import SAMPLE_DIM, Meteorology
 from iobench.datasets.chunked_samples import coordinate_values
 from iobench.datasets.contract import GroupedDataset
 from iobench.errors import FileFormatError, OptionError
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, Variable
 
 __all__ = ["TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
+
+
+MAX_CUT_NBYTES = 1 << 26
+"""Of a coordinate that each tile has a part of, for all of them."""
 
 
 class TileWhere(NamedTuple):
@@ -136,7 +141,25 @@ class TiledSamples:
                 **items.provenance,
                 "tiles": {"dims": list(self.patch), "starts": [list(tile) for tile in self.tiles]},
             },
+            meteorology=self._meteorology(items.meteorology, len(items)),
         )
+
+    def _meteorology(self, whole: Meteorology, n_items: int) -> Meteorology:
+        """Return what is known of tiles: along a dimension that is cut each has its own part."""
+        numbers = np.repeat(np.arange(n_items), len(self.tiles))
+        found, left_out = [], dict(whole.left_out)
+        for each in whole.take(numbers).coordinates:
+            if set(each.dims).isdisjoint(self.patch):
+                found.append(each)
+                continue
+            nbytes = self._part(each.values, each.dims, 0).nbytes * len(numbers)
+            if each.of_samples or nbytes > MAX_CUT_NBYTES:
+                left_out[each.name] = f"{nbytes} bytes for the tiles of all samples"
+                continue
+            parts = [self._part(each.values, each.dims, n) for n in range(len(self.tiles))]
+            values = np.concatenate([np.stack(parts)] * n_items)
+            found.append(replace(each, dims=(SAMPLE_DIM, *each.dims), values=values))
+        return replace(whole, coordinates=tuple(found), left_out=left_out)
 
     def _spelled(self, tile: tuple[int, ...]) -> str:
         ends = zip(self.patch.items(), tile, strict=True)
@@ -201,12 +224,13 @@ class TiledSamples:
         return "decode" in self.fused[1:]
 
     def _cut(self, arrays: Arrays, tile: int) -> Arrays:
+        return {name: self._part(array, self._dims[name], tile) for name, array in arrays.items()}
+
+    def _part(self, array: NDArray[Any], dims: Sequence[str], tile: int) -> NDArray[Any]:
+        """Return what a tile has of an array along these dimensions."""
         starts = dict(zip(self.patch, self.tiles[tile], strict=True))
         ends = {dim: slice(start, start + self.patch[dim]) for dim, start in starts.items()}
-        return {
-            name: array[tuple(ends.get(dim, slice(None)) for dim in self._dims[name])]
-            for name, array in arrays.items()
-        }
+        return array[tuple(ends.get(dim, slice(None)) for dim in dims)]
 
 
 def _distinct(where: Sequence[TileWhere]) -> list[Where]:

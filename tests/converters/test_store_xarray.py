@@ -249,3 +249,45 @@ def test_zarr_stores_of_others_say_the_same(convert, tmp_path, zarr_format):
         xarray.testing.assert_equal(found.load(), kept)
         for name in kept.variables:
             assert kept[name].attrs.items() <= found[name].attrs.items(), name
+
+
+@pytest.mark.parametrize("to", ["zarr", "numpy"])
+def test_tiles_have_their_own_part_of_each_coordinate(convert, tmp_path, to):
+    path = write(tmp_path / "a.nc")
+    out = convert(to, path, "--sample-dim", "time", "--patch", "longitude=2,latitude=3")
+    found = open_store(out).to_xarray()
+    assert found.t.dims[0] == "sample"
+    np.testing.assert_array_equal(found.sample_longitude[:3], [[0, 10], [20, 30], [0, 10]])
+    np.testing.assert_array_equal(found.sample_latitude[5], [60, 50, 40])
+    with xarray.open_dataset(path) as source:
+        assert found.time[3] == source.time[1]
+        np.testing.assert_array_equal(found.t[3], source.t[1, ..., 2:])
+
+
+def test_raw_bytes_have_times_and_no_places(convert, tmp_path):
+    out = convert("zarr", write(tmp_path / "a.nc"), "--sample-dim", "time", "--stage", "raw")
+    with xarray.open_zarr(out) as found:
+        assert found.raw.dims[0] == "time"
+        assert {"time", "time_bnds"} == set(found.variables) - {"raw"}
+        assert "standard_name" not in found.raw.attrs
+
+
+def test_packed_channels_keep_what_is_true(convert, tmp_path):
+    path = write(tmp_path / "a.nc")
+    with xarray.open_dataset(path) as source:
+        both = source.load().assign(u=source.t.assign_attrs(standard_name="eastward_wind"))
+    both.t.encoding, both.u.encoding = {}, {}
+    both.to_netcdf(tmp_path / "b.nc")
+    words = ["--sample-dim", "time,number", "--pack", "channels", "--codec", "blosc-lz4"]
+    out = convert("zarr", tmp_path / "b.nc", *words)
+    with xarray.open_zarr(out) as found:
+        assert list(found.channel.values) == ["t", "u"]
+        assert found.inputs.dims[:3] == ("time", "number", "channel")
+        assert found.inputs.attrs["cell_methods"] == "time: point"
+        assert "standard_name" not in found.inputs.attrs
+        one = found.inputs.sel(time="2001-02-28T00", number=13, channel="u")
+        np.testing.assert_array_equal(one, both.u.sel(time="2001-02-28T00", number=13))
+    packed = convert("zarr-packed", path, "--sample-dim", "time", "--dtype", "int16")
+    with xarray.open_zarr(packed) as found:
+        assert found.t.attrs["standard_name"] == "air_temperature"
+        np.testing.assert_allclose(found.t[2], both.t[2], atol=0.01)
