@@ -54,6 +54,41 @@ def eccodes_keys(path, *keys):
             eccodes.codes_release(handle)
 
 
+@pytest.mark.parametrize("edition", [1, 2])
+def test_messages_that_differ_in_date_and_values_are_what_eccodes_says(written, index, edition):
+    rng = np.random.default_rng(0)
+    content = b"".join(
+        message(
+            f"regular_ll_pl_grib{edition}",
+            rng.normal(280 + 10 * n, 5, 496),
+            dataDate=20191230 + n if n < 2 else 20200100 + n,
+            dataTime=(0, 630, 1800)[n % 3],
+            bitsPerValue=(16, 12)[n == 6],
+            level=(500, 850)[n % 5 == 4],
+        )
+        for n in range(12)
+    )
+    path = written(content)
+    found = index(path)
+    told = list(eccodes_keys(path, "dataDate", "dataTime", "level", "step", "bitsPerValue"))
+    columns = ("dataDate", "dataTime", "level", "step", "bitsPerValue")
+    assert list(zip(*(found[name].tolist() for name in columns), strict=True)) == told
+
+
+def test_climatologies_whose_dates_have_no_year_are_what_eccodes_says(written, index):
+    contents = []
+    for day in range(1, 5):
+        content = bytearray(
+            message("regular_ll_pl_grib1", np.arange(496.0), dataDate=20000100 + day)
+        )
+        content[20] = 255  # the year of the century: ecCodes tells month and day alone
+        contents.append(bytes(content))
+    path = written(b"".join(contents))
+    told = [date for (date,) in eccodes_keys(path, "dataDate")]
+    assert 20000101 not in told
+    assert index(path)["dataDate"].tolist() == told
+
+
 @pytest.mark.parametrize("name", [MEMBERS, "era5/test4.grib", "era5/regular_ll_msl.grib"])
 def test_columns_are_what_eccodes_says(real, index, name):
     path = real(name)

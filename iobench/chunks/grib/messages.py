@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["GribMessage", "grib_messages"]
+__all__ = ["DatedHeaders", "GribMessage", "dated_headers", "grib_messages"]
 
 HEAD_NBYTES = 1024
 """Read at the start of each message: holds all its headers unless it has a long grid or bitmap."""
@@ -37,6 +37,55 @@ class GribMessage:
     edition: int
     headers: bytes
     grid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DatedHeaders:
+    """The reference date of a message as yyyymmdd and hhmm, and all else its headers say.
+
+    ``others`` are the headers without the date, and without the numbers that values are packed
+    with, which describe nothing.
+    """
+
+    date: int
+    time: int
+    others: bytes
+
+
+def dated_headers(message: GribMessage) -> DatedHeaders | None:
+    """Return the date and the other headers of a message; None where they cannot be told apart."""
+    if len(message.headers) == message.length:
+        return None  # with the data
+    headers = bytearray(message.headers)
+    if message.edition == 1:
+        # Section 1, octets 13 to 17 and 25; section 4, octets 5 to 10: E and R.
+        years, month, day, hour, minute = headers[20:25]
+        year = (headers[32] - 1) * 100 + years
+        hidden = [(20, 25), (32, 33), (len(headers) - 12, len(headers) - 6)]
+    else:
+        # Section 1, octets 13 to 19; section 5, octets 12 to 17: R and E.
+        year = int.from_bytes(headers[28:30], "big")
+        month, day, hour, minute, second = headers[30:35]
+        packing = _section(headers, 5)
+        if second or not packing:
+            return None
+        hidden = [(28, 35), (packing + 11, packing + 17)]
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23 and minute <= 59):
+        return None
+    for start, stop in hidden:
+        headers[start:stop] = bytes(stop - start)
+    date = year * 10000 + month * 100 + day
+    return DatedHeaders(date, hour * 100 + minute, bytes(headers))
+
+
+def _section(headers: bytes | bytearray, wanted: int) -> int:
+    """Return where a section of a message of edition 2 begins; 0 where it is not there."""
+    start = 16
+    while (section := headers[start + 4]) != 7:
+        if section == wanted:
+            return start
+        start += max(5, int.from_bytes(headers[start : start + 4], "big"))
+    return 0
 
 
 class _Window:
