@@ -203,7 +203,7 @@ class Maker:
             return samples
         measured = MeasuredSamples(samples)
         with self._tally.timed("statistics"):
-            measured.moments = self._measure.take(samples)
+            measured.measured = self._measure.take(samples)
         return measured
 
     def _by_groups(

@@ -1,6 +1,6 @@
 """Means, deviations, lowest and highest values of what a store holds, by variable and by level.
 
-A `SampleMeasure` takes the moments of samples as they are made, in any thread; a `ShardStatistics`
+A `SampleMeasure` measures samples as they are made, in any thread; a `ShardStatistics`
 adds them up in the order of the store, for all samples and for those of each split. What comes out
 is the same to the bit however samples were batched, threaded, or interrupted.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -57,10 +58,42 @@ BYTES_DIMS: Final = ("byte",)
 FOLDED_NBYTES: Final = 4 << 20
 
 
-class MeasuredSamples(list["Sample"]):
-    """Samples as they are stored, and their moments: (samples, groups, moments)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured of some samples, each as if it were alone.
+
+    Parameters
+    ----------
+    moments : ndarray, shape (samples, groups, moments)
+        Of the groups of many values.
+    values : list of ndarray, shape (samples, groups, values) each
+        Of variables with few values to a group and sample: moments would be longer than these.
+    """
 
     moments: NDArray[np.float64]
+    values: list[NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    def of(self, samples: slice | NDArray[np.bool_]) -> Measured:
+        """Return it of some of the samples."""
+        return Measured(self.moments[samples], [each[samples] for each in self.values])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Measured]) -> Measured:
+        """Return that of samples after samples."""
+        if len(parts) == 1:
+            return parts[0]
+        values = zip(*(part.values for part in parts), strict=True)
+        moments = np.concatenate([part.moments for part in parts])
+        return cls(moments, [np.concatenate(each) for each in values])
+
+
+class MeasuredSamples(list["Sample"]):
+    """Samples as they are stored, and what was measured of them."""
+
+    measured: Measured
 
 
 class SampleMeasure:
@@ -80,25 +113,46 @@ class SampleMeasure:
             if np.dtype(variable.dtype).kind != "c" and variable.dims != BYTES_DIMS
         ]
         self.n_groups = sum(shape[1] for _, _, shape in self._variables)
+        few = np.array([shape[0] * shape[2] < FEW for _, _, shape in self._variables], dtype=bool)
+        self._has_few = np.repeat(few, [shape[1] for _, _, shape in self._variables])
+        n_values = np.array([math.prod(shape) for _, _, shape in self._variables])[few].sum()
+        self.nbytes = 8 * int(N_MOMENTS * (~self._has_few).sum() + n_values)
 
-    def take(self, samples: Sequence[Sample]) -> NDArray[np.float64]:
-        """Return the moments of the values of some samples, each as if it were alone."""
-        moments = np.empty((len(samples), self.n_groups, N_MOMENTS))
+    def take(self, samples: Sequence[Sample]) -> Measured:
+        """Return what is measured of some samples, each as if it were alone."""
+        moments = np.empty((len(samples), int((~self._has_few).sum()), N_MOMENTS))
+        values = []
         at = 0
         for variable, _, shape in self._variables:
+            size = shape[0] * shape[2]
+            if size < FEW:
+                rows = _rows(variable, _stacked(samples, variable.name, shape))
+                values.append(rows.reshape(len(samples), shape[1], size))
+                continue
             found = moments[:, at : at + shape[1]]
             at += shape[1]
-            size = shape[0] * shape[2]
             if shape[1] * size < SMALL:
-                many = np.stack([sample[variable.name] for sample in samples])
-                rows = _rows(variable, many.reshape(len(samples), *shape))
+                rows = _rows(variable, _stacked(samples, variable.name, shape))
                 found[:] = row_moments(rows).reshape(found.shape)
                 continue
             for place, sample in enumerate(samples):
                 found[place] = row_moments(
                     _rows(variable, sample[variable.name].reshape(1, *shape))
                 )
-        return moments
+        return Measured(moments, values)
+
+    def fold(self, measured: Measured) -> NDArray[np.float64]:
+        """Return the moments of all groups over all of some samples."""
+        folded = np.empty((self.n_groups, N_MOMENTS))
+        folded[~self._has_few] = fold_moments(measured.moments)
+        if measured.values:
+            folded[self._has_few] = np.concatenate(
+                [
+                    row_moments(values.swapaxes(0, 1).reshape(values.shape[1], -1))
+                    for values in measured.values
+                ]
+            )
+        return folded
 
     def told(self, moments: NDArray[np.float64]) -> dict[str, Any]:
         """Return what moments of all groups say, by variable, as JSON-ready values."""
@@ -115,6 +169,8 @@ class SampleMeasure:
         return told
 
 
+FEW: Final = 16
+"""Moments take as much as so many values at least; of fewer the values are kept for a while."""
 SMALL: Final = 1 << 14
 """Arrays of fewer values cost more to handle than to copy side by side."""
 
@@ -133,20 +189,20 @@ class ShardStatistics:
     def __init__(self, measure: SampleMeasure, members: Mapping[str, NDArray[np.bool_]]) -> None:
         self._measure = measure
         self._members = members
-        self._n_folded = max(1, min(1 << 10, FOLDED_NBYTES // max(1, measure.n_groups * 48)))
-        self._pending: list[NDArray[np.float64]] = []
+        self._n_folded = max(1, min(1 << 10, FOLDED_NBYTES // max(1, measure.nbytes)))
+        self._pending: list[Measured] = []
         self._n_pending = self._n_done = 0
         none = np.tile(EMPTY, (measure.n_groups, 1))
         self._sums = dict.fromkeys((ALL_SAMPLES, *members), none)
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Take the next samples, whose moments may have been taken before (`MeasuredSamples`)."""
+        """Take the next samples, which may have been measured before (`MeasuredSamples`)."""
         if isinstance(samples, MeasuredSamples):
-            moments = samples.moments
+            measured = samples.measured
         else:
-            moments = self._measure.take(samples)
-        self._pending.append(moments)
-        self._n_pending += len(moments)
+            measured = self._measure.take(samples)
+        self._pending.append(measured)
+        self._n_pending += len(measured)
         while self._n_pending >= self._n_folded:
             self._fold(self._n_folded)
 
@@ -159,16 +215,15 @@ class ShardStatistics:
         """Add up so many samples: always the same ones together, wherever they came in batches."""
         if not count:
             return
-        pending = self._pending
-        every = pending[0] if len(pending) == 1 else np.concatenate(pending)
-        first, left = every[:count], every[count:]
+        every = Measured.joined(self._pending)
+        first, left = every.of(slice(count)), every.of(slice(count, None))
         self._pending, self._n_pending = [left], len(left)
         for name, sums in self._sums.items():
-            rows = first
+            some = first
             if name in self._members:
-                rows = first[self._members[name][self._n_done : self._n_done + count]]
-            if len(rows):
-                self._sums[name] = merge_moments(sums, fold_moments(rows))
+                some = first.of(self._members[name][self._n_done : self._n_done + count])
+            if len(some):
+                self._sums[name] = merge_moments(sums, self._measure.fold(some))
         self._n_done += count
 
 
@@ -223,6 +278,11 @@ def _layout(variable: Variable) -> tuple[str | None, tuple[int, int, int]]:
     if axis is None or not 0 < shape[axis] <= MAX_GROUPS:
         return None, (1, 1, math.prod(shape))
     return variable.dims[axis], (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def _stacked(samples: Sequence[Sample], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    many = np.stack([sample[name] for sample in samples])
+    return many.reshape(len(samples), *shape)
 
 
 def _rows(variable: Variable, arrays: NDArray[Any]) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ SPEC = SampleSpec(
         Variable("q", (3, 6, 10), "<f4", ("level", "y", "x"), "kg kg**-1"),
         Variable("rgb", (4, 5, 2), "<f4", ("y", "x", "channel"), channels=("a", "b")),
         Variable("sst", (70, 80), "<f4", ("y", "x"), "K"),
+        Variable("w", (3, 2), "<f4", ("level", "x")),  # fewer values to a level than moments
         Variable("mask", (5,), "|b1", ("x",)),
         Variable("n", (), "<i8", ()),
         Variable("z", (2,), "<c8", ("x",)),
@@ -52,6 +54,7 @@ def values_of(number):
         "q": (levels * rng.gamma(1, 1, (3, 6, 10))).astype("f4"),
         "rgb": rng.normal([1e5, -3], [0.5, 2], (4, 5, 2)).astype("f4"),
         "sst": sst.astype("f4"),
+        "w": (levels[..., 0] * rng.normal(3, 1, (3, 2))).astype("f4"),
         "mask": rng.random(5) < 0.5,
         "n": np.array(number, "i8"),
         "z": np.array([1j, number], "c8"),
@@ -95,13 +98,14 @@ def test_they_are_those_of_the_values(tmp_path, fmt) -> None:
     statistics = run(tmp_path / "store", fmt, dataset=Fields(spec)).manifest.statistics
     assert set(statistics) == {"all", "train", "valid"}
     for split, numbers in {"all": range(N), "train": range(14), "valid": [15, 17, 19]}.items():
-        assert set(statistics[split]) == {"q", "rgb", "sst", "mask", "n"}  # z has no order
+        assert set(statistics[split]) == {"q", "rgb", "sst", "w", "mask", "n"}  # z has no order
         samples = [values_of(number) for number in numbers]
         for name, told in statistics[split].items():
             assert_statistics(told, [sample[name] for sample in samples])
-        for place in range(3):
-            each = {key: told[place] for key, told in statistics[split]["q"]["by"]["level"].items()}
-            assert_statistics(each, [sample["q"][place] for sample in samples])
+        for name, place in itertools.product(("q", "w"), range(3)):
+            by = statistics[split][name]["by"]["level"]
+            each = {key: told[place] for key, told in by.items()}
+            assert_statistics(each, [sample[name][place] for sample in samples])
         for place in range(2):
             by = statistics[split]["rgb"]["by"]["channel"]
             each = {key: told[place] for key, told in by.items()}
