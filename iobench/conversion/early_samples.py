@@ -139,7 +139,8 @@ def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, Samp
         tuple(_variable(name, np.asarray(array), index.spec) for name, array in arrays.items())
     )
     made = _DecodedGroups if isinstance(dataset, GroupedDataset) else DecodedSamples
-    return made(dataset, spec), replace(index, spec=spec)
+    facts = {name: each for name, each in index.provenance.items() if name != "normalisation"}
+    return made(dataset, spec), replace(index, spec=spec, provenance=facts)  # that comes later
 
 
 def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:

@@ -87,10 +87,10 @@ def means_of(
         )
     else:
         chosen = [_named(name, spec) for name in normalise]
-    if done:
+    if done and normalise is True:
         raise OptionError(
-            "normalise: the store's samples were normalised when they were made, as its manifest "
-            "says; leave normalise out, or give (mean, std) by name"
+            "normalise=True: the store's samples were normalised when they were made, as its "
+            "manifest says; leave it out, or name the variables that were not"
         )
     if statistics is None:
         raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")

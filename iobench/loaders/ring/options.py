@@ -354,8 +354,8 @@ def loader(
         By the statistics in the store's manifest: of the split ``"train"`` if there is one, else of
         all samples; by channel or level where it keeps these. Where all values are equal they are
         divided by 1; missing ones (NaN) stay so. Whole numbers are left alone unless they are
-        named. `RingLoader.normalisation` has what was taken, to undo it. A store whose samples
-        were normalised when they were made refuses it.
+        named. `RingLoader.normalisation` has what was taken, to undo it. Where samples were
+        normalised when the store was made, True is refused: name those that were not.
     grid_part : (int, int), optional
         Which part of the grid, from 0, of how many, for training processes that share a sample.
         Each then has the same ``rank``. No more is read of a store that holds numbers as they are,

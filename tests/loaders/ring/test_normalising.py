@@ -184,6 +184,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_nothing_is_normalised_twice() -> None:
     with pytest.raises(OptionError, match="were normalised when they were made"):
         means_of(True, SPEC, statistics_of(), {"formula": "z-score"})
+    assert means_of(["t"], SPEC, statistics_of(), {"formula": "z-score"})["t"].mean == 20
     assert means_of({"t": (0, 1)}, SPEC, {}, {"formula": "z-score"})["t"].std == 1
 
 

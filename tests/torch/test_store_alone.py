@@ -1,0 +1,273 @@
+"""A training needs nothing but the store: its source is deleted before the first step."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
+
+from number_stores import nothing_left
+
+pytest.importorskip("torch", reason="a model is trained with it")
+import torch
+
+import iobench
+from iobench.errors import OptionError
+from iobench.torch import StoreLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+N, Y, X = 24, 20, 30
+GAP = 13
+"""Two hours are missing before this sample."""
+PATCH = {"latitude": 8, "longitude": 12}
+OPTIONS: dict[str, Any] = {
+    "window": "-1,0:1", "patch": PATCH, "normalise": True, "shuffle": True, "seed": 3,
+}  # fmt: skip
+
+
+def write_source(path: Path) -> dict[str, Any]:
+    """Write hourly fields, two hours missing; return what a training should be given of them."""
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the source")
+    random = np.random.default_rng(0)
+    hours = np.array([n + 2 * (n >= GAP) for n in range(N)])
+    base = random.random((2, Y, X))  # what lasts: a model learns it soon
+    noise = random.random((2, N, Y, X)) / 10
+    fields = {
+        "t": ((base[0] + noise[0]) * 30 + 270).astype("f4"),
+        "z": ((base[1] + noise[1]) * 1e4).astype("f4"),
+    }
+    fields["t"][5, 3, 4] = np.nan
+    latitude, longitude = np.linspace(60, 41, Y), np.linspace(0, 29, X)
+    with netcdf4.Dataset(path, "w") as file:
+        for name, values in (("latitude", latitude), ("longitude", longitude)):
+            file.createDimension(name, len(values))
+            file.createVariable(name, "f8", (name,))[:] = values
+        file.createDimension("time", N)
+        time = file.createVariable("time", "i4", ("time",))
+        time.units = "hours since 2020-01-01"
+        time[:] = hours
+        for name, values in fields.items():
+            file.createVariable(
+                name, "f4", ("time", "latitude", "longitude"), zlib=True, fill_value=np.nan,
+                chunksizes=(5, 7, X),
+            )[:] = values  # fmt: skip
+    return {
+        **fields,
+        "time": np.datetime64("2020-01-01") + hours * np.timedelta64(1, "h"),
+        "latitude": latitude,
+        "longitude": longitude,
+    }
+
+
+def moments(values: Any) -> tuple[Any, Any]:
+    exact = values.astype("f8")
+    return np.float32(np.nanmean(exact)), np.float32(np.nanstd(exact))
+
+
+def expected_patch(known: dict[str, Any], where: dict[str, Any], row: int) -> dict[str, Any]:
+    """Return what NumPy makes of the fields that were read before the source was deleted."""
+    items = where["sample"][row]
+    y, x = (int(where[f"{dim}_start"][row]) for dim in PATCH)
+    found = {}
+    for name in ("t", "z"):
+        mean, std = moments(known[name])
+        part = known[name][items, y : y + PATCH["latitude"], x : x + PATCH["longitude"]]
+        normal = (part - mean) / std
+        found[name], found[f"{name}_target"] = normal[:2], normal[2:]
+    return found
+
+
+def check(batch: dict[str, Any], where: dict[str, Any], known: dict[str, Any]) -> None:
+    """Compare a batch, its coordinates and its windows with what is known."""
+    assert np.array_equal(where["time"], known["time"][where["sample"]])
+    assert (np.diff(where["time"], axis=1) == np.timedelta64(1, "h")).all()  # across no gap
+    for row in range(len(where["sample"])):
+        for name, values in expected_patch(known, where, row).items():
+            assert np.array_equal(np.asarray(batch[name][row]), values, equal_nan=True)
+        for dim, size in PATCH.items():
+            start = int(where[f"{dim}_start"][row])
+            assert np.array_equal(where[dim][row], known[dim][start : start + size])
+
+
+@pytest.fixture(params=["zarr", "numpy", "tfrecord", "zarr:chunks", "zarr:lz4"])
+def alone(
+    request: pytest.FixtureRequest, tmp_path: Path, iobench_here: Callable[..., Any]
+) -> tuple[Path, dict[str, Any]]:
+    """A store whose source, and all that was learnt of it, is gone; and what was in it."""
+    known = write_source(tmp_path / "source.nc")
+    fmt, _, how = request.param.partition(":")
+    more = ["--inner-chunk", "latitude=8,longitude=10"] if how else []
+    more += ["--codec", "blosc-lz4"] if how == "lz4" else []
+    done = iobench_here(
+        "convert", "source.nc", "store", "--to", fmt, "--sample-dim", "time", "--store-dir",
+        "learnt", *more,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "source.nc").unlink()
+    shutil.rmtree(tmp_path / "learnt", ignore_errors=True)
+    return tmp_path / "store", known
+
+
+def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
+    store, known = alone
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 2, 3, padding=1)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with nothing_left():
+        loader = StoreLoader(store, 4, **OPTIONS)
+        assert len(loader.dataset) == N - 4  # two rows, each without its ends
+        losses, seen = [], []
+        for _ in range(4):
+            for batch in loader:
+                where = loader.coordinates()
+                check(batch, where, known)
+                seen += list(map(tuple, where["sample"].tolist()))
+                inputs = torch.cat([batch["t"], batch["z"]], dim=1).nan_to_num()
+                target = torch.cat([batch["t_target"], batch["z_target"]], dim=1).nan_to_num()
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(model(inputs), target)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        assert len(set(seen)) == N - 4
+        assert len(seen) == 4 * (N - 4)
+        assert np.mean(losses[-5:]) < np.mean(losses[:5])
+        back = (
+            batch["t"][0].numpy() * loader.normalisation["t"].std + loader.normalisation["t"].mean
+        )
+        assert np.nanmin(back) > 269
+        loader.close()
+        del loader, batch, inputs, target, loss, model, optimizer, back
+
+
+def test_two_ranks_and_a_run_that_goes_on(alone: tuple[Path, dict[str, Any]]) -> None:
+    store, known = alone
+
+    def batches(loader: Any, count: int | None = None) -> list[dict[str, Any]]:
+        found = []
+        for batch in loader:
+            check(batch, loader.coordinates(), known)
+            found.append({name: values.numpy().copy() for name, values in batch.items()})
+            if len(found) == count:
+                break
+        return found
+
+    whole = StoreLoader(store, 3, **OPTIONS)
+    expected = batches(whole)
+    ranks = [StoreLoader(store, 3, **OPTIONS, rank=rank, world_size=2) for rank in range(2)]
+    shared = [batch for both in zip(*map(batches, ranks), strict=True) for batch in both]
+    begun = StoreLoader(store, 3, **OPTIONS, threads=1)
+    first = batches(begun, 3)
+    resumed = StoreLoader(store, 3, **OPTIONS)
+    resumed.load_state_dict(begun.state_dict())
+    for found in (shared[: len(expected)], first + batches(resumed)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert all(np.array_equal(one[n], other[n], equal_nan=True) for n in other)
+    for loader in (whole, *ranks, begun, resumed):
+        loader.close()
+
+
+def test_other_frameworks_get_the_same(alone: tuple[Path, dict[str, Any]]) -> None:
+    store, known = alone
+    loader = iobench.loader(store, 4, **OPTIONS)
+    plain = [
+        {name: np.array(values) for name, values in batch.items()}
+        for batch in loader
+        if check(batch, loader.coordinates(), known) is None
+    ]
+    loader.close()
+    tensorflow = pytest.importorskip("tensorflow", reason="its tensors are compared")
+    with_tf = iobench.loader(store, 4, framework="tensorflow", **OPTIONS)
+    as_dataset = list(with_tf.as_dataset())
+    with_tf.close()
+    assert len(as_dataset) == len(plain)
+    for found, expected in zip(as_dataset, plain, strict=True):
+        for name, values in expected.items():
+            assert isinstance(found[name], tensorflow.Tensor)
+            assert np.array_equal(found[name].numpy(), values, equal_nan=True)
+
+
+def test_validation_sees_every_tile_once(alone: tuple[Path, dict[str, Any]]) -> None:
+    store, known = alone
+    options = {**OPTIONS, "shuffle": False, "patch_at": "tiles"}
+    loader = StoreLoader(store, 5, **options)
+    n_tiles = 3 * 3
+    assert len(loader.dataset) == (N - 4) * n_tiles
+    seen = []
+    for batch in loader:
+        where = loader.coordinates()
+        check(batch, where, known)
+        starts = [where[f"{dim}_start"].tolist() for dim in PATCH]
+        seen += [tuple(each) for each in zip(map(tuple, where["sample"]), *starts, strict=True)]
+    assert len(set(seen)) == len(seen) == len(loader.dataset)
+    loader.close()
+
+
+@pytest.mark.parametrize("fmt", ["zarr", "numpy", "tfrecord"])
+def test_ens10_without_its_source(
+    fmt: str, tmp_path: Path, iobench_here: Callable[..., Any]
+) -> None:
+    pytest.importorskip("eccodes", reason="reads GRIB")
+    done = iobench_here(
+        "convert", "maelstrom-ens10", "store", "--to", fmt, "--tiny", "--store-dir", "source"
+    )
+    assert done.returncode == 0, done.stderr
+    dataset = iobench.open_dataset("maelstrom-ens10", tiny=True, store_dir=tmp_path / "source")
+    train = list(dataset.index.splits["train"])
+    known = {name: np.stack([dataset[n][name] for n in range(4)]) for name in dataset.spec.names}
+    mean, std = moments(known["t2m"][train])
+    shutil.rmtree(tmp_path / "source")
+    del dataset
+    patch = {"latitude": 32, "longitude": 48}
+    options: dict[str, Any] = {"split": "train", "patch": patch, "normalise": ("t2m",)}
+    model = torch.nn.Conv2d(22, 1, 3, padding=1)
+    loader = StoreLoader(tmp_path / "store", 1, shuffle=True, **options)
+    seen = set()
+    for _ in range(3):
+        for batch in loader:
+            where = loader.coordinates()
+            (number,), y, x = (
+                where["sample"].tolist(),
+                *(int(where[f"{d}_start"][0]) for d in patch),
+            )
+            seen.add((number, y, x))
+            part = np.s_[..., y : y + 32, x : x + 48]
+            assert np.array_equal(batch["inputs"][0], known["inputs"][number][part])
+            expected = (known["t2m"][number][part] - mean) / std
+            assert np.allclose(batch["t2m"][0], expected, rtol=1e-5, atol=1e-6)
+            loss = (model(batch["inputs"])[:, 0] - batch["t2m"]).square().mean()
+            loss.backward()
+    assert {number for number, _, _ in seen} == {*train}
+    assert len(seen) == 6
+    loader.close()
+    with pytest.raises(OptionError, match="were normalised when they were made"):
+        StoreLoader(tmp_path / "store", 1, normalise=True)
+
+
+@pytest.mark.timeout(120)
+def test_a_store_of_objects_alone(
+    bucket: str, tmp_path: Path, iobench_here: Callable[..., Any]
+) -> None:
+    known = write_source(tmp_path / "source.nc")
+    url = f"s3://{bucket}/store"
+    done = iobench_here(
+        "convert", "source.nc", url, "--to", "zarr", "--sample-dim", "time", "--store-dir", "learnt"
+    )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "source.nc").unlink()
+    shutil.rmtree(tmp_path / "learnt", ignore_errors=True)
+    loader = StoreLoader(url, 4, **OPTIONS)
+    for batch in loader:
+        check(batch, loader.coordinates(), known)
+    loader.close()
