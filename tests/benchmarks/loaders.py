@@ -43,6 +43,9 @@ LIBRARIES = (
     "mosaic_mds", "litdata", "array_record", "zarr_python", "zarr_with_zarrs",
     "tensorstore_batched", "h5py_in_process", "tf_data",
 )  # fmt: skip
+AFTER = ("ring_then_torch_normalises", "ring_then_torch_cuts")
+OF_FIELDS = ("ring_normalised", "ring_patches", "memmap_patches", *AFTER)
+"""What there is for the ENS set alone, whose samples are fields."""
 GOALS = {
     "ens": (
         ("of one pread thread", RINGS, ("limit_pread_1",), 0.8),
@@ -53,6 +56,9 @@ GOALS = {
         ("lz4, one thread, GB/s", ("ring_zarr_lz4_one_thread",), (), 4.0),
         ("lz4 against blosc alone", ("ring_zarr_lz4_one_thread",), ("limit_lz4_1",), 0.8),
         ("slowest container against fastest", RINGS, RINGS, 0.8),
+        ("normalised against torch after it", ("ring_normalised",), AFTER[:1], 1.5),
+        ("patches against torch after it", ("ring_patches",), AFTER[1:], 3.0),
+        ("patches against slices of a memmap", ("ring_patches",), ("memmap_patches",), 0.8),
     ),
     "radiation": (
         ("numpy and tfrecord, GB/s", ("ring_numpy", "ring_tfrecord"), (), 5.0),
@@ -229,6 +235,8 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         contenders = []
         for name in arguments.only:
+            if name in OF_FIELDS and arguments.which != "ens":
+                continue
             python = interpreter(name, folder, install=arguments.install)
             if python is None:
                 print(f"left out: {name} (not installed)")

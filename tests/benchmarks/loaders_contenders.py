@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import json
 import os
+import random
 import shutil
 import sys
 import time
@@ -257,20 +258,93 @@ def ring_zarr_lz4_one_thread(folder: Path, batch_size: int) -> Epoch:
     return _ring(folder, batch_size, threads=1)
 
 
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_torch(folder: Path, batch_size: int) -> Epoch:
-    from iobench.loaders.ring.store_source import StoreSource
+def _torch_ring(folder: Path, batch_size: int, **options: Any) -> Epoch:
     from iobench.stores.finished_store import open_store
     from iobench.torch import StoreLoader
 
     store = open_store(folder / "store")
-    loader = StoreLoader(store, batch_size)
-    order = GivenOrder(len(StoreSource(store)), batch_size)
+    loader = StoreLoader(store, batch_size, **options)
+    order = GivenOrder(len(store), batch_size)
     loader.order = order  # type: ignore[assignment]
 
     def epoch(numbers: Sequence[int]) -> Batches:
         order.numbers = np.array(numbers, dtype=np.int64)
         return iter(loader)
+
+    return epoch
+
+
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_torch(folder: Path, batch_size: int) -> Epoch:
+    return _torch_ring(folder, batch_size)
+
+
+PATCH = {"d1": 128, "d2": 128}
+"""Of the fields of the ENS set."""
+
+
+def _moments() -> tuple[np.ndarray, np.ndarray]:
+    """Return a mean and a deviation for each variable of the ENS set."""
+    return np.arange(7.0).reshape(7, 1, 1), np.arange(1.0, 8.0).reshape(7, 1, 1)
+
+
+def _corners() -> Iterator[tuple[int, int]]:
+    rng = random.Random(0)
+    while True:
+        yield rng.randrange(361 - 128 + 1), rng.randrange(720 - 128 + 1)
+
+
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_normalised(folder: Path, batch_size: int) -> Epoch:
+    return _torch_ring(folder, batch_size, normalise={"fields": _moments()})
+
+
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_then_torch_normalises(folder: Path, batch_size: int) -> Epoch:
+    """The same by torch, in place, after the batch."""
+    import torch
+
+    epoch = _torch_ring(folder, batch_size)
+    mean, std = (torch.from_numpy(each.astype("f4")) for each in _moments())
+    return lambda numbers: (
+        {"fields": batch["fields"].sub_(mean).div_(std)} for batch in epoch(numbers)
+    )
+
+
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_patches(folder: Path, batch_size: int) -> Epoch:
+    return _torch_ring(folder, batch_size, patch=PATCH)
+
+
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_then_torch_cuts(folder: Path, batch_size: int) -> Epoch:
+    """The same of whole samples, after the batch."""
+    import torch
+
+    epoch, corners = _torch_ring(folder, batch_size), _corners()
+
+    def cut(batch: Any) -> Any:
+        whole = batch["fields"]
+        places = [next(corners) for _ in whole]
+        parts = [x[:, i : i + 128, j : j + 128] for x, (i, j) in zip(whole, places, strict=True)]
+        return {"fields": torch.stack(parts)}
+
+    return lambda numbers: (cut(batch) for batch in epoch(numbers))
+
+
+@contender("store+numpy", "torch", "iobench.stores")
+def memmap_patches(folder: Path, batch_size: int) -> Epoch:
+    """``np.stack`` of slices of a mapping: what is in memory, in the loop."""
+    import torch
+
+    (path,) = (folder / "store").glob("*.npy")
+    mapped, corners = np.load(path, mmap_mode="r"), _corners()
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for at in range(0, len(numbers), batch_size):
+            places = [(n, *next(corners)) for n in numbers[at : at + batch_size]]
+            parts = [mapped[n, :, i : i + 128, j : j + 128] for n, i, j in places]
+            yield {"fields": torch.from_numpy(np.stack(parts))}
 
     return epoch
 
