@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 N, Y, X = 24, 20, 30
-GAP = 13
-"""Two hours are missing before this sample."""
+GAP, N_TRAIN = 13, 18
+"""Two hours are missing before this sample; so many are to train on, the others to validate."""
+N_WINDOWS = (GAP - 2) + (N_TRAIN - GAP - 2)
+"""Of three items, in each row of training samples."""
+SPLITS = (
+    "--split-by", "train:time=2020-01-01T00/2020-01-01T19", "--allow-gaps",
+    "--split-by", "valid:time=2020-01-01T20/2020-01-02T01",
+)  # fmt: skip
 PATCH = {"latitude": 8, "longitude": 12}
 OPTIONS: dict[str, Any] = {
-    "window": "-1,0:1", "patch": PATCH, "normalise": True, "shuffle": True, "seed": 3,
+    "split": "train", "window": "-1,0:1", "patch": PATCH, "normalise": True, "shuffle": True,
+    "seed": 3,
 }  # fmt: skip
 
 
@@ -78,7 +85,7 @@ def expected_patch(known: dict[str, Any], where: dict[str, Any], row: int) -> di
     y, x = (int(where[f"{dim}_start"][row]) for dim in PATCH)
     found = {}
     for name in ("t", "z"):
-        mean, std = moments(known[name])
+        mean, std = moments(known[name][:N_TRAIN])
         part = known[name][items, y : y + PATCH["latitude"], x : x + PATCH["longitude"]]
         normal = (part - mean) / std
         found[name], found[f"{name}_target"] = normal[:2], normal[2:]
@@ -108,7 +115,7 @@ def alone(
     more += ["--codec", "blosc-lz4"] if how == "lz4" else []
     done = iobench_here(
         "convert", "source.nc", "store", "--to", fmt, "--sample-dim", "time", "--store-dir",
-        "learnt", *more,
+        "learnt", *SPLITS, *more,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (tmp_path / "source.nc").unlink()
@@ -125,7 +132,7 @@ def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     with nothing_left():
         loader = StoreLoader(store, 4, **OPTIONS)
-        assert len(loader.dataset) == N - 4  # two rows, each without its ends
+        assert len(loader.dataset) == N_WINDOWS
         losses, seen = [], []
         for _ in range(4):
             for batch in loader:
@@ -139,8 +146,9 @@ def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
-        assert len(set(seen)) == N - 4
-        assert len(seen) == 4 * (N - 4)
+        assert len(set(seen)) == N_WINDOWS
+        assert len(seen) == 4 * N_WINDOWS
+        assert max(max(items) for items in seen) < N_TRAIN
         assert np.mean(losses[-5:]) < np.mean(losses[:5])
         back = (
             batch["t"][0].numpy() * loader.normalisation["t"].std + loader.normalisation["t"].mean
@@ -198,19 +206,67 @@ def test_other_frameworks_get_the_same(alone: tuple[Path, dict[str, Any]]) -> No
             assert np.array_equal(found[name].numpy(), values, equal_nan=True)
 
 
+def test_jax_gets_the_same(alone: tuple[Path, dict[str, Any]]) -> None:
+    jax = pytest.importorskip("jax", reason="its arrays are compared")
+    store, known = alone
+    loader = iobench.loader(store, 4, **OPTIONS)
+    for batch in loader:
+        moved = jax.device_put(batch)
+        del batch
+        check(moved, loader.coordinates(), known)
+        del moved
+    loader.close()
+
+
 def test_validation_sees_every_tile_once(alone: tuple[Path, dict[str, Any]]) -> None:
     store, known = alone
-    options = {**OPTIONS, "shuffle": False, "patch_at": "tiles"}
+    options = {**OPTIONS, "shuffle": False, "patch_at": "tiles", "split": "valid"}
     loader = StoreLoader(store, 5, **options)
     n_tiles = 3 * 3
-    assert len(loader.dataset) == (N - 4) * n_tiles
+    assert len(loader.dataset) == (N - N_TRAIN - 2) * n_tiles
     seen = []
     for batch in loader:
         where = loader.coordinates()
-        check(batch, where, known)
+        assert where["sample"].min() >= N_TRAIN
+        check(batch, where, known)  # normalised as in training
         starts = [where[f"{dim}_start"].tolist() for dim in PATCH]
         seen += [tuple(each) for each in zip(map(tuple, where["sample"]), *starts, strict=True)]
     assert len(set(seen)) == len(seen) == len(loader.dataset)
+    loader.close()
+
+
+def test_windows_along_one_of_two_dimensions(
+    tmp_path: Path, iobench_here: Callable[..., Any]
+) -> None:
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the source")
+    values = np.arange(5 * 3 * 6 * 8, dtype="f4").reshape(5, 3, 6, 8)
+    with netcdf4.Dataset(tmp_path / "source.nc", "w") as file:
+        for name, length in zip(("time", "number", "y", "x"), values.shape, strict=True):
+            file.createDimension(name, length)
+        time = file.createVariable("time", "i4", ("time",))
+        time.units = "hours since 2020-01-01"
+        time[:] = np.arange(5) * 6
+        file.createVariable("number", "i4", ("number",))[:] = [0, 1, 2]
+        file.createVariable("t", "f4", ("time", "number", "y", "x"))[:] = values
+    done = iobench_here(
+        "convert", "source.nc", "store", "--to", "zarr", "--sample-dim", "time,number",
+        "--store-dir", "learnt",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "source.nc").unlink()
+    loader = iobench.loader(tmp_path / "store", 4, window="time=-1,0:1", patch={"y": 2, "x": 3})
+    seen = []
+    for batch in loader:
+        where = loader.coordinates()
+        assert (np.diff(where["number"], axis=1) == 0).all()  # of one member
+        assert (np.diff(where["time"], axis=1) == np.timedelta64(6, "h")).all()
+        for row, items in enumerate(where["sample"].tolist()):
+            y, x = (int(where[f"{dim}_start"][row]) for dim in "yx")
+            part = values.reshape(15, 6, 8)[items, y : y + 2, x : x + 3]
+            assert np.array_equal(batch["t"][row], part[:2])
+            assert np.array_equal(batch["t_target"][row], part[2:])
+            seen.append(tuple(items))
+    assert len(set(seen)) == len(seen) == 3 * 3
     loader.close()
 
 
@@ -262,7 +318,16 @@ def test_a_store_of_objects_alone(
     known = write_source(tmp_path / "source.nc")
     url = f"s3://{bucket}/store"
     done = iobench_here(
-        "convert", "source.nc", url, "--to", "zarr", "--sample-dim", "time", "--store-dir", "learnt"
+        "convert",
+        "source.nc",
+        url,
+        "--to",
+        "zarr",
+        "--sample-dim",
+        "time",
+        "--store-dir",
+        "learnt",
+        *SPLITS,
     )
     assert done.returncode == 0, done.stderr
     (tmp_path / "source.nc").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -230,7 +231,7 @@ def _facts_of(store: Any) -> SampleFacts:
         return SampleFacts()
     manifest = store.manifest
     return SampleFacts(
-        store.index,
+        functools.cache(store.index),  # of a file
         range(len(store)),
         manifest.samples,
         manifest.statistics,

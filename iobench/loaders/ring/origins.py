@@ -52,7 +52,7 @@ def coordinates_of(
     held = np.asarray(facts.held, dtype=np.int64)[numbers]
     for each in index.meteorology.coordinates:
         if each.of_samples:
-            found.setdefault(each.name, _times(each)[held])
+            found.setdefault(each.name, _times(each, each.values[held]))
         elif each.dims:
             known = _in_patches(each, starts, lengths, whole)
             if known is not None:
@@ -89,9 +89,9 @@ def _in_patches(
     )
 
 
-def _times(coordinate: Coordinate) -> NDArray[Any]:
-    """Return the values of a coordinate of samples; times as such where their units say so."""
-    values, told = coordinate.values, coordinate.attributes
+def _times(coordinate: Coordinate, values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of a coordinate of samples; times as such where their units say so."""
+    told = coordinate.attributes
     units, calendar = str(told.get("units", "")), str(told.get("calendar", ""))
     if values.dtype.kind not in "iuf" or " since " not in units:
         return values
