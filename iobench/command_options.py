@@ -49,10 +49,14 @@ class CommandOption:
 OF_SOURCE: Final = {
     each.name: each
     for each in (
-        CommandOption("--data-dir", "The dataset's files: a CliMetLab mirror, or a flat folder."),
+        CommandOption(
+            "--data-dir",
+            "The dataset's files: a CliMetLab mirror, or a flat folder; here or s3://bucket/....",
+            "DIR",
+        ),
         CommandOption(
             "--files",
-            "Your own layout of the dataset: paths with {year}, {month}, {day}; quoted.",
+            "Your own layout of the dataset: paths or URLs with {year}, {month}, {day}; quoted.",
             "GLOB",
         ),
         CommandOption("--option", "An option of the dataset, NAME=VALUE; repeatable."),

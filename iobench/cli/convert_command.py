@@ -173,7 +173,7 @@ def convert(
         hash_sources=hash_sources,
         compute=compute,
         batch_size=batch_size,
-        data_dir=data_dir,
+        data_dir=None if data_dir is None else as_path(data_dir),
         files=files,
         options=split_options(option or []),
         download=download,

@@ -230,7 +230,7 @@ def _located(
     """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
     from iobench.stores.places import choose_place, list_places
 
-    if data_dir is not None and not data_dir.is_dir():
+    if isinstance(data_dir, Path) and not data_dir.is_dir():  # a URL is listed
         raise MissingFileError(f"--data-dir {data_dir}: no such folder; name the files' one")
     beside = data_dir or (pattern.folder if pattern else None)
     real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))

@@ -49,7 +49,7 @@ def info(
         facts = describe_dataset(
             target,
             options=split_options(option or []),
-            data_dir=data_dir,
+            data_dir=None if data_dir is None else as_path(data_dir),
             files=files,
             store_dir=store_dir,
             screen=TerminalScreen(),

@@ -96,6 +96,7 @@ def profile(
     """Measure every stage of loading, in the workers, and which of it the training waits for."""
     from iobench.cli.report_command import print_report
     from iobench.cli.screen import TerminalScreen
+    from iobench.files.urls import as_path
     from iobench.profiling.config import RunConfig
     from iobench.profiling.profile_run import profile as run_profile
     from iobench.registry import SOURCE
@@ -117,7 +118,7 @@ def profile(
         compute=compute,
         batches_per_step=batches_per_step,
         cache=cache,
-        data_dir=data_dir,
+        data_dir=None if data_dir is None else as_path(data_dir),
         files=files,
         store_dir=store_dir,
         out=out,

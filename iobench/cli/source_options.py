@@ -29,7 +29,7 @@ __all__ = [
     "split_options",
 ]
 
-DataDir = Annotated[Path | None, declared("--data-dir")]
+DataDir = Annotated[str | None, declared("--data-dir")]
 FilesGlob = Annotated[str | None, declared("--files")]
 DatasetOptions = Annotated[list[str] | None, declared("--option")]
 OneSplit = Annotated[str | None, declared("--split")]

@@ -59,7 +59,7 @@ def verify(
     request = VerifyRequest(
         store=as_path(store),
         targets=tuple(against or ()),
-        data_dir=data_dir,
+        data_dir=None if data_dir is None else as_path(data_dir),
         files=files,
         options=split_options(option or []),
         store_dir=store_dir,

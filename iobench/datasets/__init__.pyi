@@ -17,6 +17,7 @@ from iobench.chunks.netcdf.file import inspect_netcdf as inspect_netcdf
 from iobench.chunks.netcdf.file import make_box as make_box
 from iobench.chunks.netcdf.file import read_through_library as read_through_library
 from iobench.chunks.netcdf.file import where_slab as where_slab
+from iobench.chunks.netcdf.remote_hdf5 import hdf5_source as hdf5_source
 from iobench.chunks.packing import Packing as Packing
 from iobench.chunks.packing import unpack as unpack
 from iobench.cpus import available_cpus as available_cpus
@@ -84,6 +85,9 @@ from iobench.datasets.standins import StandInIdentity as StandInIdentity
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.files.ranges import FileRange as FileRange
+from iobench.files.source_files import open_source_file as open_source_file
 from iobench.files.source_ranges import read_extents as read_extents
+from iobench.files.urls import as_path as as_path
+from iobench.files.urls import range_file as range_file
 from iobench.files.used_bytes import UsedBytes as UsedBytes
 from iobench.files.used_bytes import first_changed as first_changed

@@ -130,8 +130,10 @@ def catalogued(
     return Catalogued([found[number] for number in range(len(sources))], len(missing))
 
 
-def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, Path]:
+def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
     """Return where what was learnt about files in ``data_dir`` may be; the first is written."""
+    if isinstance(data_dir, URL):
+        return (cache_dir,)
     return cache_dir, kept_beside(data_dir) / "indexes"
 
 

@@ -1,7 +1,8 @@
-"""Finds a dataset's files on this machine by the URL they are published under.
+"""Finds a dataset's files by the URL they are published under.
 
-Looked in, in order: the folder and the pattern of paths the user gives, else CliMetLab's mirror and
-cache (without importing climetlab), else a stand-in. The network is never tried.
+Looked in, in order: the folder and the pattern of paths the user gives, which may be URLs, else
+CliMetLab's mirror and cache (without importing climetlab), else a stand-in. The network is tried
+only where the user names a place on it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import re
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from iobench.datasets.contract import Locator, Progress, no_progress
-from iobench.errors import StorageError
+from iobench.errors import OptionError, StorageError
+from iobench.files.remote_ranges import states_of
+from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import parse_json, read_json
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ MANIFEST = "stand-in.json"
 """At the top of a finished stand-in."""
 JOURNAL = "stand-in.journal"
 """At the top of an unfinished one."""
+MAX_ASKED: Final = 1024
+"""Files of a web server that are asked for one by one."""
 
 
 class FileLocator:
@@ -46,9 +51,9 @@ class FileLocator:
     Parameters
     ----------
     data_dir : Path, optional
-        The user's folder; if given, nothing else is searched. Either laid out like a CliMetLab
-        mirror (``url/https/host/path``), or the copy of a bucket or of its parent, or all files
-        flat.
+        The user's folder, here or behind a URL; if given, nothing else is searched. Either laid out
+        like a CliMetLab mirror (``url/https/host/path``), or the copy of a bucket or of its parent,
+        or all files flat.
     pattern : FilePattern, optional
         The user's own layout; if given, nothing but it and ``data_dir`` is searched.
     stand_in : Path, optional
@@ -103,22 +108,35 @@ class FileLocator:
             If a file is there but cannot be read or belongs to an unfinished stand-in, naming it
             and the reason.
         """
-        readable = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
-        found = [None if path is None else Path(path) for path in readable]
+        layouts = [[*self._candidates(url)] for url in urls]
+        behind_urls = [each for layout in layouts for each in layout if isinstance(each, URL)]
+        self._remote.look(behind_urls)
+        found = [next(filter(None, map(self._at_hand, layout)), None) for layout in layouts]
         self._note_found([path for path in found if path is not None])
         return found
 
+    def _at_hand(self, candidate: str | URL) -> Path | None:
+        if isinstance(candidate, URL):
+            return self._remote.found.get(candidate)
+        return Path(candidate) if _readable_file(candidate) else None
+
     def own_files(self) -> tuple[DatedFile, ...] | None:
         """Return the files of the user's pattern with their dates, None if none was given.
+
+        None, too, where it is of a web server, which does not tell what it has.
 
         Raises
         ------
         MissingFileError
             If no file matches it.
         """
-        if self._pattern is None:
+        if self._pattern is None or not self._pattern.can_list:
             return None
-        files = tuple(file for file in self._pattern.files if _readable_file(file.path))
+        files = tuple(
+            file
+            for file in self._pattern.files
+            if isinstance(file.path, URL) or _readable_file(file.path)
+        )
         self._note_found([file.path for file in files])
         return files
 
@@ -144,15 +162,29 @@ class FileLocator:
         return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {self._cache_folder}"
 
     def _note_stand_in(self, folder: Path) -> None:
-        for top in (folder, *folder.parents):
-            if (top / JOURNAL).exists():
+        tops = [folder, *folder.parents]
+        if isinstance(folder, URL):
+            mirror, found, _ = folder.path.partition("/url/http")  # each place is a request
+            likely = {self._data_dir, folder.with_path(mirror) if found else None}
+            tops = [top for top in tops if top in likely]
+            marks = [top / name for top in tops for name in (JOURNAL, MANIFEST)]
+            self._remote.look([mark for mark in marks if isinstance(mark, URL)])
+        for top in tops:
+            if self._has(top / JOURNAL):
                 raise StorageError(
                     f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, or "
                     "delete the folder"
                 )
-            if _readable_file(top / MANIFEST):
+            if self._has(top / MANIFEST):
                 self.stand_in = True
                 self.tiny = self.tiny or _says_tiny(top / MANIFEST)
+
+    def _has(self, path: Path) -> bool:
+        return path in self._remote.found if isinstance(path, URL) else _readable_file(path)
+
+    @cached_property
+    def _remote(self) -> _RemoteFiles:
+        return _RemoteFiles()
 
     @property
     def _mirror(self) -> str:
@@ -166,7 +198,7 @@ class FileLocator:
     def _cached(self) -> dict[str, Path]:
         return climetlab_cached_files(self._cache_folder)
 
-    def _candidates(self, url: str) -> Iterator[str]:
+    def _candidates(self, url: str) -> Iterator[str | URL]:
         # Text, not Paths: a dataset may ask for thousands of URLs of which few are here.
         mirrored = in_mirror(url)
         path = mirrored.split("/", 3)[3]
@@ -176,15 +208,59 @@ class FileLocator:
             in_bucket = path.partition("/")[2]
             for inside in (mirrored, path, in_bucket, path.rpartition("/")[2]):
                 if inside and self._data_dir is not None:
-                    yield f"{self._data_dir}/{inside}"
+                    yield file_below(range_file(self._data_dir), inside)
             own = self._pattern.find(url) if self._pattern is not None else None
             if own is not None:
-                yield str(own)
+                yield range_file(own)
         else:
             if self._mirror:
                 yield f"{self._mirror}/{mirrored}"
             if url in self._cached:
                 yield str(self._cached[url])
+
+
+class _RemoteFiles:
+    """Files behind URLs, as they were when they were first looked for.
+
+    Attributes
+    ----------
+    found : dict
+        By URL; what is there knows its size and version.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[URL, URL] = {}
+        self._looked_for: set[URL] = set()
+
+    def look(self, urls: Sequence[URL]) -> None:
+        """Look for files: a listing of each folder, of a web server a question for each file.
+
+        Raises
+        ------
+        OptionError
+            If a web server would have to be asked for too many.
+        StorageError
+            If the server cannot be reached, or refuses.
+        """
+        new = [url for url in dict.fromkeys(urls) if url not in self._looked_for]
+        self._looked_for.update(new)
+        asked = [url for url in new if not url.can_list]
+        if len(asked) > MAX_ASKED:
+            raise OptionError(
+                f"{asked[0].parent}: a web server lists no files, and {len(asked)} may be there; "
+                "choose some with --option, or name a place that can be listed (s3://...)"
+            )
+        self._keep(states_of(asked))
+        folders: dict[URL, list[str]] = {}
+        for url in new:
+            if url.can_list:
+                folders.setdefault(url.parent, []).append(url.path.rpartition("/")[2])
+        for folder, names in folders.items():
+            prefix = os.path.commonprefix(names)  # noqa: RUF071
+            self._keep(folder.iterdir(prefix))
+
+    def _keep(self, urls: Iterable[URL]) -> None:
+        self.found.update((url, url) for url in urls if url.is_file())
 
 
 def in_mirror(url: str) -> str:

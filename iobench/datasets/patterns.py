@@ -1,4 +1,4 @@
-"""Users' own layouts of a named dataset: a pattern of paths with dates in them (``--files``)."""
+"""Users' own layouts of a named dataset: a pattern of paths or URLs with dates (``--files``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from iobench.errors import MissingFileError, OptionError
+from iobench.files.urls import URL, as_path
 
 __all__ = ["DatedFile", "FilePattern"]
 
@@ -35,27 +36,44 @@ class FilePattern:
     ----------
     text : str
         Such as ``ensemble/output.sfc.{year}{month}{day}.grib``; ``*``, ``?``, ``[...]`` and ``**``
-        as in a shell, ``~`` for the home folder.
+        as in a shell, ``~`` for the home folder. Or a URL; of a web server, which lists nothing,
+        one with dates alone.
 
     Raises
     ------
     OptionError
-        If it has another name in braces.
+        If it has another name in braces, or one of a web server wildcards.
     """
 
     def __init__(self, text: str) -> None:
+        named = as_path(text)
+        self.url = named if isinstance(named, URL) else None
+        self.text = text if self.url is None else str(self.url)
         unknown = set(re.findall(r"\{(.*?)\}", text)) - set(PLACEHOLDERS)
         if unknown or not text:
             told = f"{{{min(unknown)}}} is not known" if unknown else "is empty"
-            raise OptionError(f"--files {text!r}: {told}; expected {{year}}, {{month}}, {{day}}")
-        self.text = text
-        self._path = str(Path(text).expanduser())
+            raise OptionError(
+                f"--files {self.text!r}: {told}; expected {{year}}, {{month}}, {{day}}"
+            )
+        self._path = str(named.expanduser()) if self.url is None else self.url.path
+        if self.url is not None and not self.can_list and self.url.is_pattern():
+            raise OptionError(
+                f"--files {self.text}: a web server lists no files; write {{year}}, {{month}} and "
+                "{day} for the digits of dates, and no wildcards"
+            )
+
+    @property
+    def can_list(self) -> bool:
+        """Whether it can be asked which files match."""
+        return self.url is None or self.url.can_list
 
     @property
     def folder(self) -> Path:
         """The folder above everything that matches."""
         fixed = re.split(r"[*?\[{]", self._path, maxsplit=1)[0]
-        return Path(fixed) if fixed == self._path else Path(fixed[: fixed.rfind("/") + 1])
+        if fixed != self._path:
+            fixed = fixed[: fixed.rfind("/") + 1]
+        return Path(fixed) if self.url is None else self.url.with_path(fixed)
 
     @cached_property
     def files(self) -> tuple[DatedFile, ...]:
@@ -66,24 +84,39 @@ class FilePattern:
         MissingFileError
             If there is none.
         """
-        wide = self._path
-        for name, digits in PLACEHOLDERS.items():
-            wide = wide.replace(f"{{{name}}}", "[0-9]" * digits)
         exact = re.compile(_regular_expression(self._path))
-        # Unlike pathlib's, this leaves hidden files out, such as iobench's own beside the data.
-        matching = glob.glob(wide, recursive=True)  # noqa: PTH207
-        paths = sorted(path for path in matching if Path(path).is_file())
-        found = [(path, exact.fullmatch(path)) for path in paths]
-        files = [DatedFile(Path(path), **match.groupdict()) for path, match in found if match]
+        paths = self._local() if self.url is None else self._remote()
+        found = [(path, exact.fullmatch(text)) for text, path in sorted(paths.items())]
+        files = [DatedFile(path, **match.groupdict()) for path, match in found if match]
         if not files:
+            seen = "" if self.url is not None else f", seen from {Path.cwd()}"
             raise MissingFileError(
-                f"--files {self.text}: no file matches, seen from {Path.cwd()}; quote it, so that "
-                "the shell leaves it alone, and check the spelling"
+                f"--files {self.text}: no file matches{seen}; quote it, so that the shell leaves "
+                "it alone, and check the spelling"
             )
         return tuple(files)
 
+    def _local(self) -> dict[str, Path]:
+        """Return files that may match, by their paths."""
+        wide = self._path
+        for name, digits in PLACEHOLDERS.items():
+            wide = wide.replace(f"{{{name}}}", "[0-9]" * digits)
+        # Unlike pathlib's, this leaves hidden files out, such as iobench's own beside the data.
+        matching = glob.glob(wide, recursive=True)  # noqa: PTH207
+        return {path: Path(path) for path in matching if Path(path).is_file()}
+
+    def _remote(self) -> dict[str, Path]:
+        """Return the files that begin as the pattern does before its first date or wildcard."""
+        folder = self.folder
+        assert isinstance(folder, URL)
+        fixed = re.split(r"[*?\[{]", self._path, maxsplit=1)[0]
+        found = folder.beginning(fixed[fixed.rfind("/") + 1 :])
+        return {url.path: url for url in found if not url.name.startswith(".")}
+
     def find(self, url: str) -> Path | None:
         """Return the file that stands for a published one: of its name, else of its date.
+
+        Of a web server it is where that would be: whether it is there has to be asked.
 
         Raises
         ------
@@ -91,6 +124,8 @@ class FilePattern:
             If several do.
         """
         name = url.rpartition("/")[2]
+        if not self.can_list:
+            return self._of_date(name)
         found = [file.path for file in self.files if file.path.name == name]
         date = DATE.search(name)
         if not found and date:
@@ -102,6 +137,17 @@ class FilePattern:
                 f"{found[1]}, ...); expected one: narrow the pattern"
             )
         return found[0] if found else None
+
+    def _of_date(self, name: str) -> Path | None:
+        date = DATE.search(name)
+        path = self._path
+        for each in PLACEHOLDERS:
+            digits = date[each] if date else None
+            if digits is None and f"{{{each}}}" in path:
+                return None
+            path = path.replace(f"{{{each}}}", digits or "")
+        assert self.url is not None
+        return self.url.with_path(path)
 
 
 def _is_of_date(file: DatedFile, parts: dict[str, str]) -> bool:

@@ -526,7 +526,7 @@ class Recipe(PublishedFiles, ChunkedFields):
 def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     kept = {name: file.variables[name] for name in names if name in file.variables}
-    return dataclasses.replace(file, variables=kept, skipped={})
+    return dataclasses.replace(file, variables=kept, skipped={}, numbers={})
 
 
 def _times(positions: Sequence[float]) -> Coordinate:

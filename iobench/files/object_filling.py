@@ -42,14 +42,17 @@ class Filling:
 
 
 async def fill_from_s3(
-    fs: Any, path: str, start: int, end: int, views: Sequence[memoryview]
+    fs: Any, path: str, start: int, end: int, views: Sequence[memoryview], etag: str = ""
 ) -> int:
     """Fill memory with a range of an object of S3; return the bytes that came.
 
-    A connection that breaks is tried again as the library does.
+    Of another version than ``etag`` the server hands out nothing. A connection that breaks is tried
+    again as the library does.
     """
     bucket, key, version = fs.split_path(path)
     more = {"VersionId": version} if version else {}
+    if etag:
+        more["IfMatch"] = etag
 
     async def fill_once() -> int:
         answer = await fs._call_s3(

@@ -13,17 +13,19 @@ import errno
 import io
 import os
 import secrets
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from importlib import import_module
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
-from iobench.errors import StorageError
+from iobench.errors import FileFormatError, StorageError
 from iobench.files.filesystems import S3, open_filesystem, remote_errors
 from iobench.files.object_filling import Filling, fill_from_s3
 from iobench.masking import shown_url
@@ -33,7 +35,15 @@ if TYPE_CHECKING:
 
     from iobench.files.urls import URL
 
-__all__ = ["TEMPORARY_SUFFIX", "ObjectStat", "Objects", "RangeReader", "objects_at"]
+__all__ = [
+    "TEMPORARY_SUFFIX",
+    "ObjectStat",
+    "Objects",
+    "RangeReader",
+    "RequestCounts",
+    "objects_at",
+    "request_counts",
+]
 
 TEMPORARY_SUFFIX = ".iobench-tmp"
 """How an unfinished file ends; nothing with this ending is ever read."""
@@ -41,6 +51,8 @@ AT_ONCE = 64
 """Requests under way: enough to hide what one takes, and no burden to a server."""
 N_THREADS = 4
 MAX_REMOVED = 1000
+LISTED_AT_ONCE = 1000
+"""Names in one answer of S3, and of the stores that copy it."""
 AHEAD_NBYTES = 8 << 20
 SMALL_NBYTES = 1 << 16
 _TIMES = ("LastModified", "mtime", "updated", "last_modified", "modified", "created")
@@ -49,6 +61,7 @@ _ETAGS = ("ETag", "etag", "e_tag")
 _CONDITIONAL = {*S3, "gs", "gcs", "az", "abfs", "abfss"}
 """Servers that may be asked to write only what is not there."""
 _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+_WEB = {"http", "https"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,56 @@ class ObjectStat:
     st_mtime_ns: int
     kind: str = "file"
     etag: str = ""
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """What was asked of stores of objects for reading; what a library tries again is one.
+
+    Attributes
+    ----------
+    listings : int
+        Answers with names, of up to 1000.
+    states : int
+        Questions for size and version of an object.
+    ranges, nbytes : int
+        Parts of objects, and what they held.
+    """
+
+    listings: int = 0
+    states: int = 0
+    ranges: int = 0
+    nbytes: int = 0
+
+    def add(self, other: RequestCounts) -> None:
+        """Count what another process asked for, too."""
+        self.count(other.listings, other.states, other.ranges, other.nbytes)
+
+    def count(self, listings: int = 0, states: int = 0, ranges: int = 0, nbytes: int = 0) -> None:
+        """Count some more; safe from several threads."""
+        with _counting:
+            self.listings += listings
+            self.states += states
+            self.ranges += ranges
+            self.nbytes += nbytes
+
+    def now(self) -> RequestCounts:
+        """Return a copy."""
+        return RequestCounts(self.listings, self.states, self.ranges, self.nbytes)
+
+    def since(self, before: RequestCounts) -> RequestCounts:
+        """Return what was counted since an earlier copy."""
+        return RequestCounts(
+            self.listings - before.listings,
+            self.states - before.states,
+            self.ranges - before.ranges,
+            self.nbytes - before.nbytes,
+        )
+
+
+_counting = threading.Lock()
+request_counts = RequestCounts()
+"""Of this process, and of those that told it."""
 
 
 class Objects:
@@ -83,6 +146,7 @@ class Objects:
         self.fs = fs
         self._around = around
         self.is_s3 = protocol in S3
+        self._is_web = protocol in _WEB
         self._is_async = isinstance(fs, import_module("fsspec.asyn").AsyncFileSystem)
         self._keeps_conditions: bool | None = None if protocol in _CONDITIONAL else False
         self._threads: ThreadPoolExecutor | None = None
@@ -106,7 +170,9 @@ class Objects:
     def read(self, path: str) -> bytes:
         """Return all bytes of an object."""
         with self.errors(path):
-            return bytes(self.fs.cat_file(path))
+            found = bytes(self.fs.cat_file(path))
+        request_counts.count(ranges=1, nbytes=len(found))
+        return found
 
     def read_each(self, paths: Sequence[str]) -> list[bytes | None]:
         """Return all bytes of several objects, asked for at once; None of those not there."""
@@ -116,7 +182,10 @@ class Objects:
         self._raise_first(
             paths, [None if isinstance(one, FileNotFoundError) else one for one in found]
         )
-        return [None if isinstance(one, FileNotFoundError) else one for one in found]
+        whole = [None if isinstance(one, FileNotFoundError) else one for one in found]
+        nbytes = sum(len(one) for one in whole if one is not None)
+        request_counts.count(ranges=len(paths), nbytes=nbytes)
+        return whole
 
     def ranges(
         self,
@@ -124,25 +193,19 @@ class Objects:
         starts: Sequence[int],
         ends: Sequence[int],
         in_flight: int = AT_ONCE,
+        etags: Sequence[str] = (),
     ) -> list[bytes]:
         """Return ranges of objects, asked for at once; short where an object ends before.
 
-        No more than ``in_flight`` are under way, where the file system does several at all.
+        No more than ``in_flight`` are under way, where the file system does several at all;
+        ``etags`` as for `fill`.
         """
-        if not paths:
-            return []
-        more = {"batch_size": in_flight} if self._is_async else {}
-        with self.errors(paths[0]):
-            try:
-                found = self.fs.cat_ranges(
-                    list(paths), list(starts), list(ends), on_error="return", **more
-                )
-            except FileNotFoundError as error:  # of an archive that the files are in
-                found = [error] * len(paths)
-        self._raise_first(paths, found)
-        for path, start, end, one in zip(paths, starts, ends, found, strict=True):
-            self._check_length(path, len(one), end - start)
-        return list(found)
+        buffers = [bytearray(end - start) for start, end in zip(starts, ends, strict=True)]
+        targets = [[memoryview(buffer)] for buffer in buffers]
+        counts = self.fill(paths, starts, targets, in_flight, etags)
+        return [
+            bytes(memoryview(buffer)[:count]) for buffer, count in zip(buffers, counts, strict=True)
+        ]
 
     def fill(
         self,
@@ -150,40 +213,63 @@ class Objects:
         starts: Sequence[int],
         targets: Sequence[Sequence[memoryview]],
         in_flight: int = AT_ONCE,
+        etags: Sequence[str] = (),
     ) -> list[int]:
-        """Read ranges of objects into memory that lies in pieces; return the bytes of each."""
+        """Read ranges of objects into memory that lies in pieces; return the bytes of each.
+
+        ``etags`` are the versions that are meant, ``""`` for any; S3 and web servers keep to them.
+
+        Raises
+        ------
+        FileFormatError
+            If an object is of another version.
+        FileNotFoundError, StorageError
+            If one is not there, or cannot be read.
+        """
         ends = [start + sum(map(len, views)) for start, views in zip(starts, targets, strict=True)]
-        jobs = list(zip(paths, starts, ends, targets, strict=True))
+        jobs = list(zip(paths, starts, ends, targets, etags or [""] * len(paths), strict=True))
         found: list[Any]
         if self._is_async:
 
             async def fill_all() -> list[Any]:
                 room = asyncio.Semaphore(max(1, in_flight))
 
-                async def fill_one(path: str, start: int, end: int, views: Any) -> int:
+                async def fill_one(path: str, start: int, end: int, views: Any, etag: str) -> int:
                     if start == end:  # HTTP has no way to ask for nothing
                         return 0
                     async with room:
                         if self.is_s3:
-                            return await fill_from_s3(self.fs, path, start, end, views)
-                        return _scatter(await self.fs._cat_file(path, start=start, end=end), views)
+                            return await fill_from_s3(self.fs, path, start, end, views, etag)
+                        more = self._only_version(etag)
+                        data = await self.fs._cat_file(path, start=start, end=end, **more)
+                        return _scatter(data, views)
 
                 return await asyncio.gather(*starmap(fill_one, jobs), return_exceptions=True)
 
             found = import_module("fsspec.asyn").sync(self.fs.loop, fill_all)
         else:
             found = []
-            for path, start, end, views in jobs:
+            for path, start, end, views, _ in jobs:
                 try:
                     with self.errors(path):
                         data = self.fs.cat_file(path, start=start, end=end)
                     found.append(_scatter(data, views))
                 except FileNotFoundError as error:
                     found.append(error)
+        filled = [count for count in found if isinstance(count, int)]
+        request_counts.count(ranges=sum(count > 0 for count in filled), nbytes=sum(filled))
         self._raise_first(paths, found)
-        for (path, start, end, _), count in zip(jobs, found, strict=True):
+        for (path, start, end, _, _), count in zip(jobs, found, strict=True):
             self._check_length(path, count, end - start)
         return found
+
+    def _only_version(self, etag: str) -> dict[str, Any]:
+        """Return what asks a web server for one version; of a weak tag there may be several."""
+        if not (self._is_web and etag.startswith('"')):
+            return {}
+        own = self.fs.kwargs.get("headers", {})
+        # What is sent compressed is another version to some servers.
+        return {"headers": {**own, "If-Match": etag, "Accept-Encoding": "identity"}}
 
     def _check_length(self, path: str, nbytes: int, wanted: int) -> None:
         if nbytes > wanted:
@@ -199,26 +285,106 @@ class Objects:
                     raise FileNotFoundError(
                         errno.ENOENT, "no such object", self.shown(path)
                     ) from None
+                if isinstance(one, BaseException) and _is_refused_condition(one):
+                    raise FileFormatError(
+                        f"{self.shown(path)}: was written anew since it was looked into; open the "
+                        "dataset again"
+                    ) from None
                 if isinstance(one, BaseException):
                     raise one
 
     def stat(self, path: str) -> ObjectStat:
         """Return what is there; raise FileNotFoundError if that is nothing."""
-        with self.errors(path):
-            try:
-                return _stat(self.fs.info(path))
-            except FileNotFoundError:
-                raise FileNotFoundError(errno.ENOENT, "no such object", self.shown(path)) from None
+        (found,) = self.stat_each([path])
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", self.shown(path))
+        return found
 
-    def list_folder(self, path: str) -> dict[str, ObjectStat]:
-        """Return what is directly in a folder, by name."""
+    def stat_each(self, paths: Sequence[str]) -> list[ObjectStat | None]:
+        """Return what is at some paths, asked for at once; None where there is nothing."""
+        request_counts.count(states=len(paths))
+        found: list[Any]
+        if self._is_async and len(paths) > 1:
+
+            async def ask_all() -> list[Any]:
+                room = asyncio.Semaphore(AT_ONCE)
+
+                async def ask(path: str) -> Any:
+                    async with room:
+                        return await self.fs._info(path)
+
+                return await asyncio.gather(*map(ask, paths), return_exceptions=True)
+
+            found = import_module("fsspec.asyn").sync(self.fs.loop, ask_all)
+        else:
+            found = []
+            for path in paths:
+                with self.errors(path):
+                    try:
+                        found.append(self.fs.info(path))
+                    except FileNotFoundError as error:
+                        found.append(error)
+        states: list[ObjectStat | None] = []
+        for path, one in zip(paths, found, strict=True):
+            with self.errors(path):
+                if isinstance(one, FileNotFoundError):
+                    cause = one.__cause__
+                    if cause is not None and _is_unreachable(cause):  # fsspec says: missing
+                        raise cause
+                    states.append(None)
+                elif isinstance(one, BaseException):
+                    raise one
+                else:
+                    states.append(_stat(one))
+        return states
+
+    def list_folder(self, path: str, prefix: str = "") -> dict[str, ObjectStat]:
+        """Return what is directly in a folder and whose name begins so, by name."""
+        if self.is_s3:
+            return self._list_s3(path, prefix)
+        request_counts.count(listings=1)
         with self.errors(path), suppress(FileNotFoundError):
-            return {
-                str(info["name"]).rstrip("/").rpartition("/")[2]: _stat(info)
+            names = {
+                str(info["name"]).rstrip("/").rpartition("/")[2]: info
                 for info in self.fs.ls(path, detail=True)
                 if info["name"].rstrip("/") != path.rstrip("/")
             }
+            return {name: _stat(info) for name, info in names.items() if name.startswith(prefix)}
         return {}
+
+    def _list_s3(self, path: str, prefix: str) -> dict[str, ObjectStat]:
+        """Return what is in a folder; the library lists all of it, whatever the names."""
+        bucket, key, _ = self.fs.split_path(path.rstrip("/"))
+        inside = f"{key}/" if key else ""
+        found: dict[str, ObjectStat] = {}
+        more: dict[str, str] = {}
+        while True:
+            request_counts.count(listings=1)
+            with self.errors(bucket):
+                try:
+                    answer = self.fs.call_s3(
+                        "list_objects_v2",
+                        Bucket=bucket,
+                        Prefix=inside + prefix,
+                        Delimiter="/",
+                        **more,
+                    )
+                except FileNotFoundError as error:
+                    raise self._no_bucket(bucket) from error
+            for each in answer.get("CommonPrefixes", ()):
+                found[each["Prefix"][len(inside) : -1]] = ObjectStat(0, 0, "directory")
+            for each in answer.get("Contents", ()):
+                if not each["Key"].endswith("/"):
+                    info = {**each, "size": each["Size"], "type": "file"}
+                    found[each["Key"][len(inside) :]] = _stat(info)
+            if not answer.get("IsTruncated"):
+                return found
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def _no_bucket(self, bucket: str) -> StorageError:
+        return StorageError(
+            f"{self.shown(bucket)}: there is no such bucket; make it, or name another one"
+        )
 
     def find(self, prefix: str) -> dict[str, ObjectStat]:
         """Return all objects whose path begins with a prefix, sorted."""
@@ -229,6 +395,7 @@ class Objects:
                 found = self.fs.find(folder, detail=True, **more)
             except FileNotFoundError:
                 found = {}
+        request_counts.count(listings=max(1, -(-len(found) // LISTED_AT_ONCE)))
         if self.is_s3 and not found:
             self._check_bucket(prefix)
         return {
@@ -352,8 +519,7 @@ class Objects:
             except FileExistsError:
                 return False
             except OSError as error:
-                answer: Any = getattr(error.__cause__, "response", {})
-                if str(answer.get("Error", {}).get("Code", "")) not in _CONFLICTS:
+                if not _is_refused_condition(error):
                     raise
                 return False
         return True
@@ -367,10 +533,22 @@ class Objects:
                     "list_objects_v2", Bucket=bucket, MaxKeys=1
                 )
             except FileNotFoundError as error:
-                raise StorageError(
-                    f"{self.shown(bucket)}: there is no such bucket; make it, or name another one"
-                ) from error
+                raise self._no_bucket(bucket) from error
         return answer
+
+
+def _is_refused_condition(error: BaseException) -> bool:
+    """Whether a server refused what it was asked for under a condition."""
+    answer: Any = getattr(error.__cause__, "response", {})
+    if str(answer.get("Error", {}).get("Code", "")) in _CONFLICTS:
+        return True
+    return getattr(error, "status", 0) == HTTPStatus.PRECONDITION_FAILED
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether nobody answered, or not in time."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"ClientConnectionError", "TimeoutError"})
 
 
 def _scatter(data: bytes, views: Sequence[memoryview]) -> int:
@@ -405,8 +583,9 @@ class RangeReader(io.RawIOBase):
     a header costs much nor a whole file many requests.
     """
 
-    def __init__(self, objects: Objects, path: str, nbytes: int) -> None:
+    def __init__(self, objects: Objects, path: str, nbytes: int, etag: str = "") -> None:
         super().__init__()
+        self._etag = etag
         self._objects = objects
         self._path = path
         self._nbytes = nbytes
@@ -456,7 +635,7 @@ class RangeReader(io.RawIOBase):
         end = min(self._nbytes, self._at + max(wanted, self._ahead))
         found = b""
         if end > self._at:
-            (found,) = self._objects.ranges([self._path], [self._at], [end])
+            (found,) = self._objects.ranges([self._path], [self._at], [end], etags=[self._etag])
         self._start, self._held = self._at, memoryview(found)
 
 

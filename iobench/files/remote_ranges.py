@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.objects import AT_ONCE, Objects, objects_at
-from iobench.files.urls import as_path
+from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.files.urls import URL
-
 __all__ = [
     "ends_early",
     "fetched",
@@ -25,6 +23,7 @@ __all__ = [
     "fill_views",
     "read_whole_remote",
     "remote_sizes",
+    "states_of",
 ]
 
 PART_NBYTES = 8 << 20
@@ -40,7 +39,8 @@ def fill_views(
 ) -> list[int]:
     """Read ranges of remote files into memory that lies in pieces; return the bytes of each.
 
-    Fewer than there is memory: the file ends there.
+    Fewer than there is memory: the file ends there. Of a `URL` that was looked up it is the version
+    that was there then.
 
     Parameters
     ----------
@@ -57,13 +57,15 @@ def fill_views(
     ------
     FileNotFoundError
         Naming a file that is not there.
+    FileFormatError
+        If one was written anew since it was looked up.
     StorageError
         If one cannot be read.
     """
     filled = [0] * len(files)
-    for objects, numbers, paths in _by_server(files):
+    for objects, numbers, paths, etags in _by_server(files):
         counts = objects.fill(
-            paths, [starts[n] for n in numbers], [targets[n] for n in numbers], in_flight
+            paths, [starts[n] for n in numbers], [targets[n] for n in numbers], in_flight, etags
         )
         for number, count in zip(numbers, counts, strict=True):
             filled[number] = count
@@ -102,26 +104,30 @@ def fetched(wanted: Sequence[tuple[str | Path, int, int]], in_flight: int = AT_O
     """Return ranges of remote files, (URL, offset, length), fewer bytes where they end."""
     found = [b""] * len(wanted)
     asked = [number for number, (_, _, nbytes) in enumerate(wanted) if nbytes]
-    for objects, chosen, paths in _by_server([wanted[number][0] for number in asked]):
+    for objects, chosen, paths, etags in _by_server([wanted[number][0] for number in asked]):
         numbers = [asked[place] for place in chosen]
         starts = [wanted[number][1] for number in numbers]
         ends = [wanted[number][1] + wanted[number][2] for number in numbers]
-        contents = objects.ranges(paths, starts, ends, in_flight)
+        contents = objects.ranges(paths, starts, ends, in_flight, etags)
         for number, content in zip(numbers, contents, strict=True):
             found[number] = content
     return found
 
 
-def _by_server(files: Sequence[str | Path]) -> Iterator[tuple[Objects, list[int], list[str]]]:
-    """Yield the objects of each server, the numbers of the files there, and their paths in it."""
-    found: dict[Objects, tuple[list[int], list[str]]] = {}
+def _by_server(
+    files: Sequence[str | Path],
+) -> Iterator[tuple[Objects, list[int], list[str], list[str]]]:
+    """Yield the objects of each server, the numbers of the files there, paths and versions."""
+    found: dict[Objects, tuple[list[int], list[str], list[str]]] = {}
     for number, file in enumerate(files):
-        objects, path = objects_at(cast("URL", as_path(file)))
-        numbers, paths = found.setdefault(objects, ([], []))
+        url = cast("URL", as_path(file))
+        objects, path = objects_at(url)
+        numbers, paths, etags = found.setdefault(objects, ([], [], []))
         numbers.append(number)
         paths.append(path)
-    for objects, (numbers, paths) in found.items():
-        yield objects, numbers, paths
+        etags.append(url.etag)
+    for objects, (numbers, paths, etags) in found.items():
+        yield objects, numbers, paths, etags
 
 
 def read_whole_remote(
@@ -145,6 +151,25 @@ def read_whole_remote(
 def remote_sizes(folder: URL) -> dict[str, int]:
     """Return the sizes of all files below a URL, by what leads there, as they were when asked."""
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*")}
+
+
+def states_of(urls: Sequence[URL]) -> list[URL]:
+    """Return those that are there, looked up side by side.
+
+    Raises
+    ------
+    StorageError
+        If a server cannot be reached, or refuses.
+    """
+    found = []
+    for objects, numbers, paths, _ in _by_server(cast("Sequence[Path]", urls)):
+        states = objects.stat_each(paths)
+        found += [
+            URL(urls[number].with_secrets(), state)
+            for number, state in zip(numbers, states, strict=True)
+            if state is not None
+        ]
+    return found
 
 
 def ends_early(path: str, missing: int, end: int) -> FileFormatError:

@@ -33,6 +33,7 @@ _PARTS: Final = re.compile(
     r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)?(.*?)((?:[?#]|::).*)?", re.DOTALL
 )
 LOCAL_PROTOCOLS: Final = ("file", "local")
+WEB: Final = ("http", "https")
 
 
 def is_url(text: object) -> bool:
@@ -74,10 +75,11 @@ class URL(_Base):
     text : str
         Such as ``s3://bucket/x.nc``.
     found : ObjectStat, optional
-        What the file system has just said of it; asked anew each time without.
+        What the file system has just said of it; asked anew each time without. Reads are of that
+        version, in processes it is sent to as well.
     listing : mapping of str to ObjectStat, optional
-        What is known to lie below, by the file system's path. URLs below share it. Neither is in
-        copies through pickle.
+        What is known to lie below, by the file system's path. URLs below share it, copies through
+        pickle do not.
     """
 
     __slots__ = ("_found", "_head", "_listing", "_path", "_tail")
@@ -108,6 +110,15 @@ class URL(_Base):
         return "" if found is None else found[1].lower()
 
     @property
+    def path(self) -> str:
+        """What stands between protocol and query: host or bucket, and the path there."""
+        return self._path
+
+    def with_path(self, path: str) -> URL:
+        """Return the URL with another `path`; nothing is known of what is there."""
+        return URL(f"{self._head}{path}{self._tail}")
+
+    @property
     def lies_in(self) -> str:
         """Of what lies in an archive (``zip://x.nc::https://...``), where that is; with secrets."""
         return self._tail if self._tail.startswith("::") else ""
@@ -121,8 +132,8 @@ class URL(_Base):
     def __repr__(self) -> str:
         return f"URL({str(self)!r})"
 
-    def __reduce__(self) -> tuple[type[URL], tuple[str]]:
-        return URL, (self.with_secrets(),)
+    def __reduce__(self) -> tuple[type[URL], tuple[str, ObjectStat | None]]:
+        return URL, (self.with_secrets(), self._found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, URL) and self.with_secrets() == other.with_secrets()
@@ -185,6 +196,11 @@ class URL(_Base):
             (self._head, self._tail) == (above._head, above._tail)
             and f"{self._path}/".startswith(f"{above._path.rstrip('/')}/")
         )
+
+    @property
+    def can_list(self) -> bool:
+        """Whether what lies below can be asked for: web servers hand out files by their names."""
+        return self.protocol not in WEB or "::" in self._head + self._tail
 
     def is_pattern(self) -> bool:
         """Whether its path has wildcards; a question mark begins the query of a web page."""
@@ -263,6 +279,11 @@ class URL(_Base):
         objects, path = self._there()
         return URL(self.with_secrets(), listing=objects.find(f"{path}/"))
 
+    @property
+    def etag(self) -> str:
+        """What the server called the version that was looked up; empty where it did not."""
+        return "" if self._found is None else self._found.etag
+
     def version(self) -> str:
         """Return what changes when the file is written anew: its ETag, else when that was."""
         stat = self.stat()
@@ -278,18 +299,22 @@ class URL(_Base):
             digest.update(f"{path} {path.stat().st_size} {path.version()}\n".encode())
         return int.from_bytes(digest.digest(), "big") >> 12
 
-    def iterdir(self) -> Generator[URL, None, None]:
-        """Yield what is directly below."""
+    def iterdir(self, prefix: str = "") -> Generator[URL, None, None]:
+        """Yield what is directly below, or what of it begins so."""
         objects, path = self._there()
-        for name, found in objects.list_folder(path).items():
+        for name, found in objects.list_folder(path, prefix).items():
             yield self._with_path((self / name)._path, found)
 
     def rglob(self, pattern: str, **_: Any) -> Generator[URL, None, None]:
         """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
+        yield from self.beginning("")
+
+    def beginning(self, prefix: str) -> Generator[URL, None, None]:
+        """Yield all files below whose path from here begins so, after one look."""
         objects, path = self._there()
-        for name, found in objects.find(f"{path}/").items():
+        for name, found in objects.find(f"{path}/{prefix}").items():
             yield self._with_path((self / name[len(path) + 1 :])._path, found)
 
     def below(self) -> list[str]:
@@ -310,7 +335,7 @@ class URL(_Base):
         if mode != "rb":
             raise io.UnsupportedOperation(f"{self}: opened for reading bytes only")
         objects, path = self._there()
-        return cast(IO[Any], RangeReader(objects, path, self.stat().st_size))
+        return cast(IO[Any], RangeReader(objects, path, self.stat().st_size, self.etag))
 
     def read_bytes(self) -> bytes:
         """Return all bytes; raise FileNotFoundError if there is no such file."""

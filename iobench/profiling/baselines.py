@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from iobench.datasets.own_pipelines import PluginBaseline, UpstreamBaseline, pipelines_of
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
+from iobench.files.urls import URL
 from iobench.profiling.config import AUTO_PIPELINES
 from iobench.registry import SOURCE
 
@@ -70,6 +71,12 @@ def _of_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
 
 def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
     dataset, files, index = source.dataset, source.files, source.index
+    behind_url = next((file for file in files if isinstance(file, URL)), None)
+    if behind_url is not None and name in pipelines_of(dataset):
+        raise OptionError(
+            f"--pipeline {name}: reads files of this machine through libraries that know no other, "
+            f"and {behind_url} lies behind a URL; leave it out, or copy the files here"
+        )
     if name == "upstream" and isinstance(dataset, UpstreamBaseline):
         return dataset.upstream(files, index, source.locator, batch_size=batch_size)
     if name == "climetlab" and isinstance(dataset, PluginBaseline):

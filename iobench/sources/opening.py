@@ -22,6 +22,7 @@ from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.filesystems import open_filesystem, remote_errors
+from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
@@ -61,6 +62,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         If the dataset, a file or an option is not what it should be; nothing is made before the
         user's own folders are known to exist.
     """
+    before = request_counts.now()
     config = replace(config, targets=expand_sources(config.targets))
     kind = _kind(config.targets)
     if config.target_variables and kind != "files":
@@ -70,7 +72,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         )
     dataset = _DATASETS[kind](config)
     check_steps(dataset)
-    if config.data_dir is not None and not config.data_dir.is_dir():
+    if isinstance(config.data_dir, Path) and not config.data_dir.is_dir():  # a URL is listed
         raise MissingFileError(
             f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
         )
@@ -107,6 +109,13 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         index = dataset.samples(files, locator)
     index = split_index(index, config.splits_by, allow_gaps=config.allow_gaps)
     setup_s["index"] = watch() - sum(index.setup.values())
+    asked = request_counts.since(before)
+    if asked != RequestCounts():
+        screen.note(
+            f"looking into {len(files)} files of {dataset.name}: {asked.listings} listings, "
+            f"{asked.states} questions for a file's state, {asked.ranges} ranges of "
+            f"{asked.nbytes:,} bytes in all"
+        )
     if not locator.stand_in:
         _remember_kept(files)
         show_terms_once(dataset.name, index.provenance, screen, terms_file())

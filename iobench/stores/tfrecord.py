@@ -107,10 +107,11 @@ def scan_frames(path: Path) -> Iterator[tuple[int, int]]:
         At the first header that is damaged or announces more than the file holds.
     """
     with storage_errors(path), path.open("rb", buffering=0) as stream:
-        size = os.fstat(stream.fileno()).st_size
+        size = stream.seek(0, os.SEEK_END)
         offset = 0
         while offset < size:
-            header = os.pread(stream.fileno(), HEADER_NBYTES, offset)
+            stream.seek(offset)
+            header = stream.read(HEADER_NBYTES)
             available = size - offset - HEADER_NBYTES
             nbytes = parse_frame_header(header, available, where=f"{path} at byte {offset}")
             yield offset + HEADER_NBYTES, nbytes

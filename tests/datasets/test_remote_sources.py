@@ -55,17 +55,12 @@ def on_s3(bucket):
 def counted(monkeypatch):
     """Count the requests for ranges of files, and their bytes."""
     seen = []
-    ranges, fill = Objects.ranges, Objects.fill
-
-    def count_ranges(*arguments):
-        seen.append(sum(map(len, found := ranges(*arguments))))
-        return found
+    fill = Objects.fill
 
     def count_filled(*arguments):
         seen.append(sum(found := fill(*arguments)))
         return found
 
-    monkeypatch.setattr(Objects, "ranges", count_ranges)
     monkeypatch.setattr(Objects, "fill", count_filled)
     return seen
 

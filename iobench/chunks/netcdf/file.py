@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.boxes import Box, check_known, index_box
+from iobench.chunks.boxes import Box, box_ranges, check_known, contiguous_array, index_box
 from iobench.chunks.chunk_manifest import (
     ChunkManifest,
     StoredVariable,
@@ -26,6 +27,7 @@ from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_file import OpenFile
 from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
+from iobench.files.source_ranges import read_extents
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TEXTS = ("units", "calendar", "coordinates", "bounds")
 """Attributes that are kept."""
 USED = frozenset((*CODING, *TEXTS))
+SMALL_NBYTES = 128 << 10
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
@@ -59,13 +62,16 @@ CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 class NetcdfFile:
     """What a NetCDF file holds, without its numbers.
 
-    ``skipped`` says for each variable or group left out why.
+    ``skipped`` says for each variable or group left out why. Of a file behind a URL ``numbers``
+    has small variables as they are stored, coordinates before others: to ask for each of them at
+    every start takes longer than all else.
     """
 
     path: Path
     dims: Mapping[str, int]
     variables: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
+    numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def inspect_netcdf(path: Path) -> NetcdfFile:
@@ -231,7 +237,40 @@ def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
         variables[each.name] = _variable(
             each.name, each.dims, each.shape, each.dtype, each.attributes, 0, each.storage
         )
-    return NetcdfFile(path, dims, variables, skipped)
+    numbers = {}
+    if isinstance(path, URL):
+        boxes = [
+            index_box(range_file(path), variables[name], -1, -1)
+            for name in _small(variables)
+            if variables[name].manifest.is_contiguous
+        ]
+        ranges = [box_ranges(box) for box in boxes]
+        buffers = iter(read_extents([each for some in ranges for each in some]))
+        for box, some in zip(boxes, ranges, strict=True):
+            numbers[box.variable.name] = contiguous_array(box, [next(buffers) for _ in some])
+        _freeze(numbers)
+    return NetcdfFile(path, dims, variables, skipped, numbers)
+
+
+def _small(variables: Mapping[str, StoredVariable]) -> list[str]:
+    """Return names of variables that are small, as many as fit into `SMALL_NBYTES`."""
+    sizes = []
+    for name, each in variables.items():
+        nbytes = math.prod(each.shape) * np.dtype(each.packing.stored).itemsize
+        sizes.append((each.dims not in ((name,), ()), nbytes, name))
+    found, left = [], SMALL_NBYTES
+    for _, nbytes, name in sorted(sizes):
+        left -= nbytes
+        if left < 0:
+            break
+        found.append(name)
+    return found
+
+
+def _freeze(numbers: Mapping[str, NDArray[Any]]) -> None:
+    """Let nobody change what others will be given, too."""
+    for each in numbers.values():
+        each.setflags(write=False)
 
 
 def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> NetcdfFile:
@@ -276,7 +315,14 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
             storage,
         )
     dims = {name: dimension.size for name, dimension in file.dimensions.items()}
-    return NetcdfFile(path, dims, variables, skipped)
+    numbers = {}
+    if isinstance(path, URL):
+        numbers = {
+            name: np.asarray(raw[name][()]).view(variables[name].packing.stored)
+            for name in _small(variables)
+        }
+        _freeze(numbers)
+    return NetcdfFile(path, dims, variables, skipped, numbers)
 
 
 def _hdf5_storage(

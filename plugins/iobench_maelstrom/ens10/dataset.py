@@ -261,7 +261,7 @@ class Ens10(PublishedFiles):
         inputs = (len(channels), *shape)
         variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
         if self.has_target:
-            target = open_target(files[-1], self.task)
+            target = open_target(files[-1], self.task, locator.cache_dir)
             if target.shape != shape:
                 raise FileFormatError(
                     f"{files[-1]}: fields of {target.shape}, expected the forecasts' grid {shape}"

@@ -24,6 +24,7 @@ from iobench.datasets import (
     Option,
     Recipe,
     SampleIndex,
+    range_file,
     whole_variable,
 )
 from iobench.errors import FileFormatError, OptionError
@@ -136,7 +137,9 @@ class Ens5mini(Recipe):
         self._statistics, setup = normalisation_of(
             self,
             index.where,
-            describe_samples([str(file) for file in files], index.where, n_members=self.shape[0]),
+            describe_samples(
+                [range_file(file) for file in files], index.where, n_members=self.shape[0]
+            ),
             locator,
             beside=files[0].parent,
             n_variables=len(NAMES),

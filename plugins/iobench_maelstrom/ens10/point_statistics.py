@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.datasets import index_folders, run_jobs, stopwatch
+from iobench.datasets import as_path, index_folders, run_jobs, stopwatch
 from iobench_maelstrom.ens10.kept_folder import kept_folder
 
 if TYPE_CHECKING:
@@ -254,13 +254,17 @@ def describe_samples(
     n_members : int
         Members of each variable.
     """
-    states = [(Path(file).name, Path(file).stat()) for file in files]
+    paths = [as_path(file) for file in files]
+    states = [(path.name, path.stat()) for path in paths]
     about: dict[str, Any] = {
         "version": NORMALISATION_VERSION,
         "spread": SPREAD,
         "n_samples": len(samples),
         "n_members": n_members,
-        "files": [[name, found.st_size, found.st_mtime_ns] for name, found in states],
+        "files": [
+            [name, found.st_size, getattr(found, "etag", "") or found.st_mtime_ns]
+            for name, found in states
+        ],
         "messages": hashlib.sha256(repr(samples).encode()).hexdigest(),
     }
     about["key"] = hashlib.sha256(json.dumps(about).encode()).hexdigest()

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import FileRange, file_times, inspect_netcdf, netcdf4, whole_variable
+from iobench.datasets import (
+    FileRange,
+    file_times,
+    inspect_files,
+    netcdf4,
+    range_file,
+    whole_variable,
+)
 from iobench.errors import FileFormatError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, Task
 
@@ -52,7 +59,7 @@ class Target:
                 f"{self.task.or_without}"
             )
         nbytes = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
-        return FileRange(str(self.path), self.offset + int(found[0]) * nbytes, nbytes)
+        return FileRange(range_file(self.path), self.offset + int(found[0]) * nbytes, nbytes)
 
 
 def valid_time(start: str) -> np.datetime64:
@@ -93,15 +100,15 @@ def new_netcdf(
     return file
 
 
-def open_target(path: Path, task: Task) -> Target:
-    """Return where the fields of an ERA5 target file are.
+def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
+    """Return where the fields of an ERA5 target file are; what it holds is kept.
 
     Raises
     ------
     FileFormatError
         If the file is not NetCDF, or the variable is not a contiguous float (time, lat, lon).
     """
-    file, name = inspect_netcdf(path), task.target_variable
+    [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
     dims = ("time", "latitude", "longitude")
     if missing := {name, *dims[:2]} - set(file.variables):
         raise FileFormatError(f"{path}: has no variable {', '.join(sorted(missing))}")

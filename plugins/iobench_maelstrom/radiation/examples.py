@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets import Inspection, catalogued, range_file
 from iobench.errors import FileFormatError, StoreError
 from iobench.stores import (
     FRAME_NBYTES,
@@ -31,7 +32,17 @@ from iobench_maelstrom.radiation.schema import LENGTHS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "ColumnDecoder", "Frames", "index_frames"]
+    from iobench.datasets import Advance, Locator
+
+__all__ = [
+    "FEATURES",
+    "INPUT_FIELDS",
+    "OUTPUT_FIELDS",
+    "ColumnDecoder",
+    "Frames",
+    "frames_of",
+    "index_frames",
+]
 
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
@@ -46,14 +57,25 @@ FETCH = "fetch the file again"
 
 @dataclass(frozen=True, slots=True)
 class _FileFrames:
-    """Where the frames of one file begin and end: its ``offsets`` and, last, its size."""
+    """Where the frames of one file begin: one each ``stride`` bytes, or at ``offsets``."""
 
-    path: str
-    offsets: range | NDArray[np.int64]
+    path: Path
+    nbytes: int
+    stride: int
+    offsets: NDArray[np.int64]
 
     @property
     def count(self) -> int:
-        return len(self.offsets) - 1
+        return self.nbytes // self.stride if self.stride else len(self.offsets)
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """Return path, offset and length of a frame."""
+        file = range_file(self.path)
+        if self.stride:
+            return file, number * self.stride, self.stride
+        offset = int(self.offsets[number])
+        is_last = number + 1 == len(self.offsets)
+        return file, offset, (self.nbytes if is_last else int(self.offsets[number + 1])) - offset
 
 
 class Frames:
@@ -70,9 +92,19 @@ class Frames:
     def place(self, number: int) -> tuple[str, int, int]:
         """Return where one example is."""
         place, inside = self._starts.locate(number)
-        file = self._files[place]
-        offset = int(file.offsets[inside])
-        return file.path, offset, int(file.offsets[inside + 1]) - offset
+        return self._files[place].place(inside)
+
+
+def frames_of(files: Sequence[Path], locator: Locator) -> list[_FileFrames]:
+    """Return where the frames of TFRecord files are: as kept, else found out now and kept.
+
+    Raises
+    ------
+    FileFormatError
+        As `index_frames`.
+    """
+    found = catalogued(files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress)
+    return found.found
 
 
 def index_frames(path: Path) -> _FileFrames:
@@ -93,12 +125,19 @@ def index_frames(path: Path) -> _FileFrames:
             raise FileFormatError(f"{path}: is empty, expected a TFRecord file; {FETCH}")
         stride = first[1] + FRAME_NBYTES
         if size % stride == 0 and _header_at(path, size - stride) == frame_header(first[1]):
-            return _FileFrames(str(path), range(0, size + stride, stride))
-        ends = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
+            return _FileFrames(path, size, stride, np.empty(0, dtype=np.int64))
+        offsets = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
     except StoreError as error:
         reason = str(error).removesuffix("; convert the store again")
         raise FileFormatError(f"{reason}; {FETCH}") from error
-    return _FileFrames(str(path), np.array([*ends, size], dtype=np.int64))
+    return _FileFrames(path, size, 0, np.array(offsets, dtype=np.int64))
+
+
+def _inspect(path: Path, advance: Advance) -> _FileFrames:
+    return index_frames(path)
+
+
+FRAMES = Inspection("maelstrom-radiation frames 1", _inspect, (_FileFrames,))
 
 
 def _header_at(path: Path, offset: int) -> bytes:

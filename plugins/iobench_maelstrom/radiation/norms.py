@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import inspect_netcdf, whole_variable
+from iobench.datasets import inspect_files, whole_variable
 from iobench.errors import FileFormatError
 from iobench_maelstrom.radiation.grouping import GROUPS
 
@@ -21,8 +21,8 @@ Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
 """Mean and deviation of each group of inputs, along its last axis."""
 
 
-def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
-    """Return the norms in the files of these groups.
+def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:
+    """Return the norms in the files of these groups; what they hold is kept.
 
     Raises
     ------
@@ -30,8 +30,8 @@ def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
         If a file lacks mean or deviation, has another number of them, or a deviation is 0.
     """
     norms = {}
-    for path, name in zip(files, names, strict=True):
-        file = inspect_netcdf(path)
+    found = inspect_files(files, cache_dir=cache_dir)
+    for path, file, name in zip(files, found, names, strict=True):
         mean, deviation = (
             whole_variable(file, f"{name}_{kind}").astype(np.float32) for kind in ("mean", "std")
         )

@@ -22,6 +22,7 @@ from iobench.datasets import (
     Raw,
     StoredVariable,
     box_ranges,
+    range_file,
     read_boxes,
     read_extents,
     read_through_library,
@@ -132,7 +133,9 @@ class Pairs:
         self._rows = None
         if all(how is not None and how.is_contiguous and how.offset >= 0 for how in stored):
             self._rows = self._find_rows()
-        self._paths = tuple((str(inputs.path), str(outputs.path)) for inputs, outputs in files)
+        self._paths = tuple(
+            (range_file(inputs.path), range_file(outputs.path)) for inputs, outputs in files
+        )
         if self._rows is not None:
             self._files = ()  # so that workers are not sent what they do not need
 

@@ -37,7 +37,7 @@ from iobench_maelstrom.radiation.examples import (
     OUTPUT_FIELDS,
     ColumnDecoder,
     Frames,
-    index_frames,
+    frames_of,
 )
 from iobench_maelstrom.radiation.grouping import CHANNELS, G_CP, boundaries
 from iobench_maelstrom.radiation.norms import Norms, read_norms
@@ -205,12 +205,9 @@ class RadiationTf(RadiationFiles):
         """
         view, names = self.view, self.view["input_fields"]
         n_files = len(files) - (len(names) if view["norm"] else 0)
-        indexed = []
-        for number, path in enumerate(files[:n_files]):
-            indexed.append(index_frames(path))
-            locator.progress(number + 1, n_files)
+        indexed = frames_of(files[:n_files], locator)
         if view["norm"]:
-            self.norms = read_norms(files[n_files:], names)
+            self.norms = read_norms(files[n_files:], names, locator.cache_dir)
             if view["nonormsolar"]:
                 mean, deviation = self.norms["sca_inputs"]
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0

@@ -32,6 +32,8 @@ from iobench.datasets import (
     Split,
     catalogued,
     file_times,
+    hdf5_source,
+    open_source_file,
     whole_variable,
 )
 from iobench.errors import FileFormatError, OptionError
@@ -378,7 +380,7 @@ def _channel_names(path: Path, advance: Advance) -> dict[str, tuple[str, ...]]:
     import h5py
 
     try:
-        with h5py.File(path, "r") as file:
+        with hdf5_source(open_source_file(path)) as source, h5py.File(source, "r") as file:
             return {dim: tuple(str(name) for name in file[dim].asstr()[...]) for dim in KNOWN}
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(

@@ -1,0 +1,322 @@
+"""Published files where they lie, in a bucket: the samples of files here, by ranges."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.errors import (
+    FileFormatError,
+    MissingFileError,
+    OptionError,
+    StorageError,
+)
+from iobench.files.filesystems import open_filesystem
+from iobench.files.objects import request_counts
+from iobench.files.urls import URL
+from iobench.registry import dataset_names, find_dataset
+from tests.support.http_files import serve
+
+pytest.importorskip("s3fs", reason="s3fs speaks S3")
+
+OPTIONS = {
+    "maelstrom-yr": {"size": "5GB"},
+    "maelstrom-radiation-tf": {"norm": "true"},
+}
+CASES = [
+    *((name, OPTIONS.get(name, {})) for name in dataset_names()),
+    ("maelstrom-ens10", {"dtype": "pl", "target": "z500"}),
+    ("maelstrom-radiation", {"raw_inputs": "true"}),
+]
+
+
+@pytest.fixture
+def uploaded(bucket, store_dir):
+    """Put a tiny stand-in into the bucket, as a mirror; return its root here, and the address."""
+    from iobench.datasets.standins import ensure_stand_in
+
+    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
+
+    def upload(name, options):
+        dataset = find_dataset(name, **options)
+        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.stand_in_name}", tiny=True)
+        for path in root.rglob("*"):
+            if path.is_file():
+                to = f"s3://{bucket}/copies/{path.relative_to(root).as_posix()}"
+                filesystem.put_file(str(path), to)
+        return root, f"s3://{bucket}/copies"
+
+    return upload
+
+
+def some_of(count):
+    return sorted({0, 1, count // 3, count // 2, count - 2, count - 1} & set(range(count)))
+
+
+def as_lists(splits):
+    return {name: list(numbers) for name, numbers in splits.items()}
+
+
+def asked_for(function):
+    before = request_counts.now()
+    return function(), request_counts.since(before)
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=["-".join([n, *o.values()]) for n, o in CASES]
+)
+def test_samples_in_a_bucket_are_those_of_files_here(name, options, uploaded, tmp_path):
+    root, address = uploaded(name, options)
+    where = {"options": options, "store_dir": tmp_path}
+    here = iobench.open_dataset(name, data_dir=root, **where)
+    there, first = asked_for(lambda: iobench.open_dataset(name, data_dir=address, **where))
+    assert there.stand_in
+    assert len(there) == len(here) > 0
+    for told in ("spec", "provenance", "position_units"):
+        assert getattr(there.index, told) == getattr(here.index, told), told
+    assert as_lists(there.index.splits) == as_lists(here.index.splits)
+    for told in ("coordinate", "positions", "rows"):
+        assert list(getattr(there.index, told)) == list(getattr(here.index, told)), told
+    sizes = [file.stat().st_size for file in there.files]
+    for number in some_of(len(here)):
+        expected = here[number]
+        found, asked = asked_for(lambda number=number: there[number])
+        assert list(found) == list(expected)
+        for variable, values in expected.items():
+            np.testing.assert_array_equal(found[variable], values, strict=True)
+        assert asked.nbytes < sum(sizes)
+        assert (asked.listings, asked.states) == (0, 0)
+    # Whether each is still what was looked into: its metadata, and its numbers for statistics.
+    assert first.states <= 2 * len(there.files)
+    again, second = asked_for(lambda: iobench.open_dataset(name, data_dir=address, **where))
+    assert (second.states, second.ranges) == (0, 1)  # what it is a stand-in of
+    assert second.listings <= first.listings
+    assert len(again) == len(here)
+
+
+SMALL = "maelstrom-ens5mini"
+
+
+@pytest.fixture
+def months(uploaded):
+    """The small data set in the bucket: its files here, and the folder of their copies there."""
+    root, address = uploaded(SMALL, {})
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix == ".nc")
+    if not files:  # published without an ending
+        files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".json")
+    return files, f"{address}/{files[0].parent.relative_to(root).as_posix()}"
+
+
+def equal_samples(found, expected):
+    assert len(found) == len(expected)
+    for number in some_of(len(expected)):
+        for variable, values in expected[number].items():
+            np.testing.assert_array_equal(found[number][variable], values, strict=True)
+
+
+def test_any_layout_that_folders_may_have(months, bucket, tmp_path):
+    files, inside = months
+    here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
+    filesystem, _ = open_filesystem(URL(inside))
+    published = inside.partition("/https/")[2].partition("/")[2]
+    for layout in ("flat", f"of-bucket/{published.partition('/')[2]}", f"of-host/{published}"):
+        for path in files:
+            filesystem.put_file(str(path), f"s3://{bucket}/{layout}/{path.name}")
+        top = f"s3://{bucket}/{layout.partition('/')[0]}"
+        there = iobench.open_dataset(SMALL, data_dir=top, store_dir=tmp_path)
+        assert {file.path.startswith(f"{bucket}/{layout}") for file in there.files} == {True}
+        equal_samples(there, here)
+
+
+def test_files_by_a_pattern_of_dates(uploaded, bucket, tmp_path):
+    root, _ = uploaded("maelstrom-ens10", {})
+    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
+    options = {"options": {"target": "none"}, "store_dir": tmp_path}
+    here = iobench.open_dataset("maelstrom-ens10", data_dir=root, **options)
+    for path in root.rglob("output.sfc.*"):
+        date = path.name.rpartition(".")[2]
+        filesystem.put_file(str(path), f"s3://{bucket}/own/{date[4:6]}/{date[6:]}.grib")
+    pattern = f"s3://{bucket}/own/{{month}}/{{day}}.grib"
+    there, asked = asked_for(
+        lambda: iobench.open_dataset("maelstrom-ens10", files=pattern, **options)
+    )
+    assert asked.listings == 1
+    assert not there.stand_in
+    equal_samples(there, here)
+    one = iobench.open_dataset(
+        "maelstrom-ens10",
+        files=pattern,
+        options={"target": "none", "date": here.index.coordinate[0][5:].replace("-", "")},
+        store_dir=tmp_path,
+    )
+    assert len(one.files) == 1
+    with pytest.raises(MissingFileError, match=r"own/\{year\}\.grib: no file matches"):
+        iobench.open_dataset("maelstrom-ens10", files=f"s3://{bucket}/own/{{year}}.grib", **options)
+
+
+def test_a_web_server_that_lists_nothing(months, tmp_path):
+    pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")
+    files, _ = months
+    here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
+    with serve(files[0].parent, "open-sesame") as server:
+        address = f"http://me:open-sesame@127.0.0.1:{server.server_port}"
+        there = iobench.open_dataset(SMALL, data_dir=address, store_dir=tmp_path)
+        equal_samples(there, here)
+        with pytest.raises(OptionError, match="a web server lists no files; write") as told:
+            iobench.open_dataset(SMALL, files=f"{address}/*.nc", store_dir=tmp_path)
+        assert "open-sesame" not in str(told.value)
+        with pytest.raises(OptionError, match="may be there; choose some with --option"):
+            iobench.open_dataset(
+                "maelstrom-weather-surface-level", data_dir=address, store_dir=tmp_path
+            )
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(StorageError, match=nobody):
+        iobench.open_dataset(SMALL, data_dir=nobody, store_dir=tmp_path)
+
+
+def test_what_is_wrong_is_said_in_one_line(months, bucket, tmp_path, monkeypatch):
+    files, inside = months
+    for where, error, said in (
+        ({"data_dir": f"s3://{bucket}/nothing"}, MissingFileError, "nothing (as a CliMetLab"),
+        ({"data_dir": "s3://nobody-has-this"}, StorageError, "there is no such bucket"),
+        ({"files": f"s3://{bucket}/*/*.none"}, MissingFileError, "no file matches"),
+        ({"files": "s3://nobody-has-this/{year}.nc"}, StorageError, "there is no such bucket"),
+        ({"files": f"s3://{bucket}/{{hour}}.nc"}, OptionError, "{hour} is not known"),
+        ({"data_dir": inside, "tiny": True}, OptionError, "holds files of your own"),
+        ({"data_dir": inside, "options": {"date": "99"}}, OptionError, "99"),
+    ):
+        with pytest.raises(error) as told:
+            iobench.open_dataset(SMALL, store_dir=tmp_path, **where)
+        assert said in str(told.value)
+        assert "\n" not in str(told.value)
+    held = {path.name for path in files}
+    missing = next(m for m in ("01", "02", "03", "12") if not any(m in name for name in held))
+    with pytest.raises(MissingFileError, match="not found in --data-dir s3://"):
+        iobench.open_dataset(SMALL, data_dir=inside, options={"date": missing}, store_dir=tmp_path)
+
+
+def test_without_credentials(months, tmp_path, monkeypatch):
+    from fsspec import get_filesystem_class
+
+    from iobench.files import filesystems
+
+    _, inside = months
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    get_filesystem_class("s3").clear_instance_cache()
+    monkeypatch.setattr(filesystems, "_opened", {})
+    with pytest.raises(StorageError, match="no credentials found"):
+        iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
+
+
+def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
+    files, inside = months
+    filesystem, _ = open_filesystem(URL(inside))
+    opened = iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
+    before = opened[0]
+    name = f"{inside}/{files[0].name}"
+    content = bytearray(files[0].read_bytes())
+    content[-64:] = bytes(64)  # as long as before
+    filesystem.pipe_file(name, bytes(content))
+    with pytest.raises(FileFormatError, match=f"{files[0].name}: was written anew since"):
+        opened[0]
+    sent = pickle.loads(pickle.dumps(opened))  # as to a process
+    with pytest.raises(FileFormatError, match="was written anew since"):
+        sent[0]
+    filesystem.rm_file(name)
+    with pytest.raises(MissingFileError, match=f"{files[0].name}: no such file any more"):
+        opened[0]
+    filesystem.put_file(str(files[0]), name)
+    again = iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
+    for variable, values in before.items():
+        np.testing.assert_array_equal(again[0][variable], values)
+
+
+@pytest.fixture
+def few_tries(monkeypatch, bucket):
+    """Let the libraries try what failed three times, not 25 with long waits between."""
+    from fsspec import get_filesystem_class
+
+    from iobench.files import filesystems
+
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(filesystems, "_opened", {})
+    get_filesystem_class("s3").clear_instance_cache()
+    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
+    filesystem.retries = 3
+
+
+def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeypatch):
+    from moto.s3.responses import S3Response
+
+    files, inside = months
+    here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
+    there = iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
+    answer, refused = S3Response.get_object, []
+
+    def busy(self, *arguments):
+        if len(refused) < limit:
+            refused.append(1)
+            body = "<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
+            return 503, {}, body
+        return answer(self, *arguments)
+
+    limit = 2
+    monkeypatch.setattr(S3Response, "get_object", busy)
+    equal_samples(there, here)
+    assert len(refused) == limit
+    limit = 10**6
+    with pytest.raises(StorageError, match="Reduce your request rate") as told:
+        there[0]
+    assert "\n" not in str(told.value)
+
+
+def test_other_pipelines_say_that_they_read_files_of_this_machine(months, iobench_here):
+    _, inside = months
+    done = iobench_here("profile", SMALL, "--data-dir", inside, "--pipeline", "climetlab")
+    assert done.returncode == 1
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("iobench: ")]
+    assert "--pipeline climetlab: reads files of this machine" in line
+    assert "lies behind a URL; leave it out, or copy the files here" in line
+
+
+def test_every_command_takes_them(months, iobench_here, tmp_path):
+    files, inside = months
+    here = ("--data-dir", files[0].parent)
+    told = [
+        json.loads(iobench_here("info", SMALL, "--data-dir", place, "--json").stdout)
+        for place in (files[0].parent, inside)
+    ]
+    assert {key: told[0][key] for key in ("files", "n_samples", "sample")} == {
+        key: told[1][key] for key in ("files", "n_samples", "sample")
+    }
+    for out, where in (("here", here), ("there", ("--data-dir", inside))):
+        done = iobench_here("convert", SMALL, tmp_path / out, "--to", "numpy", *where)
+        assert done.returncode == 0, done.stderr
+    assert content_of(tmp_path / "here") == content_of(tmp_path / "there")
+    assert "listings, " in done.stderr
+    done = iobench_here("verify", tmp_path / "here", "--against", SMALL, "--data-dir", inside)
+    assert done.returncode == 0, done.stderr
+    done = iobench_here(
+        "profile", SMALL, "--data-dir", inside, "--batches", "3", "--batch-size", "1",
+        "--compute", "none", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout)["runs"]
+    assert report["batches"] == 3
+
+
+def content_of(folder):
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.relative_to(folder).parts[0].startswith(".")
+    }
