@@ -130,6 +130,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     from fsspec import get_filesystem_class
     from fsspec.config import conf
 
+    from iobench.files import filesystems
     from iobench.files.filesystems import open_filesystem
     from iobench.files.urls import URL
 
@@ -137,6 +138,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delitem(conf, "s3", raising=False)
     # As is what leads to the server: one that an earlier test opened may lead elsewhere.
     get_filesystem_class("s3").clear_instance_cache()
+    monkeypatch.setattr(filesystems, "_opened", {})
     name = f"iobench-{next(_BUCKETS)}"
     filesystem, _ = open_filesystem(URL(f"s3://{name}"))
     filesystem.mkdir(name)
