@@ -165,6 +165,6 @@ def child_main(requests: IO[bytes]) -> None:
         try:
             for number, job in share:
                 say("outcome", number, function(job, lambda units: say("advance", units)))
-            say("asked", 0, request_counts.now())
+            say("asked", 0, request_counts.copy())
         except IobenchError as error:
             say("error", 0, error)

@@ -109,7 +109,7 @@ class RequestCounts:
             self.ranges += ranges
             self.nbytes += nbytes
 
-    def now(self) -> RequestCounts:
+    def copy(self) -> RequestCounts:
         """Return a copy."""
         return RequestCounts(self.listings, self.states, self.ranges, self.nbytes)
 

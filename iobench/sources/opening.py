@@ -62,7 +62,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         If the dataset, a file or an option is not what it should be; nothing is made before the
         user's own folders are known to exist.
     """
-    before = request_counts.now()
+    before = request_counts.copy()
     config = replace(config, targets=expand_sources(config.targets))
     kind = _kind(config.targets)
     if config.target_variables and kind != "files":

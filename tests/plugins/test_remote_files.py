@@ -63,7 +63,7 @@ def as_lists(splits):
 
 
 def asked_for(function):
-    before = request_counts.now()
+    before = request_counts.copy()
     return function(), request_counts.since(before)
 
 
