@@ -204,10 +204,8 @@ class ConversionRun:
         )
 
     def _write(self, missing: list[int]) -> None:
-        maker = self.conversion.maker(self._tally)
+        maker = self.conversion.maker(self._tally, n_done=self._n_done)
         try:
-            if len(missing) > 1:  # refuses before the start what does not fit
-                maker.groups(self.plan.samples)
             with ShardDrain(self.conversion, self.journal, self._tally, self._add) as drain:
                 self._write_missing(missing, maker, drain)
                 self._wait(drain)
@@ -218,6 +216,7 @@ class ConversionRun:
         """Pass over the missing shards until none is left: others may drop theirs."""
         waiting: Budget | None = None
         while missing:
+            maker.expect([self.plan.shard(number) for number in missing])
             for number in missing:
                 if self._n_done and self._budget.spent:
                     return

@@ -21,6 +21,7 @@ from iobench.stores import (
     StoreRequest,
     Tally,
     Writer,
+    free_nbytes,
     merge_errors,
     split_members,
     storage_errors,
@@ -93,9 +94,11 @@ class Conversion:
         members = split_members(self.request.index.splits, self.plan.shard(number))
         return ShardStatistics(SampleMeasure(self.stored_spec), members)
 
-    def maker(self, tally: Tally, *, takes_moments: bool = True) -> Maker:
-        """Return what makes the samples, as they are stored."""
+    def maker(self, tally: Tally, *, takes_moments: bool = True, n_done: int = 0) -> Maker:
+        """Return what makes the samples, as they are stored; so many of them are there."""
         request, encoding = self.request, self.request.encoding
+        free = free_nbytes(request.path)
+        needed = (len(self.plan.samples) - n_done) * self.stored_spec.nbytes
         return Maker(
             request.dataset,
             request.index,
@@ -104,6 +107,8 @@ class Conversion:
             tally=tally,
             encoder=None if encoding is None else encoding.encoder(self.plan.spec),
             measure=SampleMeasure(self.stored_spec) if takes_moments else None,
+            spill_folder=request.path,
+            spill_nbytes=0 if free is None else max(0, free - needed),
         )
 
     def writer(self, folder: Path, number: int) -> Writer:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.pieces import OtherBox
+
 __all__ = ["pieces_of"]
 
 SLICED_NBYTES = INFLATED_NBYTES
@@ -54,6 +56,23 @@ class _Pieces:
         self.axis = variable.dims.index(dim) if dim in variable.dims else -1
         lengths = [n for number, n in enumerate(self.shape) if number != self.axis]
         self.sample_nbytes = math.prod(lengths) * np.dtype(self.dtype).itemsize
+        self.steps = self.shape
+
+    def _ends(self, box: OtherBox | None) -> tuple[list[int], list[int]]:
+        """Return start and stop along each dimension: of a box of all but the sample's, or all."""
+        if box is None:
+            return [0] * len(self.shape), list(self.shape)
+        start, stop = map(list, box)
+        if self.axis >= 0:
+            start.insert(self.axis, 0)
+            stop.insert(self.axis, self.shape[self.axis])
+        return start, stop
+
+    @property
+    def unit_nbytes(self) -> int:
+        """Bytes of the least that is put aside: a piece, of the samples that share it."""
+        lengths = [min(step, n) for step, n in zip(self.steps, self.shape, strict=True)]
+        return math.prod(lengths) * np.dtype(self.dtype).itemsize
 
 
 class ChunkPieces(_Pieces):
@@ -65,6 +84,7 @@ class ChunkPieces(_Pieces):
         self._chunk = self._codecs.shape
         self.sharing = self._chunk[self.axis] if self.axis >= 0 else np.iinfo(np.int64).max
         self.row_nbytes = self.sample_nbytes * (self.sharing if self.axis >= 0 else 1)
+        self.steps = self._chunk
         self._as_stored = is_plain(self._packing) and self._stored == np.dtype(self.dtype)
         self.piece_nbytes = self._codecs.nbytes
         self.on_the_way_nbytes = self._on_the_way_nbytes()
@@ -82,10 +102,12 @@ class ChunkPieces(_Pieces):
         per_number = 0 if self._as_stored else np.dtype(self.dtype).itemsize + 1
         return n_stored + self.piece_nbytes * copies + math.prod(self._chunk) * per_number
 
-    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
         """Return the chunks that hold these samples."""
-        counts = [-(-n // length) for n, length in zip(self.shape, self._chunk, strict=True)]
-        ranges: list[Any] = [range(count) for count in counts]
+        ends = zip(*self._ends(box), self._chunk, strict=True)
+        ranges: list[Any] = [
+            range(start // length, -(-stop // length)) for start, stop, length in ends
+        ]
         if self.axis >= 0:
             rows = [range(r.index, r.index + r.length) for r in runs]
             ranges[self.axis] = sorted({i // self.sharing for row in rows for i in row})
@@ -168,6 +190,12 @@ class ContiguousPieces(_Pieces):
         length = 1 if self.axis < 0 else self.shape[self.axis]
         self.sharing = np.iinfo(np.int64).max if self.axis < 0 else 1 if apart else length
         self.row_nbytes = self.sample_nbytes * (1 if apart else length)
+        # What lies between short rows, all samples, is read once: along the dimensions before.
+        inner = self.axis < 0 or apart
+        self.steps = tuple(
+            (1 if apart else length) if axis == self.axis else 1 if inner or axis < self.axis else n
+            for axis, n in enumerate(self.shape)
+        )
         per_number = itemsize
         if not is_plain(self._packing):
             per_number += np.dtype(self.dtype).itemsize + 1
@@ -175,15 +203,15 @@ class ContiguousPieces(_Pieces):
         self.piece_nbytes = numbers * itemsize
         self.on_the_way_nbytes = numbers * per_number
 
-    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
         """Return the rows that hold these samples, some MiB each."""
         if 0 in self.shape:
             return []
+        start, stop = self._ends(box)
         if self.axis < 0:
-            return self._split((0,) * len(self.shape), self.shape)
+            return self._split(tuple(start), tuple(stop))
         found = []
         for run in runs:
-            start, stop = [0] * len(self.shape), list(self.shape)
             start[self.axis], stop[self.axis] = run.index, run.index + run.length
             found += self._split(tuple(start), tuple(stop))
         return found

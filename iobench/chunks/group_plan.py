@@ -11,11 +11,11 @@ from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["GroupPlan", "SharedDecoding", "plan_groups"]
+__all__ = ["BandMemory", "GroupPlan", "SharedDecoding", "band_memory", "plan_groups"]
 
 JOINED_NBYTES = 8 << 20
 """Neighbours that share nothing are made together up to this: a read for many small samples."""
@@ -59,6 +59,11 @@ class SharedDecoding(Protocol):
         """Memory that decoding one piece takes, beside the arrays."""
         ...
 
+    @property
+    def unit_nbytes(self) -> int:
+        """Bytes of the smallest band: one piece of the variable for all samples that share it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
@@ -72,6 +77,9 @@ def plan_groups(
     where: Sequence[tuple[int, int]],
     files: Sequence[Sequence[SharedDecoding]],
     memory_nbytes: int,
+    *,
+    spill_nbytes: int = 0,
+    ends: Collection[int] = (),
 ) -> GroupPlan:
     """Return how many samples to make together, one number per group.
 
@@ -83,6 +91,10 @@ def plan_groups(
         The variables of each file; of one schema, but not of one chunking.
     memory_nbytes : int
         For the arrays of two groups and some pieces on the way.
+    spill_nbytes : int
+        For the arrays of two groups where they are put aside: what memory does not hold.
+    ends : collection of int
+        Where nothing is joined for its smallness alone.
 
     Raises
     ------
@@ -102,11 +114,49 @@ def plan_groups(
     common = sum(variable.sample_nbytes for variable in first if variable.axis < 0)
     in_flight = _in_flight(files, each + common, memory_nbytes)
     room = (memory_nbytes - in_flight) // 2 - common
-    most = room // each if each else len(where)
-    cost, follows = _boundaries(np.asarray(where, dtype=np.int64).reshape(-1, 2), files)
+    most = max(room, spill_nbytes // 2 - common) // each if each else len(where)
+    numbers = np.asarray(where, dtype=np.int64).reshape(-1, 2)
+    # What all samples share is no reason to put all of them aside.
+    cost, follows = _boundaries(numbers, files, small=1 if spill_nbytes else SMALL)
     lengths = _cut_chains(cost, most)
+    follows[[end - 1 for end in ends]] = False
     joined = min(room, JOINED_NBYTES) // each if each else len(where)
     return GroupPlan(_join(lengths, follows, joined), in_flight)
+
+
+@dataclass(frozen=True, slots=True)
+class BandMemory:
+    """What a group takes that is decoded in bands and put aside, while the one before is written.
+
+    Parameters
+    ----------
+    least_nbytes : int
+        Less is too little.
+    in_flight_nbytes, bands_nbytes : int
+        For pieces on the way, and for bands; the rest is for samples that are taken back.
+    """
+
+    least_nbytes: int
+    in_flight_nbytes: int
+    bands_nbytes: int
+
+
+SAMPLES_SHARE = 3
+"""This part of the memory is for samples that are taken back, unless two of them are more."""
+
+
+def band_memory(files: Sequence[Sequence[SharedDecoding]], memory_nbytes: int) -> BandMemory:
+    """Return how a memory is shared out; with too little of it only the least is true."""
+    variables = [variable for file in files for variable in file]
+    sample = max((sum(variable.sample_nbytes for variable in file) for file in files), default=0)
+    one = max((variable.on_the_way_nbytes for variable in variables), default=0)
+    unit = max((variable.unit_nbytes for variable in variables), default=0)
+    least = 2 * sample + one + unit
+    if memory_nbytes < least:
+        return BandMemory(least, one, unit)
+    in_flight = _in_flight(files, sample, memory_nbytes - unit)
+    left = memory_nbytes - in_flight - max(2 * sample, memory_nbytes // SAMPLES_SHARE)
+    return BandMemory(least, in_flight, max(unit, left))
 
 
 def _in_flight(
@@ -132,7 +182,7 @@ def _mebibytes(nbytes: int) -> str:
 
 
 def _boundaries(
-    where: NDArray[np.int64], files: Sequence[Sequence[SharedDecoding]]
+    where: NDArray[np.int64], files: Sequence[Sequence[SharedDecoding]], *, small: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return what it costs to cut behind each sample but the last, and whether the next follows.
 
@@ -143,7 +193,7 @@ def _boundaries(
     cost = np.zeros(len(where) - 1)
     each = sum(variable.sample_nbytes for variable in files[0])
     for position, variable in enumerate(files[0]):
-        if variable.axis < 0 and variable.sample_nbytes * SMALL < each:
+        if variable.axis < 0 and variable.sample_nbytes * small < each:
             continue
         sharing = np.array([max(1, file[position].sharing) for file in files])
         row_nbytes = np.array([file[position].row_nbytes for file in files])

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.chunks.group_plan import plan_groups
+from iobench.chunks.bands import spill_group
+from iobench.chunks.group_plan import band_memory, plan_groups
 from iobench.chunks.pieces import PiecedGroup, consecutive_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from iobench.chunks.bands import SpilledGroup
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Raw, RunJobs, Where
+    from iobench.files.spill import SpillFile
 
 __all__ = ["SampleGroups", "decode_apart"]
 
@@ -25,7 +28,7 @@ IN_FLIGHT_NBYTES = 64 << 20
 
 
 class SampleGroups:
-    """The face `iobench.datasets.GroupedDataset` of samples that are (file, index).
+    """The face `iobench.datasets.BandedDataset` of samples that are (file, index).
 
     Parameters
     ----------
@@ -56,10 +59,52 @@ class SampleGroups:
         return self._group(where).decode(raw, run, self._in_flight_nbytes)
 
     def _group(self, where: Sequence[tuple[int, int]]) -> PiecedGroup:
+        return PiecedGroup(*self._of_one_file(where))
+
+    def _of_one_file(
+        self, where: Sequence[tuple[int, int]]
+    ) -> tuple[tuple[PiecedVariable, ...], list[int]]:
         numbers = {number for number, _ in where}
         if len(numbers) != 1:
             raise ValueError(f"a group is of one file, asked for samples of {len(numbers)}")
-        return PiecedGroup(self._files[numbers.pop()], [index for _, index in where])
+        return self._files[numbers.pop()], [index for _, index in where]
+
+    def band_nbytes(self) -> int:
+        """Return the least memory that any group can be made with, put aside band by band."""
+        return band_memory(self._files, 0).least_nbytes
+
+    def banded_groups(
+        self,
+        where: Sequence[tuple[int, int]],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many samples to make together; see `plan_groups`."""
+        return plan_groups(
+            where, self._files, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
+        ).lengths
+
+    def spill_group(
+        self,
+        where: Sequence[tuple[int, int]],
+        spill: SpillFile,
+        run: RunJobs,
+        *,
+        memory_nbytes: int,
+    ) -> SpilledGroup:
+        """Return samples of one file that are put aside, decoded within the memory."""
+        memory = band_memory(self._files, memory_nbytes)
+        variables, indexes = self._of_one_file(where)
+        return spill_group(
+            variables,
+            consecutive_runs(indexes),
+            spill,
+            run,
+            in_flight_nbytes=memory.in_flight_nbytes,
+            bands_nbytes=memory.bands_nbytes,
+        )
 
     def group_nbytes(self, where: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples, each file's as one group."""

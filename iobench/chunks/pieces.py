@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, RunJobs
 
-__all__ = ["IndexRun", "Piece", "PiecePart", "PiecedGroup", "PiecedVariable", "consecutive_runs"]
+__all__ = [
+    "IndexRun",
+    "Piece",
+    "PiecePart",
+    "PieceTarget",
+    "PiecedGroup",
+    "PiecedVariable",
+    "consecutive_runs",
+    "empty_array",
+    "group_shape",
+]
 
 READ_NBYTES = 4 << 20
 """Pieces of about this many decoded bytes are read together: neighbours with one system call."""
@@ -100,6 +110,10 @@ class PiecePart:
     target: NDArray[Any]
 
 
+OtherBox = tuple[tuple[int, ...], tuple[int, ...]]
+"""Start and stop along each dimension but the sample's."""
+
+
 class PiecedVariable(SharedDecoding, Protocol):
     """A variable of one file, in pieces."""
 
@@ -114,12 +128,21 @@ class PiecedVariable(SharedDecoding, Protocol):
         ...
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """Where along each dimension pieces end: at multiples; of the sample's: `sharing`."""
+        ...
+
+    @property
     def piece_nbytes(self) -> int:
         """Bytes of the largest piece as stored numbers."""
         ...
 
-    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
-        """Return the pieces that these samples need, each once."""
+    def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
+        """Return the pieces that these samples need, each once.
+
+        ``box`` is a start and a stop along each dimension but the sample's, at multiples of
+        `steps` or at the end; by default all of them.
+        """
         ...
 
     def stored_nbytes(self, piece: Piece) -> int:
@@ -187,7 +210,10 @@ class PiecedGroup:
         in_flight_nbytes : int
             Jobs wait while more than this is decoded on the way; one always runs.
         """
-        arrays = [_empty(variable, self._n_samples) for variable in self._variables]
+        arrays = [
+            empty_array(group_shape(variable, self._n_samples), variable.dtype)
+            for variable in self._variables
+        ]
         largest = max((variable.on_the_way_nbytes for variable in self._variables), default=1)
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
         run(self._jobs(raw, arrays, gate))
@@ -204,7 +230,7 @@ class PiecedGroup:
         batch: list[Callable[[], None]] = []
         nbytes = 0
         for variable, array, stored in zip(self._variables, arrays, raw, strict=True):
-            target = _Target(variable, array, self._runs)
+            target = PieceTarget(variable, array, self._runs)
             for number, piece in enumerate(variable.pieces(self._runs)):
                 batch.append(partial(_put, variable, target, stored, number, piece))
                 nbytes += variable.piece_nbytes
@@ -223,7 +249,7 @@ def _do_each(batch: Sequence[Callable[[], None]], gate: threading.BoundedSemapho
 
 def _put(
     variable: PiecedVariable,
-    target: _Target,
+    target: PieceTarget,
     stored: list[list[memoryview]],
     number: int,
     piece: Piece,
@@ -236,20 +262,40 @@ def _put(
     variable.put(piece, buffers, target.parts(piece))
 
 
-class _Target:
-    """The array of one variable for a group, and which part of it a piece fills."""
+class PieceTarget:
+    """The array of one variable for some samples, and which part of it a piece fills.
+
+    Parameters
+    ----------
+    variable : PiecedVariable
+        Which.
+    array : ndarray
+        Of the samples, which are its first axis; of the box, where the variable lacks them.
+    runs : sequence of IndexRun
+        The samples.
+    origin : sequence of int
+        Where its numbers begin along each dimension but the sample's.
+    """
 
     def __init__(
-        self, variable: PiecedVariable, array: NDArray[Any], runs: Sequence[IndexRun]
+        self,
+        variable: PiecedVariable,
+        array: NDArray[Any],
+        runs: Sequence[IndexRun],
+        origin: Sequence[int] = (),
     ) -> None:
         self._axis = variable.axis
+        self._origin = list(origin or [0] * (len(variable.shape) - (self._axis >= 0)))
+        if self._axis >= 0:
+            self._origin.insert(self._axis, 0)
         self._array = array if variable.axis < 0 else np.moveaxis(array, 0, variable.axis)
         self._runs = runs
         self._along: dict[tuple[int, int], list[tuple[slice, slice]]] = {}
 
     def parts(self, piece: Piece) -> list[PiecePart]:
         """Return where the numbers of a piece go."""
-        target = [slice(*ends) for ends in zip(piece.start, piece.stop, strict=True)]
+        ends = zip(piece.start, piece.stop, self._origin, strict=True)
+        target = [slice(start - origin, stop - origin) for start, stop, origin in ends]
         source = [slice(0, each.stop - each.start) for each in target]
         if self._axis < 0:
             return [self._part(source, target)]
@@ -284,17 +330,18 @@ class _Target:
         return found
 
 
-def _shape_in_group(variable: PiecedVariable, n_samples: int) -> tuple[int, ...]:
+def group_shape(variable: PiecedVariable, n_samples: int) -> tuple[int, ...]:
+    """Return the shape of a variable for some samples, which come first where it has them."""
     if variable.axis < 0:
         return variable.shape
     before, behind = variable.shape[: variable.axis], variable.shape[variable.axis + 1 :]
     return (n_samples, *before, *behind)
 
 
-def _empty(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
-    shape = _shape_in_group(variable, n_samples)
-    pages = own_pages(math.prod(shape) * np.dtype(variable.dtype).itemsize)
-    return pages.view(variable.dtype).reshape(shape)
+def empty_array(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Return an uninitialised array in pages of its own."""
+    pages = own_pages(math.prod(shape) * np.dtype(dtype).itemsize)
+    return pages.view(dtype).reshape(shape)
 
 
 def _array_nbytes(variable: PiecedVariable, n_samples: int) -> int:

@@ -59,7 +59,9 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     free = planned.free_nbytes
     room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
-    yield "write", Bytes(planned.out_nbytes, f"{{}}; {room}{lacking}")
+    aside = planned.spilled_nbytes
+    meanwhile = f" and {nbytes(aside)} put aside meanwhile" if aside else ""
+    yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {room}{lacking}")
     yield "memory", Bytes(planned.peak_nbytes, f"{{}} of data at once, at the most{_held(planned)}")
     yield "time", _time(planned.convert_s, "{}, at the rate of a short probe")
     source, store = (
@@ -78,7 +80,7 @@ def _held(planned: ConversionForecast) -> str:
     once = planned.once_memory_nbytes
     if once is None:
         return f"{held})"
-    return f"{held}; {nbytes(once)} would read each chunk of a shard once)"
+    return f"{held}; {nbytes(once)} would read each chunk once)"
 
 
 def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:

@@ -117,7 +117,7 @@ def forecast(
     prepared = prepare(request, screen)
     memory = prepared.bound(request)
     planned = conversion_plan(prepared, request, memory, screen)
-    source = known_source(prepared, planned, memory)
+    source = known_source(prepared, planned, request, memory)
     target = known_target(prepared, planned, request, memory)
     return prepared, plan(source, target, measure_probe(prepared, request, memory, screen))
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.decoded_chunks import reading_alone
-from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.contract import BandedDataset, GroupedDataset
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from iobench.datasets.contract import (
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         Raw,
         RunJobs,
         SampleIndex,
+        SpilledSamples,
         Where,
     )
+    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["DecodedSamples", "RawSamples", "decoded_samples", "raw_samples"]
@@ -115,6 +117,31 @@ class _DecodedGroups(DecodedSamples):
     def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
         """Return the bytes read and decoded for a group."""
         return self.inner.group_nbytes(where)
+
+    def band_nbytes(self) -> int | None:
+        """Return the least memory for groups that are put aside; None where none can be."""
+        return self.inner.band_nbytes() if isinstance(self.inner, BandedDataset) else None
+
+    def banded_groups(
+        self,
+        where: Sequence[Where],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many consecutive samples to make together, where some may be put aside."""
+        assert isinstance(self.inner, BandedDataset)
+        return self.inner.banded_groups(
+            where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
+        )
+
+    def spill_group(
+        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
+    ) -> SpilledSamples:
+        """Return samples that are put aside."""
+        assert isinstance(self.inner, BandedDataset)
+        return self.inner.spill_group(where, spill, run, memory_nbytes=memory_nbytes)
 
 
 def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:

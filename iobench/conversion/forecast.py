@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import FullConversion
-from iobench.conversion.memory_bound import nbytes_of_one, parts_of
+from iobench.conversion.memory_bound import Making, nbytes_of_one
+from iobench.conversion.preparing import existing_folder
 from iobench.datasets.contract import GroupedDataset, make_sample
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
@@ -64,6 +65,8 @@ class KnownSource:
     group_nbytes : int or None
         Most of what is read and decoded of samples that are made together, in bytes; None where
         samples are made one by one.
+    spilled_nbytes : int
+        Bytes of samples that are put aside at the most, since memory does not hold them.
     n_looks : int
         Times all samples have to be made: 1, and once more where values have to be looked at
         before the first can be written.
@@ -75,6 +78,7 @@ class KnownSource:
     read_nbytes: int | None = None
     needed_nbytes: int | None = None
     group_nbytes: int | None = None
+    spilled_nbytes: int = 0
     n_looks: int = 1
 
 
@@ -90,8 +94,8 @@ class KnownTarget:
         Samples of a full shard.
     memory_nbytes, workers : int
         What may be held of the data at once, and threads.
-    once_nbytes : int
-        The memory with which every chunk of a shard is decoded once; 0 where that is no matter.
+    once_nbytes : int or None
+        The memory with which every chunk is decoded once; None where none is enough.
     free_nbytes : int or None
         On the target's file system; None where nobody tells.
     nbytes_there : int
@@ -105,7 +109,7 @@ class KnownTarget:
     memory_nbytes: int
     workers: int
     free_nbytes: int | None
-    once_nbytes: int = 0
+    once_nbytes: int | None = None
     nbytes_there: int = 0
     step_s: float | None = None
 
@@ -158,10 +162,12 @@ class ConversionForecast:
     memory_nbytes : int
         What it is held to.
     once_memory_nbytes : int or None
-        With how much every chunk that samples of a shard share would be read and decoded once;
-        None where ``memory_nbytes`` is enough.
+        With how much every chunk that samples share would be read and decoded once; None where
+        ``memory_nbytes`` is enough, or no memory is.
+    spilled_nbytes : int
+        Bytes that are put aside beside the store meanwhile, at the most.
     free_needed_nbytes : int
-        Space still needed.
+        Space still needed, that for what is put aside included.
     free_nbytes : int or None
         What there is; None where nobody tells.
     convert_s : float
@@ -184,6 +190,7 @@ class ConversionForecast:
     peak_nbytes: int
     memory_nbytes: int
     once_memory_nbytes: int | None
+    spilled_nbytes: int
     free_needed_nbytes: int
     free_nbytes: int | None
     convert_s: float
@@ -254,9 +261,12 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         peak_nbytes=_peak(source, target, probe),
         memory_nbytes=target.memory_nbytes,
         once_memory_nbytes=(
-            target.once_nbytes if target.once_nbytes > target.memory_nbytes else None
+            target.once_nbytes
+            if target.once_nbytes is not None and target.once_nbytes > target.memory_nbytes
+            else None
         ),
-        free_needed_nbytes=max(0, out_nbytes - target.nbytes_there),
+        spilled_nbytes=source.spilled_nbytes,
+        free_needed_nbytes=max(0, out_nbytes - target.nbytes_there) + source.spilled_nbytes,
         free_nbytes=target.free_nbytes,
         convert_s=convert_s,
         load_source_s=load_source_s,
@@ -304,22 +314,31 @@ def conversion_plan(
 
 
 def known_source(
-    prepared: PreparedConversion, planned: ConversionPlan, memory: MemoryBound
+    prepared: PreparedConversion,
+    planned: ConversionPlan,
+    request: ConvertRequest,
+    memory: MemoryBound,
 ) -> KnownSource:
     """Return what is known of the source without reading samples."""
     where = [prepared.index.where[number] for number in planned.samples]
     ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
     read = needed = group = None
+    spilled = 0
     if isinstance(prepared.dataset, GroupedDataset):
-        # A shard is made by itself: what two of them share is read for each.
-        step = planned.shard_n_samples
-        sizes = [
-            prepared.dataset.group_nbytes(part)
-            for start in range(0, len(where), step)
-            for part in parts_of(prepared.dataset, where[start : start + step], memory.nbytes)
+        making = Making(
+            prepared.dataset,
+            planned.shard_n_samples,
+            prepared.spill_nbytes(request),
+            is_apart=request.scheduler is not None,
+        )
+        groups = [
+            (prepared.dataset.group_nbytes(some), is_spilled)
+            for some, is_spilled in making.groups(where, memory.nbytes)
         ]
-        read = sum(nbytes for nbytes, _ in sizes)
-        group = max(map(sum, sizes))
+        read = sum(nbytes for (nbytes, _), _ in groups)
+        group = max(memory.nbytes if is_spilled else sum(sizes) for sizes, is_spilled in groups)
+        aside = sorted(decoded for (_, decoded), is_spilled in groups if is_spilled)
+        spilled = sum(aside[-2:])  # one is written from while the next one is made
         needed = prepared.dataset.group_nbytes(where)[0]
     return KnownSource(
         n_samples=len(where),
@@ -328,6 +347,7 @@ def known_source(
         read_nbytes=read,
         needed_nbytes=needed,
         group_nbytes=group,
+        spilled_nbytes=spilled,
         n_looks=2 if ranges else 1,
     )
 
@@ -345,7 +365,7 @@ def known_target(
         memory_nbytes=memory.nbytes,
         once_nbytes=memory.once_nbytes,
         workers=request.n_workers,
-        free_nbytes=free_nbytes(_existing(request.out)),
+        free_nbytes=free_nbytes(existing_folder(request.out)),
         nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
         step_s=_step_s(prepared, request),
     )
@@ -362,7 +382,7 @@ def measure_probe(
         If nothing can be written where the store shall be.
     """
     samples = _probed(prepared, memory)
-    with _folder_that_goes(_existing(request.out)) as folder:
+    with _folder_that_goes(existing_folder(request.out)) as folder:
         watch = stopwatch()
         with screen.progress("converting a probe") as move:
             store = find_converter()(
@@ -405,9 +425,9 @@ def _probed(prepared: PreparedConversion, memory: MemoryBound) -> list[int]:
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
-        first = parts_of(prepared.dataset, where, memory.nbytes)[0]
-        if len(first) > 1:
-            return list(prepared.samples[: len(first)])
+        first = prepared.dataset.groups(where, memory_nbytes=memory.nbytes)[0]
+        if first > 1:
+            return list(prepared.samples[:first])
     return [prepared.samples[rank] for rank in probe_samples(len(prepared.samples), wanted)]
 
 
@@ -447,13 +467,6 @@ def _folder_that_goes(parent: Path) -> Iterator[Path]:
     finally:
         remove_leftovers(folder)
         remove_tree(folder)
-
-
-def _existing(out: Path) -> Path:
-    """Return the folder the store will be in, or the nearest there is above it."""
-    if not is_local(out):
-        return out.parent
-    return next(folder for folder in out.absolute().parents if folder.is_dir())
 
 
 def _step_s(prepared: PreparedConversion, request: ConvertRequest) -> float | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.contract import BandedDataset, GroupedDataset
+from iobench.datasets.sample_groups import sample_groups
 from iobench.errors import OptionError
 from iobench.files.memory import pages_used_again, shared_memory_nbytes
 from iobench.samples import handed_on_nbytes
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Dataset, SampleIndex, Where
 
-__all__ = ["MemoryBound", "memory_bound", "nbytes_of_one", "parts_of"]
+__all__ = ["Making", "MemoryBound", "memory_bound", "nbytes_of_one"]
 
 LEAST_NBYTES: Final = 256 << 20
 """Taken without being asked for, whatever is free: more where samples need it."""
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 UNBOUNDED: Final = 1 << 62
+LEAST_TIMES: Final = 1.05
+"""What is decoded less often than that is not worth a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +35,99 @@ class MemoryBound:
     ----------
     nbytes : int
         Bytes that samples may take which are being made.
-    once_nbytes : int
-        With how much every chunk that samples of a shard share is decoded once; ``nbytes`` where
-        that is enough.
+    once_nbytes : int or None
+        With how much every chunk that samples share is decoded once; ``nbytes`` where that is
+        enough, None where no memory is.
     times : float
-        How often such chunks are decoded in the mean, in the shard where most samples share them.
+        How often such chunks are decoded in the mean, by the samples that share most.
     """
 
     nbytes: int
-    once_nbytes: int
+    once_nbytes: int | None
     times: float = 1.0
 
     @property
     def warning(self) -> str:
-        """What is decoded more than once, and what ends that; ``""`` where nothing is."""
-        if self.times <= 1:
+        """What is decoded more than once, and what ends that; ``""`` where it is next to none."""
+        if self.times < LEAST_TIMES:
             return ""
+        times = f"{self.times:.1f} times"
+        if self.once_nbytes is None:
+            return (
+                f"shards are made one by one, and chunks that they share are decoded {times}; "
+                "larger shards (--shard-size) share fewer"
+            )
         return (
             f"with --memory {_mebibytes(self.nbytes)} chunks that samples share are decoded "
-            f"{self.times:.1f} times; --memory {_mebibytes(self.once_nbytes)} decodes each once"
+            f"{times}; --memory {_mebibytes(self.once_nbytes)} decodes each once"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a conversion makes samples in groups.
+
+    Parameters
+    ----------
+    dataset : GroupedDataset
+        Where they come from.
+    shard_n_samples : int
+        Samples to a shard.
+    spill_nbytes : int
+        Room for samples that are put aside.
+    is_apart : bool
+        Whether each shard is made by itself, as by the workers of a cluster.
+    """
+
+    dataset: GroupedDataset
+    shard_n_samples: int
+    spill_nbytes: int = 0
+    is_apart: bool = False
+
+    def groups(
+        self, where: Sequence[Where], memory_nbytes: int, *, start: int = 0
+    ) -> list[tuple[Sequence[Where], bool]]:
+        """Return samples that are made together, and whether they are put aside.
+
+        ``start`` is where the first of them is in the order of the store.
+        """
+        step = self.shard_n_samples
+        bounds = range(-(start % step), len(where), step)
+        parts = [where[max(0, at) : at + step] for at in bounds]
+        found: list[tuple[Sequence[Where], bool]] = []
+        for some in [[part] for part in parts] if self.is_apart else [parts]:
+            together = [each for part in some for each in part]
+            found += [
+                (together[group.start : group.stop], group.is_spilled)
+                for group in sample_groups(
+                    self.dataset,
+                    some,
+                    memory_nbytes=memory_nbytes,
+                    spill_nbytes=self.spill_nbytes,
+                )
+            ]
+        return found
+
+    def times(self, where: Sequence[Where], memory_nbytes: int, *, start: int = 0) -> float:
+        """Return how often what is stored of these samples is read, with so much memory."""
+        groups = self.groups(where, memory_nbytes, start=start)
+        if len(groups) <= 1:
+            return 1.0
+        once, _ = self.dataset.group_nbytes(where)
+        read = sum(self.dataset.group_nbytes(group)[0] for group, _ in groups)
+        return read / once if once else 1.0
+
+    def once_nbytes(self, where: Sequence[Where], *, start: int) -> int | None:
+        """Return the least memory with which nothing of these samples is read twice."""
+        if isinstance(self.dataset, BandedDataset):
+            least = self.dataset.band_nbytes()
+            if least is not None and self._are_enough(where, least, start=start):
+                return least
+        held = _least_for_once(self.dataset, where)
+        return held if self._are_enough(where, held, start=start) else None
+
+    def _are_enough(self, where: Sequence[Where], memory_nbytes: int, *, start: int) -> bool:
+        return self.times(where, memory_nbytes, start=start) < LEAST_TIMES
 
 
 def memory_bound(
@@ -62,12 +137,14 @@ def memory_bound(
     *,
     asked: int | None,
     shard_n_samples: int,
+    spill_nbytes: int = 0,
+    is_apart: bool = False,
     looks_at_one: bool = True,
 ) -> MemoryBound:
-    """Return what a conversion may hold: as asked for, else what decodes each chunk once.
+    """Return what a conversion may hold: as asked for, else what holds all that shares a chunk.
 
     Without being asked for it is no more than a share of what the machine and the cgroup have
-    free, and no less than `LEAST_NBYTES`.
+    free, and no less than `LEAST_NBYTES`. What it does not hold is put aside.
 
     Parameters
     ----------
@@ -75,8 +152,8 @@ def memory_bound(
         What is made, and which of it.
     asked : int or None
         Bytes; None for what is needed.
-    shard_n_samples : int
-        Samples to a shard: what two shards share is decoded for each.
+    shard_n_samples, spill_nbytes, is_apart
+        As of `Making`.
     looks_at_one : bool
         Whether a sample may be made to see what it takes, where the dataset does not tell.
 
@@ -89,11 +166,17 @@ def memory_bound(
     if isinstance(dataset, GroupedDataset) and samples:
         where = [index.where[number] for number in samples]
         dataset.groups(where, memory_nbytes=most)  # refuses what does not fit
-        shared = _largest_group(dataset, where, shard_n_samples)
-        once_nbytes = _least_for_once(dataset, shared)
-        nbytes = min(most, max(LEAST_NBYTES, once_nbytes)) if asked is None else asked
-        times = 1.0 if once_nbytes <= nbytes else _times(dataset, shared, nbytes)
-        return MemoryBound(nbytes, once_nbytes if times > 1 else nbytes, times)
+        making = Making(dataset, shard_n_samples, spill_nbytes, is_apart)
+        nbytes = asked
+        if nbytes is None:
+            in_a_shard = _largest_group(dataset, where, shard_n_samples)
+            nbytes = min(most, max(LEAST_NBYTES, _least_for_once(dataset, in_a_shard)))
+        shared = _largest_group(dataset, where, len(where))
+        start = where.index(shared[0]) if shared else 0
+        times = making.times(shared, nbytes, start=start)
+        if times < LEAST_TIMES:
+            return MemoryBound(nbytes, nbytes, times)
+        return MemoryBound(nbytes, making.once_nbytes(shared, start=start), times)
     one = 0
     # Arrays as somebody hands them out: what they were made of is not to be seen.
     if looks_at_one and samples and "decode" not in dataset.fused:
@@ -110,48 +193,28 @@ def memory_bound(
     return MemoryBound(nbytes, nbytes)
 
 
-def parts_of(
-    dataset: GroupedDataset, where: Sequence[Where], memory_nbytes: int
-) -> list[Sequence[Where]]:
-    """Return the samples that are made together, group by group."""
-    counts = dataset.groups(where, memory_nbytes=memory_nbytes)
-    return [where[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
-
-
 def _largest_group(
     dataset: GroupedDataset, where: Sequence[Where], shard_n_samples: int
 ) -> Sequence[Where]:
     """Return most samples of one shard that are best made together."""
-    largest: Sequence[Where] = where[:1]
-    for start in range(0, len(where), shard_n_samples):
-        parts = parts_of(dataset, where[start : start + shard_n_samples], UNBOUNDED)
-        largest = max(largest, *parts, key=len)
-    return largest
-
-
-def _times(dataset: GroupedDataset, where: Sequence[Where], memory_nbytes: int) -> float:
-    """Return how often what is read for these samples is read, with so much memory."""
-    parts = parts_of(dataset, where, memory_nbytes)
-    if len(parts) <= 1:
-        return 1.0
-    once, _ = dataset.group_nbytes(where)
-    return sum(dataset.group_nbytes(part)[0] for part in parts) / once if once else 1.0
+    making = Making(dataset, shard_n_samples)
+    return max((group for group, _ in making.groups(where, UNBOUNDED)), key=len, default=where[:1])
 
 
 def _least_for_once(dataset: GroupedDataset, where: Sequence[Where]) -> int:
-    """Return memory with which nothing is read twice for a group: the least, and a sixteenth."""
+    """Return memory that holds all of a group: the least, and a sixteenth."""
     enough = KIB
 
     def is_enough(nbytes: int) -> bool:
         try:
-            return _times(dataset, where, nbytes) <= 1
+            return len(dataset.groups(where, memory_nbytes=nbytes)) <= 1
         except OptionError:
             return False
 
     while enough < UNBOUNDED and not is_enough(enough):
         enough *= 2
     least = enough // 2
-    while enough - least > enough // 16:  # each look goes over all chunks
+    while enough - least > enough // 16:  # each look goes over all samples
         middle = (least + enough) // 2
         least, enough = (least, middle) if is_enough(middle) else (middle, enough)
     return enough

@@ -14,6 +14,7 @@ from iobench.datasets.splits import select_splits
 from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
+from iobench.files.scratch import free_nbytes
 from iobench.files.urls import is_url
 from iobench.registry import find_format
 from iobench.sources.opening import open_source
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Format
 
-__all__ = ["PreparedConversion", "check_target", "open_samples", "prepare"]
+__all__ = ["PreparedConversion", "check_target", "existing_folder", "open_samples", "prepare"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,15 @@ class PreparedConversion:
         spec = self.index.spec
         return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
 
+    def shard_n_samples(self, request: ConvertRequest) -> int:
+        """Return how many samples a shard holds."""
+        return max(1, request.shard_nbytes // max(1, self.stored_nbytes))
+
+    def spill_nbytes(self, request: ConvertRequest) -> int:
+        """Return the room beside the store for samples that are put aside meanwhile."""
+        free = free_nbytes(existing_folder(request.out))
+        return 0 if free is None else max(0, free - len(self.samples) * self.stored_nbytes)
+
     def bound(self, request: ConvertRequest) -> MemoryBound:
         """Return what the conversion may hold of the data; see `memory_bound`."""
         elsewhere = request.scheduler is not None  # what is free there is not known here
@@ -77,7 +87,9 @@ class PreparedConversion:
             asked=LEAST_NBYTES
             if elsewhere and request.memory_nbytes is None
             else request.memory_nbytes,
-            shard_n_samples=max(1, request.shard_nbytes // max(1, self.stored_nbytes)),
+            shard_n_samples=self.shard_n_samples(request),
+            spill_nbytes=self.spill_nbytes(request),
+            is_apart=elsewhere,
             looks_at_one=not (request.out / MANIFEST_NAME).exists(),
         )
 
@@ -99,6 +111,13 @@ class PreparedConversion:
             together=True,
             scheduler=request.scheduler,
         )
+
+
+def existing_folder(out: Path) -> Path:
+    """Return the folder the store will be in, or the nearest there is above it."""
+    if not is_local(out):
+        return out.parent
+    return next(folder for folder in out.absolute().parents if folder.is_dir())
 
 
 def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:

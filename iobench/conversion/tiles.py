@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +15,12 @@ from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.coordinates import SAMPLE_DIM, Meteorology
 from iobench.datasets.chunked_samples import coordinate_values
-from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.contract import BandedDataset, GroupedDataset
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, handed_on_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
         Raw,
         RunJobs,
         SampleIndex,
+        SpilledSamples,
         Where,
     )
+    from iobench.files.spill import SpillFile
     from iobench.samples import Sample, Variable
 
-__all__ = ["TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
+__all__ = ["SpilledTiles", "TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
 
 
 MAX_CUT_NBYTES = 1 << 26
@@ -186,10 +189,7 @@ class TiledSamples:
         if isinstance(self.inner, GroupedDataset):
             items = [run[0].where for run in runs]
             counts = self.inner.groups(items, memory_nbytes=memory_nbytes)
-        ends = itertools.accumulate(counts)
-        return [
-            sum(map(len, runs[end - count : end])) for end, count in zip(ends, counts, strict=True)
-        ]
+        return _summed(runs, counts)
 
     def read_group(self, where: Sequence[TileWhere]) -> Raw:
         """Return what is stored of the samples of these tiles, each once."""
@@ -219,6 +219,40 @@ class TiledSamples:
             return self.inner.group_nbytes(items)
         return len(items) * self._item_nbytes, len(items) * self._item_decoded_nbytes
 
+    def band_nbytes(self) -> int | None:
+        """Return the least memory for groups that are put aside; None where none can be."""
+        return self.inner.band_nbytes() if isinstance(self.inner, BandedDataset) else None
+
+    def banded_groups(
+        self,
+        where: Sequence[TileWhere],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many consecutive tiles to make together, where some may be put aside."""
+        assert isinstance(self.inner, BandedDataset)
+        runs = [list(run) for _, run in itertools.groupby(where, key=lambda one: one.item)]
+        bounds = {0: 0}
+        for number, run in enumerate(runs):
+            bounds[max(bounds) + len(run)] = number + 1
+        counts = self.inner.banded_groups(
+            [run[0].where for run in runs],
+            memory_nbytes=memory_nbytes,
+            spill_nbytes=spill_nbytes,
+            ends={bounds[end] for end in ends if end in bounds},
+        )
+        return _summed(runs, counts)
+
+    def spill_group(
+        self, where: Sequence[TileWhere], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
+    ) -> SpilledTiles:
+        """Return tiles of samples that are put aside."""
+        assert isinstance(self.inner, BandedDataset)
+        items = self.inner.spill_group(_distinct(where), spill, run, memory_nbytes=memory_nbytes)
+        return SpilledTiles(items, where, self._cut)
+
     @property
     def _reads_arrays(self) -> bool:
         return "decode" in self.fused[1:]
@@ -231,6 +265,54 @@ class TiledSamples:
         starts = dict(zip(self.patch, self.tiles[tile], strict=True))
         ends = {dim: slice(start, start + self.patch[dim]) for dim, start in starts.items()}
         return array[tuple(ends.get(dim, slice(None)) for dim in dims)]
+
+
+class SpilledTiles:
+    """Tiles of samples that are put aside; the face `iobench.datasets.SpilledSamples`.
+
+    Parameters
+    ----------
+    items : SpilledSamples
+        The samples.
+    where : sequence of TileWhere
+        The tiles.
+    cut : callable
+        Cuts a tile out of a sample's arrays.
+    """
+
+    def __init__(
+        self,
+        items: SpilledSamples,
+        where: Sequence[TileWhere],
+        cut: Callable[[Arrays, int], Arrays],
+    ) -> None:
+        self.read_nbytes, self.spilled_nbytes = items.read_nbytes, items.spilled_nbytes
+        self._items, self._cut = items, cut
+        counted = itertools.groupby(where, key=lambda one: one.item)
+        self._places = [
+            (number, each.tile) for number, (_, run) in enumerate(counted) for each in run
+        ]
+        self._lock = threading.Lock()
+        self._last: tuple[int, Arrays] = -1, {}
+
+    def take(self, start: int, stop: int) -> list[Arrays]:
+        """Return the arrays of tiles, by their positions in the group."""
+        return [self._cut(self._item(item), tile) for item, tile in self._places[start:stop]]
+
+    def _item(self, number: int) -> Arrays:
+        """Return a sample; the last one is kept, as its other tiles come next."""
+        with self._lock:
+            if self._last[0] != number:
+                self._last = -1, {}
+                (arrays,) = self._items.take(number, number + 1)
+                self._last = number, arrays
+            return self._last[1]
+
+
+def _summed(runs: Sequence[Sequence[TileWhere]], counts: Sequence[int]) -> list[int]:
+    """Return the tiles of so many samples each time."""
+    ends = itertools.accumulate(counts)
+    return [sum(map(len, runs[end - count : end])) for end, count in zip(ends, counts, strict=True)]
 
 
 def _distinct(where: Sequence[TileWhere]) -> list[Where]:

@@ -26,6 +26,7 @@ from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.catalogue import index_folders as index_folders
 from iobench.datasets.catalogue_files import make_index_folder as make_index_folder
 from iobench.datasets.contract import Arrays as Arrays
+from iobench.datasets.contract import BandedDataset as BandedDataset
 from iobench.datasets.contract import Dataset as Dataset
 from iobench.datasets.contract import GroupedDataset as GroupedDataset
 from iobench.datasets.contract import Locator as Locator
@@ -35,6 +36,7 @@ from iobench.datasets.contract import PublishedStep as PublishedStep
 from iobench.datasets.contract import Raw as Raw
 from iobench.datasets.contract import SampleAxis as SampleAxis
 from iobench.datasets.contract import SampleIndex as SampleIndex
+from iobench.datasets.contract import SpilledSamples as SpilledSamples
 from iobench.datasets.contract import Synthesizer as Synthesizer
 from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import check_steps as check_steps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -20,10 +20,12 @@ from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
     from iobench.chunks.chunked_fields import SharedChunks
+    from iobench.files.spill import SpillFile
     from iobench.samples import Sample, SampleSpec
 
 __all__ = [
     "Arrays",
+    "BandedDataset",
     "Dataset",
     "GroupedDataset",
     "Locator",
@@ -34,6 +36,7 @@ __all__ = [
     "RunJobs",
     "SampleAxis",
     "SampleIndex",
+    "SpilledSamples",
     "Synthesizer",
     "Where",
     "check_steps",
@@ -369,6 +372,58 @@ class GroupedDataset(Protocol):
 
         Divided by the bytes of its samples, the second tells how often chunks are decoded.
         """
+        ...
+
+
+class SpilledSamples(Protocol):
+    """Decoded samples of a group in a file; threads may take them at once.
+
+    Attributes
+    ----------
+    read_nbytes, spilled_nbytes : int
+        Bytes read from storage for them, and put aside.
+    """
+
+    read_nbytes: int
+    spilled_nbytes: int
+
+    def take(self, start: int, stop: int) -> list[Arrays]:
+        """Return the arrays of samples, by their positions in the group, as `decode` would."""
+        ...
+
+
+@runtime_checkable
+class BandedDataset(GroupedDataset, Protocol):
+    """Optional face of a grouped dataset whose groups may be larger than the memory.
+
+    Such a group is decoded band by band across the dimensions of a sample, each chunk once, into
+    a file, and its samples are taken back from there one by one. What comes after decoding is as
+    of any sample, so that `preprocess` need not know.
+    """
+
+    def band_nbytes(self) -> int | None:
+        """Return the least memory that any group can be made with so; None: none can."""
+        ...
+
+    def banded_groups(
+        self,
+        where: Sequence[Where],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many consecutive samples to make together, as `groups` does.
+
+        ``spill_nbytes`` are for two groups in files: those that do not fit into the memory, and
+        those that go on beyond one of ``ends``, where a shard ends.
+        """
+        ...
+
+    def spill_group(
+        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
+    ) -> SpilledSamples:
+        """Read and decode a group into a file, through ``run``, while another one is written."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunk_manifest import StoredVariable
-    from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs
+    from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs, SpilledSamples
     from iobench.datasets.setup_processes import Advance
+    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["Recipe", "only_variables"]
@@ -62,7 +63,7 @@ PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"
 
 
 class Recipe(PublishedFiles, ChunkedFields):
-    """A dataset of NetCDF files; also a `PlannedDataset`, `GroupedDataset` and `Synthesizer`.
+    """A dataset of NetCDF files; also a `PlannedDataset`, `BandedDataset` and `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
     index along the sample dimension of one file unless `items` and `hyperslabs` say otherwise; its
@@ -398,6 +399,31 @@ class Recipe(PublishedFiles, ChunkedFields):
             read = (self._one_nbytes or 0) * len(where)
             return read, read
         return self._groups.group_nbytes(_pairs(where))
+
+    def band_nbytes(self) -> int | None:
+        """Return the least memory that any group can be made with, put aside band by band."""
+        return None if self._groups is None else self._groups.band_nbytes()
+
+    def banded_groups(
+        self,
+        where: Sequence[Any],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many samples to make together, where some may be put aside."""
+        assert self._groups is not None
+        return self._groups.banded_groups(
+            _pairs(where), memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
+        )
+
+    def spill_group(
+        self, where: Sequence[Any], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
+    ) -> SpilledSamples:
+        """Return samples that are put aside, each chunk decoded once."""
+        assert self._groups is not None
+        return self._groups.spill_group(_pairs(where), spill, run, memory_nbytes=memory_nbytes)
 
     @cached_property
     def _is_of_indexes(self) -> bool:

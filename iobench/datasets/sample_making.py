@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.contract import GroupedDataset, sample_steps
+from iobench.chunks.group_plan import SAMPLES_SHARE
+from iobench.datasets.contract import BandedDataset, GroupedDataset, sample_steps
+from iobench.datasets.sample_groups import sample_groups
 from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
+from iobench.files.spill import SpillFile
 from iobench.samples import handed_on_nbytes
 from iobench.stores.tally import Tally
 from iobench.stores.value_statistics import MeasuredSamples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from iobench.datasets.contract import Dataset, SampleIndex, Where
+    from iobench.datasets.contract import Dataset, SampleIndex, SpilledSamples, Where
+    from iobench.datasets.sample_groups import SampleGroup
     from iobench.samples import Sample
     from iobench.stores.encoding import Encoder
     from iobench.stores.value_statistics import SampleMeasure
@@ -51,6 +56,11 @@ class Maker:
         What makes stored samples of them.
     measure : SampleMeasure, optional
         What takes the moments of what is stored; samples then come as `MeasuredSamples`.
+    spill_folder : Path, optional
+        Where decoded samples are put aside that share chunks and that memory does not hold; by
+        default chunks are decoded again.
+    spill_nbytes : int
+        Room for them there.
     """
 
     def __init__(
@@ -63,6 +73,8 @@ class Maker:
         tally: Tally,
         encoder: Encoder | None = None,
         measure: SampleMeasure | None = None,
+        spill_folder: Path | None = None,
+        spill_nbytes: int = 0,
     ) -> None:
         self._dataset = dataset
         self._index = index
@@ -71,6 +83,12 @@ class Maker:
         self._encoder = encoder
         self._measure = measure
         self._memory_nbytes = memory_nbytes
+        self._spill_folder, self._spill_nbytes = spill_folder, spill_nbytes
+        self._spills: list[SpillFile] = []
+        self._spilled: dict[int, tuple[SpillFile, SpilledSamples]] = {}
+        self._parts: list[Sequence[int]] = []
+        self._groups: list[SampleGroup] = []
+        self._next = 0
         self._nbytes = index.spec.nbytes + OBJECT_NBYTES * (1 + len(index.spec))
         self._held = HeldBytes(self._nbytes)
         self._is_alone = not getattr(dataset, "thread_safe", False)
@@ -86,52 +104,89 @@ class Maker:
         self._lead.shutdown(wait=True, cancel_futures=True)
         self._reader.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._let_go(len(self._groups))
+        for spill in self._spills:
+            spill.close()
         self._until_closed.close()
 
-    def groups(self, numbers: Sequence[int]) -> list[int] | None:
-        """Return how many samples are made together; None where each is made by itself.
+    def expect(self, parts: Sequence[Sequence[int]]) -> None:
+        """Say what `batches` will be asked for, in this order; parts may be left out.
+
+        What samples of several parts share is decoded once, where it can be put aside meanwhile.
 
         Raises
         ------
         OptionError
             If one decoded chunk does not fit the memory.
         """
-        if not isinstance(self._dataset, GroupedDataset):
-            return None
-        where = self._where(numbers)
-        counts = self._dataset.groups(where, memory_nbytes=self._memory_nbytes)
-        if max(counts, default=1) > 1:
-            return counts
-        one = sum(self._dataset.group_nbytes(where[:1]))
-        if 2 * one > self._memory_nbytes:  # its chunks are read as they are decoded, not before
-            return counts
-        self._held.expect(one)
-        return None
+        self._let_go(len(self._groups))
+        self._parts, self._groups, self._next = list(parts), [], 0
+        if isinstance(self._dataset, GroupedDataset):
+            self._groups = sample_groups(
+                self._dataset,
+                [self._where(part) for part in parts],
+                memory_nbytes=self._memory_nbytes,
+                spill_nbytes=0 if self._spill_folder is None else self._spill_nbytes,
+            )
 
     def batches(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
-        """Yield the samples of these numbers in order, a few at a time; made a little ahead."""
-        counts = self.groups(numbers)
-        if counts is None:
-            return self._one_by_one(numbers)
-        return self._by_groups(numbers, counts)
+        """Yield the samples of these numbers in order, a few at a time; made a little ahead.
 
-    def _one_by_one(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
+        Raises
+        ------
+        OptionError
+            If one decoded chunk does not fit the memory.
+        """
+        left = range(self._next, len(self._parts))
+        part = next((each for each in left if self._parts[each] == numbers), None)
+        if part is None:
+            self.expect([numbers])
+            part = 0
+        self._next = part + 1
+        start = sum(map(len, self._parts[:part]))
+        here = [
+            number
+            for number, group in enumerate(self._groups)
+            if group.start < start + len(numbers) and start < group.stop
+        ]
+        if self._are_made_alone(numbers, here):
+            return self._one_by_one(numbers, self._timed_make, self._memory_nbytes)
+        return self._by_groups(start, start + len(numbers), here)
+
+    def _are_made_alone(self, numbers: Sequence[int], here: Sequence[int]) -> bool:
+        """Whether samples are made one by one, since they share nothing."""
+        if not isinstance(self._dataset, GroupedDataset) or not numbers:
+            return True
+        if any(len(self._groups[number]) > 1 for number in here):
+            return False
+        one = sum(self._dataset.group_nbytes(self._where(numbers[:1])))
+        if 2 * one > self._memory_nbytes:  # its chunks are read as they are decoded, not before
+            return False
+        self._held.expect(one)
+        return True
+
+    def _one_by_one(
+        self,
+        numbers: Sequence[int],
+        make: Callable[[Sequence[int]], tuple[float, list[Sample]]],
+        memory_nbytes: int,
+    ) -> Generator[list[Sample], None, None]:
         pending: deque[Future[tuple[float, list[Sample]]]] = deque()
         at, size = 0, 1
 
         def submit(limit: int) -> None:
             nonlocal at
             while at < len(numbers) and len(pending) < limit:
-                pending.append(self._pool.submit(self._timed_make, numbers[at : at + size]))
+                pending.append(self._pool.submit(make, numbers[at : at + size]))
                 at += size
 
         try:
             # The first is made alone: what it holds is not known yet.
-            submit(max(1, self._ahead(size)) if self._held.is_learnt else 1)
+            submit(max(1, self._ahead(size, memory_nbytes)) if self._held.is_learnt else 1)
             while pending:
                 seconds, samples = pending.popleft().result()
                 size = self._next_size(len(samples), seconds)
-                submit(self._ahead(size))
+                submit(self._ahead(size, memory_nbytes))
                 yield samples
                 del samples  # before more are made, where there is room for one alone
                 submit(1)
@@ -139,9 +194,9 @@ class Maker:
             for future in pending:
                 future.cancel()
 
-    def _ahead(self, size: int) -> int:
+    def _ahead(self, size: int, memory_nbytes: int) -> int:
         """Return how many tasks of ``size`` samples may wait while those of one are written."""
-        room = self._memory_nbytes // size - self._nbytes
+        room = memory_nbytes // size - self._nbytes
         if room < self._workers * self._held.nbytes:
             return max(0, room // self._held.nbytes)
         waiting = (room - self._workers * self._held.nbytes) // self._nbytes
@@ -207,26 +262,37 @@ class Maker:
         return measured
 
     def _by_groups(
-        self, numbers: Sequence[int], counts: Sequence[int]
+        self, start: int, stop: int, here: Sequence[int]
     ) -> Generator[list[Sample], None, None]:
-        starts = [0]
-        for count in counts:
-            starts.append(starts[-1] + count)
-        groups = [numbers[start : start + n] for start, n in zip(starts, counts, strict=False)]
-        ahead = GroupsAhead(self._reader, self._read_group, self._room_for(groups), groups)
-        made = self._lead.submit(self._make_group, 0, ahead)
+        """Yield the samples from ``start`` to ``stop`` of all that are expected."""
+        self._let_go(here[0])
+        ahead = GroupsAhead(
+            self._reader, self._read_group, self._room_for(here), list(map(self._numbers_of, here))
+        )
+        made = self._lead.submit(self._make_group, here, 0, ahead)
         try:
-            for number in range(len(groups)):
-                batches = made.result()
-                if number + 1 < len(groups):  # made while the samples of this one are written
-                    made = self._lead.submit(self._make_group, number + 1, ahead)
-                while batches:
-                    yield batches.popleft()
+            for place, number in enumerate(here):
+                group, batches = self._groups[number], made.result()
+                if place + 1 < len(here):  # made while the samples of this one are written
+                    made = self._lead.submit(self._make_group, here, place + 1, ahead)
+                yield from batches(max(start, group.start), min(stop, group.stop))
+                if group.stop <= stop:
+                    self._let_go(number + 1)
         finally:
             made.cancel()
             ahead.cancel()
 
-    def _room_for(self, groups: Sequence[Sequence[int]]) -> Callable[[int, int], bool]:
+    def _numbers_of(self, group: int) -> list[int]:
+        """Return the numbers of the samples of a group."""
+        found: list[int] = []
+        at = 0
+        start, stop = self._groups[group].start, self._groups[group].stop
+        for part in self._parts:
+            found += part[max(0, start - at) : max(0, stop - at)]
+            at += len(part)
+        return found
+
+    def _room_for(self, here: Sequence[int]) -> Callable[[int, int], bool]:
         """Return what tells whether a group may be read already while others are in memory.
 
         Samples of two groups are: of one that is made, of the one before, which is written.
@@ -235,16 +301,27 @@ class Maker:
         assert isinstance(dataset, GroupedDataset)  # else there are no groups
 
         @cache
-        def nbytes(number: int) -> tuple[int, int]:
-            read, decoded = dataset.group_nbytes(self._where(groups[number]))
-            return read, max(decoded, len(groups[number]) * self._nbytes)
+        def nbytes(place: int) -> tuple[int, int]:
+            numbers = self._numbers_of(here[place])
+            read, decoded = dataset.group_nbytes(self._where(numbers))
+            return read, max(decoded, len(numbers) * self._nbytes)
 
-        def fits(number: int, n_read: int) -> bool:
-            two = sum(nbytes(each)[1] for each in range(max(0, number - 2), number))
-            read = sum(nbytes(each)[0] for each in range(max(0, number - n_read + 1), number + 1))
-            return not self._is_alone and two + read <= self._memory_nbytes
+        def fits(place: int, n_read: int) -> bool:
+            near = range(max(0, place - 2), place + 1)
+            if self._is_alone or any(self._groups[here[each]].is_spilled for each in near):
+                return False
+            two = sum(nbytes(each)[1] for each in near[:-1])
+            read = sum(nbytes(each)[0] for each in range(max(0, place - n_read + 1), place + 1))
+            return two + read <= self._memory_nbytes
 
         return fits
+
+    def _let_go(self, before: int) -> None:
+        """Have the files of groups before this one used again."""
+        for number in [each for each in self._spilled if each < before]:
+            spill, _ = self._spilled.pop(number)
+            spill.clear()
+            self._spills.append(spill)
 
     def _read_group(self, numbers: Sequence[int]) -> Any:
         dataset = self._dataset
@@ -256,17 +333,22 @@ class Maker:
         self._tally.add_nbytes("read", max(whole, nbytes_of(raw)))
         return raw
 
-    def _make_group(self, number: int, ahead: GroupsAhead) -> deque[list[Sample]]:
-        """Return the samples of one group, a few in each of several lists."""
-        dataset, numbers = self._dataset, ahead.groups[number]
+    def _make_group(
+        self, here: Sequence[int], place: int, ahead: GroupsAhead
+    ) -> Callable[[int, int], Iterator[list[Sample]]]:
+        """Make a group, and return what gives back its samples, a few in each of several lists."""
+        number = here[place]
+        if self._groups[number].is_spilled:
+            return partial(self._taken_back, number, self._spill(number))
+        dataset, numbers = self._dataset, ahead.groups[place]
         assert isinstance(dataset, GroupedDataset)
         where = self._where(numbers)
-        raw = ahead.take(number)
-        ahead.read(number + 1, n_read=2)
+        raw = ahead.take(place)
+        ahead.read(place + 1, n_read=2)
         with self._tally.timed("decode"):
             arrays = dataset.decode_group(raw, where, self._run)
         del raw
-        ahead.read(number + 1, n_read=1)
+        ahead.read(place + 1, n_read=1)
         self._tally.add_nbytes("decode", sum(map(nbytes_of, arrays)))
         size = max(1, TASK_NBYTES // self._nbytes)
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
@@ -275,7 +357,55 @@ class Maker:
             made, _ = self._apply("preprocess", dataset.preprocess, arrays[task], where[task])
             return self._measured(self._stored(numbers[task], made))
 
-        return deque(self._pool.map(finish, tasks))
+        made = deque(self._pool.map(finish, tasks))
+        return lambda start, stop: _popped(made)
+
+    def _spill(self, number: int) -> SpilledSamples:
+        """Return a group that memory does not hold, put aside; where it is already, as it is."""
+        if number in self._spilled:
+            return self._spilled[number][1]
+        dataset = self._dataset
+        assert isinstance(dataset, BandedDataset)
+        assert self._spill_folder is not None
+        spill = self._spills.pop() if self._spills else SpillFile(self._spill_folder)
+        try:
+            with self._tally.timed("decode"):
+                where = self._where(self._numbers_of(number))
+                found = dataset.spill_group(
+                    where, spill, self._run, memory_nbytes=self._memory_nbytes
+                )
+        except BaseException:
+            spill.close()
+            raise
+        self._spilled[number] = spill, found
+        self._tally.add_nbytes("read", found.read_nbytes)
+        self._tally.add_nbytes("decode", found.spilled_nbytes)
+        return found
+
+    def _taken_back(
+        self, number: int, spilled: SpilledSamples, start: int, stop: int
+    ) -> Iterator[list[Sample]]:
+        """Yield the samples from ``start`` to ``stop`` of a group that was put aside."""
+        begin, numbers = self._groups[number].start, self._numbers_of(number)
+
+        def make(some: Sequence[int]) -> tuple[float, list[Sample]]:
+            watch = stopwatch()
+            own = numbers[some[0] : some[-1] + 1]
+            with self._tally.timed("spill"):
+                arrays = spilled.take(some[0], some[-1] + 1)
+            sizes = [sum(map(nbytes_of, arrays))]
+            self._tally.add_nbytes("spill", sizes[0])
+            made, nbytes = self._apply(
+                "preprocess", self._dataset.preprocess, arrays, self._where(own)
+            )
+            sizes.append(nbytes if made[0] is not arrays[0] else 0)
+            samples = self._stored(own, made)
+            sizes.append(len(samples) * self._nbytes if samples is not made else 0)
+            self._held.learn(sizes, len(some))
+            return watch(), self._measured(samples)
+
+        share = self._memory_nbytes // SAMPLES_SHARE
+        return self._one_by_one(range(start - begin, stop - begin), make, share)
 
     def _run(self, jobs: Iterable[Callable[[], None]]) -> None:
         """Run jobs that may run at once in as many threads as there are, taking them as needed."""
@@ -327,6 +457,12 @@ def samples_in_order(
     finally:
         made.close()
         maker.close()
+
+
+def _popped(made: deque[list[Sample]]) -> Iterator[list[Sample]]:
+    """Yield what is first until nothing is left, and hold none of it."""
+    while made:
+        yield made.popleft()
 
 
 class GroupsAhead:

@@ -24,7 +24,7 @@ from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from iobench.chunks.chunked_fields import SharedChunks
     from iobench.datasets.contract import (
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
         Raw,
         RunJobs,
         SampleIndex,
+        SpilledSamples,
         Where,
     )
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
+    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["UserFiles", "file_kind", "user_files"]
@@ -205,6 +207,29 @@ class UserFiles:
         if not self._source.is_grouped:
             return self._sample_nbytes * len(where), self._sample_nbytes * len(where)
         return self._source.grouped.group_nbytes(where)
+
+    def band_nbytes(self) -> int | None:
+        """Return the least memory that any group can be made with, put aside band by band."""
+        return self._source.grouped.band_nbytes() if self._source.is_grouped else None
+
+    def banded_groups(
+        self,
+        where: Sequence[Where],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+    ) -> list[int]:
+        """Return how many samples to make together, where some may be put aside."""
+        return self._source.grouped.banded_groups(
+            where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
+        )
+
+    def spill_group(
+        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
+    ) -> SpilledSamples:
+        """Return samples that are put aside, each chunk decoded once."""
+        return self._source.grouped.spill_group(where, spill, run, memory_nbytes=memory_nbytes)
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""
