@@ -19,7 +19,6 @@ from iobench.stores import (
     Budget,
     Manifest,
     Notice,
-    SampleMeasure,
     ShardInfo,
     Store,
     StoreRequest,
@@ -31,6 +30,7 @@ from iobench.stores import (
     make_item,
     merge_errors,
     merge_shards,
+    merge_spectra,
     read_manifest,
     remove_claims_of_the_dead,
 )
@@ -172,6 +172,8 @@ class ConversionRun:
         infos = [self._infos[number] for number in sorted(self._infos)]
         n_samples = sum(info.shard.n_samples for info in infos)
         plan = self.plan
+        measure = self.conversion.measure
+        statistics, errors = merge_shards(measure, (info.moments for info in infos))
         manifest = Manifest(
             format=plan.format,
             format_version=plan.format_version,
@@ -183,10 +185,8 @@ class ConversionRun:
             options=plan.options,
             provenance=plan.provenance,
             normalisation=plan.normalisation,
-            lossy=merge_errors(*(info.lossy for info in infos)),
-            statistics=merge_shards(
-                SampleMeasure(self.conversion.stored_spec), (info.moments for info in infos)
-            ),
+            lossy=_quality(infos, errors),
+            statistics=statistics,
             sample_grid=plan.sample_grid,
         )
         checksums = array("I")
@@ -350,6 +350,20 @@ def convert(
             raise
     remove_claims_of_the_dead(run.path)  # of one killed between the manifest and its last step
     return request.fmt.open(run.path, read_manifest(run.path))
+
+
+def _quality(infos: Sequence[ShardInfo], errors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what became of each variable that is stored with fewer bits."""
+    largest = merge_errors(*(info.lossy for info in infos))
+    compared = [each for info in infos for each in info.spectra]
+    return {
+        name: {
+            **largest.get(name, {}),
+            **told,
+            "spectrum": merge_spectra(each[name] for each in compared),
+        }
+        for name, told in errors.items()
+    }
 
 
 def _write_alone(run: ConversionRun) -> None:

@@ -18,6 +18,7 @@ from iobench.stores import (
     SampleMeasure,
     ShardInfo,
     ShardStatistics,
+    SpectraOfSamples,
     StoreRequest,
     Tally,
     Writer,
@@ -29,14 +30,15 @@ from iobench.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from typing import Any
 
     from iobench.samples import Sample, SampleSpec
     from iobench.stores import ConversionPlan, Errors, Notice, ShardMoments
     from iobench_converters.journal import Journal
 
-    Found = tuple[Errors, ShardMoments]
+    Found = tuple[Errors, ShardMoments, list[Mapping[str, Any]]]
     """What is known of the values of a shard's samples."""
 
 __all__ = ["Conversion", "ShardDrain", "write_shard"]
@@ -92,21 +94,39 @@ class Conversion:
     def statistics(self, number: int) -> ShardStatistics:
         """Return what adds up the values of the samples of one shard."""
         members = split_members(self.request.index.splits, self.plan.shard(number))
-        return ShardStatistics(SampleMeasure(self.stored_spec), members)
+        return ShardStatistics(self.measure, members)
+
+    @property
+    def measure(self) -> SampleMeasure:
+        """What takes the moments of samples as they are stored."""
+        encoding = self.request.encoding
+        encoded = () if encoding is None else encoding.encoder(self.plan.spec).names
+        return SampleMeasure(self.stored_spec, encoded)
 
     def maker(self, tally: Tally, *, takes_moments: bool = True, n_done: int = 0) -> Maker:
         """Return what makes the samples, as they are stored; so many of them are there."""
         request, encoding = self.request, self.request.encoding
         free = free_nbytes(request.path)
         needed = (len(self.plan.samples) - n_done) * self.stored_spec.nbytes
+        encoder = None if encoding is None else encoding.encoder(self.plan.spec)
+        spectra = None
+        if encoder is not None:
+            spectra = SpectraOfSamples(
+                encoder.spec,
+                encoder.stored_spec,
+                encoder.names,
+                self.plan.samples,
+                request.index.meteorology,
+            )
         return Maker(
             request.dataset,
             request.index,
             workers=request.workers,
             memory_nbytes=request.memory_nbytes,
             tally=tally,
-            encoder=None if encoding is None else encoding.encoder(self.plan.spec),
-            measure=SampleMeasure(self.stored_spec) if takes_moments else None,
+            encoder=encoder,
+            measure=self.measure if takes_moments else None,
+            spectra=spectra,
             spill_folder=request.path,
             spill_nbytes=0 if free is None else max(0, free - needed),
         )
@@ -190,8 +210,10 @@ class ShardDrain:
             with self._tally.timed("write"):
                 info = writer.close()
                 checksums = array("I", info.checksums)
-                lossy, moments = found
-                info = replace(info, checksums=checksums, lossy=lossy, moments=moments)
+                lossy, moments, spectra = found
+                info = replace(
+                    info, checksums=checksums, lossy=lossy, moments=moments, spectra=spectra
+                )
                 held.check()
                 _move(info, room, path)
                 self._journal.add(number, info, used.noted)
@@ -230,6 +252,7 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
+    spectra: list[Mapping[str, Any]] = []
     statistics = conversion.statistics(number)
     used = UsedBytes(conversion.request.files)
     used.start()
@@ -241,6 +264,7 @@ def write_shard(
             statistics.add(samples)
             encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
             lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
+            spectra += [sample.spectra for sample in encoded if sample.spectra]
             n_written = len(samples)
             del samples
             if not advance(n_written):
@@ -252,7 +276,7 @@ def write_shard(
     finally:
         made.close()
         used.stop()
-    drain.put(number, held, writer, (lossy, statistics.finish()), used)
+    drain.put(number, held, writer, (lossy, statistics.finish(), spectra), used)
 
 
 def _drop(error: BaseException, held: Claim, journal: Journal) -> None:

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iobench.cli.store_tables import quality_told
 from iobench.report.document import (
     Bytes,
     Command,
@@ -48,7 +49,8 @@ def forecast_told(
     """Return the plan of a conversion: its title, and what is in it."""
     title = f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, nothing written"
     rows = properties(_planned(request, planned))
-    return title, [*([STAND_IN] if prepared.source.stand_in else []), rows]
+    lost = quality_told(planned.lossy, planned.probe_n_samples, is_probe=True)
+    return title, [*([STAND_IN] if prepared.source.stand_in else []), rows, *lost]
 
 
 def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[tuple[Cell, ...]]:
@@ -103,6 +105,7 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
         told.append(properties([("time", "none: the store was finished already")]))
     else:
         told.append(properties(_made(outcome)))
+        told += quality_told(outcome.lossy, outcome.n_samples)
         told.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
     told.append(Command(profile_command(path), "Measure loading it"))
     return f"{outcome.dataset} as {outcome.format} in {path}: {made} in {shards}", told
@@ -130,10 +133,6 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     held = f"samples in the making held to {nbytes(outcome.memory_nbytes)} (--memory)"
     words = f"{{}} at the most, {before} before; {held}"
     yield "memory", Bytes(outcome.peak_rss_nbytes, words)
-    for name, errors in outcome.lossy.items():
-        relative = number(errors["max_relative_error"])
-        words = f"{name} is off by at most {{}}, relatively {relative}"
-        yield "lossy", Number(errors["max_absolute_error"], words)
 
 
 def verification_told(found: Verification) -> tuple[str, list[Block]]:

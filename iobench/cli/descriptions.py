@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
+    from iobench.stores.manifest import Manifest
 
 __all__ = [
     "describe_dataset", "describe_files", "describe_format", "describe_run", "describe_store",
@@ -127,10 +128,20 @@ def describe_store(path: Path) -> dict[str, Any]:
             "sample": _sample(manifest.spec),
             "options": dict(manifest.options),
             "normalisation": dict(manifest.normalisation) or None,
+            "statistics": _statistics(manifest),
+            "lossy": dict(manifest.lossy),
             "provenance": dict(manifest.provenance),
         }
     finally:
         store.close()
+
+
+def _statistics(manifest: Manifest) -> dict[str, Any] | None:
+    """Return a store's statistics; None where it could have some."""
+    from iobench.stores.value_statistics import SampleMeasure
+
+    told = dict(manifest.statistics)
+    return told if told or not SampleMeasure(manifest.spec).n_groups else None
 
 
 def describe_run(path: Path) -> dict[str, Any]:

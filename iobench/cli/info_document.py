@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from iobench.cli.store_tables import quality_told, statistics_told
 from iobench.profiles.run_facts import RunFacts
 from iobench.report.document import Block, Bytes, Cell, Command, Section, properties, sentences
 from iobench.report.script_lines import commit_words
@@ -43,7 +44,11 @@ def info_title(facts: Mapping[str, Any]) -> tuple[str, tuple[Section | Block, ..
         case "store":
             dataset = facts["dataset"] or UNKNOWN
             title = f"{facts['path']}: {facts['format']} store of {dataset}"
-            return title, (properties(_store_rows(facts)),)
+            return title, (
+                properties(_store_rows(facts)),
+                *statistics_told(facts["statistics"]),
+                *quality_told(facts["lossy"], facts["n_samples"]),
+            )
         case _:
             return facts["path"], tuple(map(_run_section, range(len(facts["runs"])), facts["runs"]))
 

@@ -67,7 +67,7 @@ class ConversionOutcome:
     shards : tuple of mapping
         Of each shard the samples, and name, size and CRC-32C of its files.
     lossy : mapping
-        Largest absolute and relative error by variable; empty where nothing was lost.
+        What fewer bits did to each variable, as in `Manifest.lossy`; empty where none has fewer.
     """
 
     path: Path

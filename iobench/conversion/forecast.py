@@ -6,7 +6,7 @@ import math
 import secrets
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.plan import StoreRequest, probe_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.memory_bound import MemoryBound
@@ -132,6 +132,8 @@ class MeasuredProbe:
         Bytes of the arrays of one sample before preprocessing.
     source_sample_s, store_sample_s : float
         Seconds one process takes to load one sample from the source, and from the store.
+    lossy : mapping
+        What fewer bits did to the values of the probe, by variable (`Manifest.lossy`).
     """
 
     n_samples: int
@@ -141,6 +143,7 @@ class MeasuredProbe:
     sample_decoded_nbytes: int
     source_sample_s: float
     store_sample_s: float
+    lossy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,11 @@ class ConversionForecast:
         Seconds an epoch gets shorter, below 0 where it gets longer; None without a step time.
     payback_epochs : float or None
         Epochs after which the conversion has paid for itself; None where unknown or never.
+    probe_n_samples : int
+        Samples of the probe.
+    lossy : mapping
+        What fewer bits do to the values, of the samples of the probe; by variable as in
+        `Manifest.lossy`, empty where nothing is lossy.
     """
 
     n_samples: int
@@ -198,6 +206,8 @@ class ConversionForecast:
     load_store_s: float
     saved_s: float | None
     payback_epochs: float | None
+    probe_n_samples: int
+    lossy: Mapping[str, Any]
 
     @property
     def fits(self) -> bool:
@@ -273,6 +283,8 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         load_store_s=load_store_s,
         saved_s=saved_s,
         payback_epochs=full.payback_epochs,
+        probe_n_samples=probe.n_samples,
+        lossy=probe.lossy,
     )
 
 
@@ -413,6 +425,7 @@ def measure_probe(
             sample_decoded_nbytes=decoded_nbytes,
             source_sample_s=source_s,
             store_sample_s=store_s,
+            lossy=store.manifest.lossy,
         )
         store.close()
         return probe

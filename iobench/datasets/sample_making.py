@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from iobench.datasets.sample_groups import SampleGroup
     from iobench.samples import Sample
     from iobench.stores.encoding import Encoder
+    from iobench.stores.spectra import SpectraOfSamples
     from iobench.stores.value_statistics import SampleMeasure
 
 __all__ = ["GroupsAhead", "HeldBytes", "Maker", "nbytes_of", "samples_in_order"]
@@ -61,6 +62,8 @@ class Maker:
         default chunks are decoded again.
     spill_nbytes : int
         Room for them there.
+    spectra : SpectraOfSamples, optional
+        What compares some of the samples with what is stored of them.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Maker:
         measure: SampleMeasure | None = None,
         spill_folder: Path | None = None,
         spill_nbytes: int = 0,
+        spectra: SpectraOfSamples | None = None,
     ) -> None:
         self._dataset = dataset
         self._index = index
@@ -82,6 +86,7 @@ class Maker:
         self._tally = tally
         self._encoder = encoder
         self._measure = measure
+        self._spectra = spectra
         self._memory_nbytes = memory_nbytes
         self._spill_folder, self._spill_nbytes = spill_folder, spill_nbytes
         self._spills: list[SpillFile] = []
@@ -245,12 +250,17 @@ class Maker:
                 self._index.spec.check(sample, where=f"{name} sample {number}")
             return samples
         with self._tally.timed("encode"):
-            encoded: list[Sample] = [
+            encoded = [
                 encoder.encode(sample, f"{name} sample {number}")
                 for number, sample in zip(numbers, samples, strict=True)
             ]
+        if (spectra := self._spectra) is not None:
+            with self._tally.timed("statistics"):
+                for number, sample, kept in zip(numbers, samples, encoded, strict=True):
+                    if number in spectra:
+                        kept.spectra = spectra.compare(number, sample, kept)
         self._tally.add_nbytes("encode", sum(map(nbytes_of, encoded)))
-        return encoded
+        return list(encoded)
 
     def _measured(self, samples: list[Sample]) -> list[Sample]:
         """Return the samples with their moments, where these are asked for."""

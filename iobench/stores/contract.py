@@ -53,6 +53,9 @@ class ShardInfo:
     lossy : mapping
         Largest errors by variable (`iobench.stores.merge_errors`), where samples were encoded;
         the driver adds them.
+    spectra : sequence of mapping
+        Of those of its samples that are compared (`iobench.stores.SpectraOfSamples`), in order;
+        the driver adds them.
     moments : mapping
         Of its values, for the statistics of the store (`iobench.stores.ShardStatistics`); the
         driver adds them.
@@ -62,6 +65,7 @@ class ShardInfo:
     checksums: Sequence[int]
     lossy: Errors = field(default_factory=dict)
     moments: ShardMoments = field(default_factory=dict)
+    spectra: Sequence[Mapping[str, Any]] = ()
 
 
 class Writer(Protocol):

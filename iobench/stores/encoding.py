@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
+
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding_steps import DTYPES, EncodingStep, finite_range
@@ -39,9 +41,20 @@ class EncodedSample(dict[str, "NDArray[Any]"]):
 
     The errors travel with the sample, so that whoever writes it into a shard adds them to those of
     that shard, whichever thread encoded it and whether or not it came to be written.
+
+    Attributes
+    ----------
+    errors : mapping
+        The largest of each encoded variable.
+    moments : ndarray
+        Of the values and of the errors of each encoded variable: (2 * variables, moments).
+    spectra : mapping
+        Of each encoded variable, where the sample is one of those compared; empty else.
     """
 
     errors: Errors
+    moments: NDArray[np.float64]
+    spectra: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +241,8 @@ class Encoder:
     ----------
     spec, stored_spec : SampleSpec
         What goes in and what comes out.
+    names : tuple of str
+        The variables that are encoded, in the order of the spec.
     """
 
     def __init__(
@@ -238,6 +253,7 @@ class Encoder:
             tuple(steps[v.name][1] if v.name in steps else v for v in spec)
         )
         self._steps = steps
+        self.names = tuple(name for name in spec.names if name in steps)
 
     def encode(self, sample: Sample, where: str) -> EncodedSample:
         """Return the sample as it is stored, with its errors.
@@ -257,15 +273,19 @@ class Encoder:
         """
         self.spec.check(sample, where=where)
         encoded = EncodedSample()
+        encoded.spectra = {}
         errors: dict[str, Mapping[str, float]] = {}
+        moments = []
         for variable in self.spec:
             values = sample[variable.name]
             if variable.name not in self._steps:
                 encoded[variable.name] = values
                 continue
             step, stored = self._steps[variable.name]
-            encoded[variable.name], errors[variable.name] = step.encode(values, stored, where)
-        encoded.errors = errors
+            numbers, errors[variable.name], both = step.encode(values, stored, where)
+            encoded[variable.name] = numbers
+            moments.append(both)
+        encoded.errors, encoded.moments = errors, np.concatenate(moments)
         return encoded
 
 

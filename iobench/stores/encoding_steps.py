@@ -10,6 +10,7 @@ import numpy as np
 
 from iobench.errors import OptionError, SampleError
 from iobench.samples import Packed
+from iobench.stores.moments import N_MOMENTS, fold_moments, piece_moments
 from iobench.stores.rounding import (
     MANTISSA_BITS,
     PIECE,
@@ -110,10 +111,11 @@ class EncodingStep:
 
     def encode(
         self, values: NDArray[Any], stored: Variable, where: str
-    ) -> tuple[NDArray[Any], dict[str, float]]:
-        """Return the numbers to store, and the largest errors of what they give back.
+    ) -> tuple[NDArray[Any], dict[str, float], NDArray[np.float64]]:
+        """Return the numbers to store, the largest errors of what they give back, and moments.
 
-        Piece by piece, so that all that is in between stays in the processor's cache.
+        Piece by piece, so that all that is in between stays in the processor's cache. Moments are
+        those of the values and of their errors, what is stored less the value: (2, moments).
 
         Raises
         ------
@@ -126,22 +128,32 @@ class EncodingStep:
         if stored.packed is not None and stored.packed.kind == "scaled":
             self._check_range(values, where)
         absolute = relative = 0.0
+        moments = []
+        exact = np.empty((2, min(PIECE, flat.size)), dtype=np.result_type(values, np.float32))
         for start in range(0, flat.size, PIECE):
             piece = flat[start : start + PIECE]
             encoded = self._numbers(piece, stored)
             numbers[start : start + PIECE] = encoded
-            back = encoded if stored.packed is None else unpack(encoded, stored.packed)
+            if stored.packed is None:
+                back = encoded.astype(flat.dtype, copy=False)
+            else:
+                back = unpack(encoded, stored.packed)
             errors = largest_errors(piece, back)
             if math.isinf(errors[0]):
                 self._refuse_overflow(values, flat, start, back, where)
             absolute, relative = max(absolute, errors[0]), max(relative, errors[1])
+            off = exact[0, : piece.size]
+            with np.errstate(invalid="ignore"):  # infinite in both: no error, and no moment
+                np.subtract(back, piece, out=off, casting="same_kind")
+            moments.append((piece_moments(piece, exact[1]), piece_moments(off, exact[1])))
         if self.max_error is not None and absolute > self.max_error:
             raise SampleError(
                 f"{where}: {self.name} is off by up to {absolute:.6g}, --max-error allows "
                 f"{self.max_error:.6g}; keep more bits of it"
             )
         found = {"max_absolute_error": absolute, "max_relative_error": relative}
-        return numbers.reshape(values.shape), found
+        folded = fold_moments(np.array(moments).reshape(-1, 2, N_MOMENTS))
+        return numbers.reshape(values.shape), found, folded
 
     def _numbers(self, values: NDArray[Any], stored: Variable) -> NDArray[Any]:
         """Return the numbers to store; those that overflow are infinity."""

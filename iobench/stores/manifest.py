@@ -118,7 +118,9 @@ class Manifest:
     normalisation : mapping
         JSON-ready facts about the normalisation applied.
     lossy : mapping
-        Largest errors by variable, where the samples were encoded with fewer bits.
+        By variable, where the samples were encoded with fewer bits: largest errors, bias and
+        RMSE, statistics before and after, over all values; and the spectrum of some of its fields
+        (`iobench.stores.merge_spectra`).
     statistics : mapping
         Means, deviations, lowest and highest values: for all samples (key ``all``) and for each
         split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of bytes

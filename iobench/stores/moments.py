@@ -13,7 +13,15 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EMPTY", "N_MOMENTS", "fold_moments", "merge_means", "merge_moments", "row_moments"]
+__all__ = [
+    "EMPTY",
+    "N_MOMENTS",
+    "fold_moments",
+    "merge_means",
+    "merge_moments",
+    "piece_moments",
+    "row_moments",
+]
 
 N, N_MISSING, MEAN, SQUARES, LOW, HIGH = range(6)
 N_MOMENTS: Final = 6
@@ -99,7 +107,10 @@ def row_moments(rows: NDArray[Any]) -> NDArray[np.float64]:
         return moments
     scratch = np.empty(min(PIECE, rows.shape[1]), dtype=_summed(rows.dtype))
     for place, row in enumerate(rows):
-        parts = [_piece(row[start : start + PIECE], scratch) for start in range(0, len(row), PIECE)]
+        parts = [
+            piece_moments(row[start : start + PIECE], scratch)
+            for start in range(0, len(row), PIECE)
+        ]
         moments[place] = fold_moments(np.array(parts)) if len(parts) > 1 else parts[0]
     return moments
 
@@ -109,8 +120,12 @@ def _summed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.result_type(dtype, np.float32)
 
 
-def _piece(values: NDArray[Any], scratch: NDArray[Any]) -> tuple[float, ...]:
-    """Return the moments of a piece; ``scratch`` is of its length at least."""
+def piece_moments(values: NDArray[Any], scratch: NDArray[Any]) -> tuple[float, ...]:
+    """Return the moments of a vector of at most `PIECE` numbers, as `row_moments` those of a row.
+
+    ``scratch`` is of its length at least, and of the precision that sums are made in: single, or
+    double for numbers that single does not hold. It is overwritten.
+    """
     n = values.size
     values = values.astype(scratch.dtype, copy=False)
     low, high = values.min(), values.max()

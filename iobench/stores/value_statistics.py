@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.stores.encoding import EncodedSample
 from iobench.stores.moments import (
     EMPTY,
     N_MOMENTS,
@@ -104,17 +105,28 @@ class SampleMeasure:
     spec : SampleSpec
         What is stored. Complex numbers have no order, and stored bytes no meaning: they are left
         out.
+    encoded : sequence of str
+        Variables whose samples come as `EncodedSample`, with moments of their values as they were
+        and of their errors.
+
+    Attributes
+    ----------
+    n_groups : int
+        Moments of a sample: those of groups of values, then the two of each encoded variable.
     """
 
-    def __init__(self, spec: SampleSpec) -> None:
+    def __init__(self, spec: SampleSpec, encoded: Sequence[str] = ()) -> None:
+        self._encoded = tuple(encoded)
         self._variables = [
             (variable, *_layout(variable))
             for variable in spec
             if np.dtype(variable.dtype).kind != "c" and variable.dims != BYTES_DIMS
         ]
-        self.n_groups = sum(shape[1] for _, _, shape in self._variables)
+        lengths = [shape[1] for _, _, shape in self._variables]
+        self._n_own = sum(lengths)
+        self.n_groups = self._n_own + 2 * len(self._encoded)
         few = np.array([shape[0] * shape[2] < FEW for _, _, shape in self._variables], dtype=bool)
-        self._has_few = np.repeat(few, [shape[1] for _, _, shape in self._variables])
+        self._has_few = np.append(np.repeat(few, lengths), [False] * (2 * len(self._encoded)))
         n_values = np.array([math.prod(shape) for _, _, shape in self._variables])[few].sum()
         self.nbytes = 8 * int(N_MOMENTS * (~self._has_few).sum() + n_values)
 
@@ -139,6 +151,10 @@ class SampleMeasure:
                 found[place] = row_moments(
                     _rows(variable, sample[variable.name].reshape(1, *shape))
                 )
+        if self._encoded:
+            for place, sample in enumerate(samples):
+                assert isinstance(sample, EncodedSample)
+                moments[place, at:] = sample.moments
         return Measured(moments, values)
 
     def fold(self, measured: Measured) -> NDArray[np.float64]:
@@ -167,6 +183,20 @@ class SampleMeasure:
                 whole["by"] = {dim: {key: [one[key] for one in each] for key in each[0]}}
             told[variable.name] = whole
         return told
+
+    def errors_told(self, moments: NDArray[np.float64]) -> dict[str, Any]:
+        """Return what moments say of each encoded variable: values before, after, and the error."""
+        after = self.told(moments)
+        pairs = moments[self._n_own :].reshape(-1, 2, N_MOMENTS)
+        return {
+            name: {
+                "before": _told(before),
+                "after": {key: value for key, value in after[name].items() if key != "by"},
+                "bias": (error := _told(error_moments))["mean"],
+                "rmse": _root(error["mean"], error["std"]),
+            }
+            for name, (before, error_moments) in zip(self._encoded, pairs, strict=True)
+        }
 
 
 FEW: Final = 16
@@ -243,8 +273,13 @@ def split_members(
     return found
 
 
-def merge_shards(measure: SampleMeasure, shards: Iterable[ShardMoments]) -> dict[str, Any]:
+def merge_shards(
+    measure: SampleMeasure, shards: Iterable[ShardMoments]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the statistics of a store from those of its shards, in order; JSON-ready.
+
+    Behind them, by encoded variable, what became of its values: statistics ``before`` and
+    ``after``, ``bias`` (the mean of what is stored less what came) and ``rmse``.
 
     For all samples (`ALL_SAMPLES`) and for each split, by variable: ``n`` values, ``n_missing``
     (NaN or infinite), ``mean``, ``std`` (of these values: the population's, divided by ``n``),
@@ -252,12 +287,18 @@ def merge_shards(measure: SampleMeasure, shards: Iterable[ShardMoments]) -> dict
     or channel lists of the same.
     """
     if not measure.n_groups:
-        return {}
+        return {}, {}
     sums: dict[str, NDArray[np.float64]] = {}
     for shard in shards:
         for name, moments in shard.items():
             sums[name] = merge_moments(sums[name], moments) if name in sums else moments
-    return {name: measure.told(moments) for name, moments in sums.items()}
+    statistics = {name: told for name, each in sums.items() if (told := measure.told(each))}
+    errors = measure.errors_told(sums[ALL_SAMPLES]) if ALL_SAMPLES in sums else {}
+    return statistics, errors
+
+
+def _root(mean: float | None, deviation: float | None) -> float | None:
+    return None if mean is None or deviation is None else math.hypot(mean, deviation)
 
 
 def _told(moments: NDArray[np.float64]) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""Tables of what the numbers of a store are, and of what fewer bits did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Block,
+    Cell,
+    Column,
+    Number,
+    Sentence,
+    Share,
+    SignedShare,
+    Table,
+)
+from iobench.report.units import count, fraction, number, number_beside
+
+__all__ = ["quality_told", "statistics_told"]
+
+
+def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
+    """Yield the statistics of a store's samples, as its manifest has them.
+
+    None where a manifest could have them and has none.
+    """
+    if statistics is None:
+        yield Sentence(
+            "Statistics are unknown: the store is of before there were any; convert it again."
+        )
+    elif not statistics:
+        yield Sentence("Statistics: none; stored bytes and complex numbers have no mean or order.")
+    else:
+        names = ("variable", "mean", "deviation", "lowest", "highest", "missing")
+        splits = ", ".join(name for name in statistics if name != "all")
+        levels = any("by" in each for each in statistics["all"].values())
+        more = " and ".join(
+            filter(None, (f"splits ({splits})" if splits else "", "level" if levels else ""))
+        )
+        yield Table(
+            "Values, over all samples",
+            tuple(map(Column, names)),
+            tuple(_row(name, told) for name, told in statistics["all"].items()),
+            note=f"--json has them by {more} as well." if more else "",
+        )
+
+
+def quality_told(
+    quality: Mapping[str, Any], n_samples: int, *, is_probe: bool = False
+) -> Iterator[Block]:
+    """Yield what fewer bits do to each variable; nothing where none has fewer.
+
+    Parameters
+    ----------
+    quality : mapping
+        As `Manifest.lossy` has it.
+    n_samples : int
+        Samples whose values all are compared.
+    is_probe : bool
+        Whether there are more in what is to be converted.
+    """
+    told = {name: each for name, each in quality.items() if "rmse" in each}
+    if not told:
+        return
+    names = (
+        "variable", "largest error", "relative", "RMSE / deviation", "bias / deviation",
+        "deviation changes", "scales kept",
+    )  # fmt: skip
+    few = "the probe's " if is_probe else "all "
+    kinds = [_spectra_words(each["spectrum"]) for each in told.values()]
+    known = next(filter(None, kinds), "")
+    yield Table(
+        "What fewer bits do to the values",
+        tuple(map(Column, names)),
+        tuple(_quality_row(name, each) for name, each in told.items()),
+        note=f"Errors and deviations are over {few}{count(n_samples)} samples, "
+        f"scales {known or 'of none'}; --json has more.",
+    )
+    reasons: dict[str, list[str]] = {}
+    for name, each in told.items():
+        if "unknown" in each["spectrum"]:
+            reasons.setdefault(each["spectrum"]["unknown"], []).append(name)
+    for reason, whose in reasons.items():
+        yield Sentence(f"Scales of {', '.join(whose)} are not told: {reason}.")
+
+
+def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
+    before, after = told["before"]["std"], told["after"]["std"]
+    return (
+        name,
+        Number(told["max_absolute_error"]),
+        Number(told["max_relative_error"]),
+        Share(_over(told["rmse"], before)),
+        SignedShare(_over(told["bias"], before)),
+        SignedShare(None if None in (before, after) else _over(after - before, before)),
+        _scales(told["spectrum"]),
+    )
+
+
+def _over(part: float | None, deviation: float | None) -> float | None:
+    """Return a part of a deviation; unknown where that is none, or the part is."""
+    if part is None or deviation is None:
+        return None
+    return part / deviation if deviation else (0.0 if part == 0 else None)
+
+
+def _scales(spectrum: Mapping[str, Any]) -> str:
+    if "unknown" in spectrum:
+        return NOT_APPLICABLE
+    kept = spectrum["kept_above"]
+    return "none" if kept is None else "all" if kept == 0 else f"from {number(kept)} points"
+
+
+def _spectra_words(spectrum: Mapping[str, Any]) -> str:
+    """Return how the scales of a variable were found, in words; nothing where they were not."""
+    if "unknown" in spectrum:
+        return ""
+    along = "along rows" if spectrum["kind"] == "zonal" else "in both directions"
+    fields = "1 field" if spectrum["n_fields"] == 1 else f"{count(spectrum['n_fields'])} fields"
+    return (
+        f"of {fields} of each variable, {along}, in grid points: power and error within 5 % of "
+        "the power there"
+    )
+
+
+def _row(name: str, told: Mapping[str, Any]) -> tuple[str, ...]:
+    scale = told["std"]
+    figures = (number_beside(told[key], scale) for key in ("mean", "min", "max"))
+    mean, low, high = figures
+    total = told["n"] + told["n_missing"]
+    missing = fraction(told["n_missing"] / total) if told["n_missing"] else count(0)
+    return name, mean, number(scale), low, high, missing
