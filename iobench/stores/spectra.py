@@ -38,6 +38,8 @@ FEW_VALUES: Final = 16
 N_LOOKED_AT: Final = 4096
 SHARE_KEPT: Final = 0.05
 """How far the power of a scale may be off, and how large its error, for the scale to be kept."""
+PRECISION: Final = 16 * float(np.finfo(np.float64).eps)
+"""What transforms in float64 tell apart."""
 NOISE_FACTOR: Final = 100.0
 """Power is only what is so many times that of the rounding of the numbers as they came."""
 
@@ -189,7 +191,7 @@ def compare_fields(field: NDArray[Any], back: NDArray[Any], *, is_periodic: bool
     else:
         starts = [max(0, (length - LONGEST) // 2) for length in field.shape]
         taken = tuple(slice(start, start + LONGEST) for start in starts)
-    precision = np.finfo(field.dtype).eps
+    precision = max(float(np.finfo(field.dtype).eps), PRECISION)
     exact, kept = (part[taken].astype(np.float64) for part in (field, back))
     if not (np.isfinite(exact).all() and np.isfinite(kept).all()):
         return {"unknown": "its fields have missing values"}
@@ -199,13 +201,14 @@ def compare_fields(field: NDArray[Any], back: NDArray[Any], *, is_periodic: bool
     if off.any() and (n := _n_distinct(exact)) <= FEW_VALUES:
         return {"unknown": f"its fields have {n} different values, as classes do"}
     waves = _zonal(exact.shape) if is_periodic else _cosine(exact.shape)
-    powers = waves.powers(exact, kept)
+    with np.errstate(over="ignore", invalid="ignore"):
+        powers = waves.powers(exact, kept)
     total, modes = float(powers[0].sum()), waves.modes
     if not all(np.isfinite(power).all() for power in powers):
         return {"unknown": "its powers overflow"}
-    if not total > 0:
-        return {"unknown": "its rows are constant"}
     rounding = precision**2 * float(np.square(exact).mean()) / 12
+    if total <= NOISE_FACTOR * rounding:
+        return {"unknown": "its rows are constant to the precision of its numbers"}
     noise = rounding * modes / modes.sum()
     told = dict(zip(("power", "stored", "error"), powers, strict=True))
     shares = {name: (power / total).tolist() for name, power in {**told, "noise": noise}.items()}

@@ -34,6 +34,7 @@ PLAN = {
     "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
     "spilled_nbytes", "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
+    "probe_n_samples", "lossy",
 }  # fmt: skip
 TELLING = """\
 import os, sys
@@ -261,7 +262,7 @@ def test_a_coordinate_that_turns_is_named(netcdf, refused) -> None:
     assert main(["convert", *common, "--patch", "y=4"]) == 0
 
 
-def test_lossy_on_request_and_measured(netcdf, converts, refused) -> None:
+def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> None:
     netcdf()
     values = np.random.default_rng(1).normal(280, 10, (6, 8, 10)).astype("f4")
     netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
@@ -272,10 +273,37 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused) -> None:
     stored = np.stack([open_store(Path("out"))[n]["t"] for n in range(6)])
     worst = np.abs(stored.astype("f8") - values).max()
     assert done["lossy"]["t"]["max_absolute_error"] == worst > 0
+    off = stored.astype("f8") - values
+    assert done["lossy"]["t"]["rmse"] == pytest.approx(np.sqrt((off**2).mean()), rel=5e-5)
+    assert "fewer than 16 points" in done["lossy"]["t"]["spectrum"]["unknown"]
+    planned = converts(*common, "plan", "--dtype", "float16", "--dry-run")
+    assert planned["probe_n_samples"] == 6  # all there are
+    assert planned["lossy"] == done["lossy"]
+    assert main(["convert", *common, "said", "--dtype", "float16"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "What fewer bits do to the values" in said
+    assert "Errors and deviations are over all 6 samples" in said
+    assert "Scales of t are not told: its fields have fewer than 16 points along a side." in said
+    assert main(["info", "said"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Values, over all samples" in said
+    assert "What fewer bits do to the values" in said
     line = refused(*common, "strict", "--dtype", "float16", "--max-error", "t=0.001")
     assert "own.nc sample 0" in line
     assert "t is off by up to" in line
     assert "there is t" in refused(*common, "strict", "--dtype", "u=float16")
+
+
+def test_a_store_without_loss_says_nothing_of_any(netcdf, converts, capsys) -> None:
+    netcdf()
+    common = ("own.nc", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    assert converts(*common, "plan", "--dry-run")["lossy"] == {}
+    assert main(["convert", *common, "out"]) == 0
+    assert "fewer bits" not in capsys.readouterr().out
+    assert main(["convert", *common, "raw", "--stage", "raw"]) == 0
+    capsys.readouterr()
+    assert main(["info", "raw"]) == 0
+    assert "Statistics: none; stored bytes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_plan(own, converts, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import netCDF4
@@ -128,6 +129,20 @@ def test_a_store(told, run_and_store):
     text = told(store, json_too=False)
     assert f"{store}: numpy store of maelstrom-ens5mini" in " ".join(text.split())
     assert "shard-00000" in text
+    assert set(answer["statistics"]["all"]) == {each["name"] for each in answer["sample"]["variables"]}
+    assert "Values, over all samples" in text
+
+
+def test_a_store_of_before_statistics_does_not_know_them(told, run_and_store, tmp_path):
+    _, store = run_and_store
+    shutil.copytree(store, tmp_path / "store")
+    manifest = tmp_path / "store/iobench.json"
+    values = json.loads(manifest.read_text())
+    del values["statistics"], values["crc32c"]
+    manifest.write_text(json.dumps(values))
+    assert told(tmp_path / "store")["statistics"] is None
+    text = " ".join(told(tmp_path / "store", json_too=False).split())
+    assert "Statistics are unknown: the store is of before there were any" in text
 
 
 def test_a_run(told, run_and_store):
