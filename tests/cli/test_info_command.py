@@ -129,7 +129,8 @@ def test_a_store(told, run_and_store):
     text = told(store, json_too=False)
     assert f"{store}: numpy store of maelstrom-ens5mini" in " ".join(text.split())
     assert "shard-00000" in text
-    assert set(answer["statistics"]["all"]) == {each["name"] for each in answer["sample"]["variables"]}
+    names = {each["name"] for each in answer["sample"]["variables"]}
+    assert set(answer["statistics"]["all"]) == names
     assert "Values, over all samples" in text
 
 
