@@ -255,8 +255,9 @@ class _Waves:
             squares += np.square(waves.imag)
         if squares.ndim > self.weights.ndim:
             squares = squares.mean(axis=0)
+        weighted = (squares * self.weights).reshape(-1)
         power: NDArray[np.float64] = np.bincount(
-            self.bands.reshape(-1), (squares * self.weights).reshape(-1), len(self.modes)
+            self.bands.reshape(-1), weights=weighted, minlength=len(self.modes)
         )
         return power
 
@@ -270,7 +271,7 @@ def _zonal(shape: tuple[int, ...]) -> _Waves:
         weights[-1] = 1.0  # the wave of two points is its own mirror image
     wavelength = n / np.maximum(np.arange(len(weights)), 1)
     bands = _bands(wavelength)
-    return _Waves(np.fft.rfft, weights / n**2, bands, np.bincount(bands, weights))
+    return _Waves(np.fft.rfft, weights / n**2, bands, np.bincount(bands, weights=weights))
 
 
 def _cosine(shape: tuple[int, ...]) -> _Waves:
@@ -287,7 +288,7 @@ def _cosine(shape: tuple[int, ...]) -> _Waves:
     weights[0, 0] = 0.0
     wavenumber[0, 0] = wavenumber[-1, -1]
     bands = _bands(2 / wavenumber)
-    modes = np.bincount(bands.reshape(-1), weights.reshape(-1))
+    modes = np.bincount(bands.reshape(-1), weights=weights.reshape(-1))
     return _Waves(_both_ways, weights / (rows * columns), bands, modes)
 
 
