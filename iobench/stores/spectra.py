@@ -255,11 +255,15 @@ class _Waves:
             squares += np.square(waves.imag)
         if squares.ndim > self.weights.ndim:
             squares = squares.mean(axis=0)
-        weighted = (squares * self.weights).reshape(-1)
-        power: NDArray[np.float64] = np.bincount(
-            self.bands.reshape(-1), weights=weighted, minlength=len(self.modes)
-        )
-        return power
+        return _sums(self.bands, squares * self.weights, len(self.modes))
+
+
+def _sums(
+    bands: NDArray[np.int64], values: NDArray[np.float64], n_bands: int = 0
+) -> NDArray[np.float64]:
+    """Return the sum of the values of each band."""
+    summed = np.bincount(bands.reshape(-1), weights=values.reshape(-1), minlength=n_bands)
+    return np.asarray(summed, dtype=np.float64)
 
 
 def _zonal(shape: tuple[int, ...]) -> _Waves:
@@ -271,7 +275,7 @@ def _zonal(shape: tuple[int, ...]) -> _Waves:
         weights[-1] = 1.0  # the wave of two points is its own mirror image
     wavelength = n / np.maximum(np.arange(len(weights)), 1)
     bands = _bands(wavelength)
-    return _Waves(np.fft.rfft, weights / n**2, bands, np.bincount(bands, weights=weights))
+    return _Waves(np.fft.rfft, weights / n**2, bands, _sums(bands, weights))
 
 
 def _cosine(shape: tuple[int, ...]) -> _Waves:
@@ -288,7 +292,7 @@ def _cosine(shape: tuple[int, ...]) -> _Waves:
     weights[0, 0] = 0.0
     wavenumber[0, 0] = wavenumber[-1, -1]
     bands = _bands(2 / wavenumber)
-    modes = np.bincount(bands.reshape(-1), weights=weights.reshape(-1))
+    modes = _sums(bands, weights)
     return _Waves(_both_ways, weights / (rows * columns), bands, modes)
 
 
