@@ -126,7 +126,8 @@ class SampleMeasure:
         self._n_own = sum(lengths)
         self.n_groups = self._n_own + 2 * len(self._encoded)
         few = np.array([shape[0] * shape[2] < FEW for _, _, shape in self._variables], dtype=bool)
-        self._has_few = np.append(np.repeat(few, lengths), [False] * (2 * len(self._encoded)))
+        more = np.zeros(2 * len(self._encoded), dtype=bool)
+        self._has_few = np.concatenate((np.repeat(few, lengths), more))
         n_values = np.array([math.prod(shape) for _, _, shape in self._variables])[few].sum()
         self.nbytes = 8 * int(N_MOMENTS * (~self._has_few).sum() + n_values)
 
