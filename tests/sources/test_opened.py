@@ -147,6 +147,27 @@ def test_windows_of_a_dataset_and_of_its_store(
     assert all(np.array_equal(alone[name], batch[name]) for name in batch)
 
 
+def test_splits_patches_and_given_means_of_a_dataset(ens10: OpenDataset) -> None:
+    means = {"t2m": (270.0, 10.0)}
+    patch = {"latitude": 30, "longitude": 50}
+    options: dict[str, Any] = {"split": "test", "patch": patch, "normalise": means}
+    loader = ens10.loader(2, processes=False, **options)
+    (batch,) = loader
+    where = loader.coordinates()
+    assert where["sample"].tolist() == list(ens10.index.splits["test"])
+    for row, number in enumerate(where["sample"].tolist()):
+        y, x = (int(where[f"{dim}_start"][row]) for dim in patch)
+        part = np.s_[..., y : y + 30, x : x + 50]
+        assert np.array_equal(batch["inputs"][row], ens10[number]["inputs"][part])
+        expected = (ens10[number]["t2m"][part] - np.float32(270)) / np.float32(10)
+        assert np.array_equal(batch["t2m"][row], expected, equal_nan=True)
+    loader.close()
+    with pytest.raises(OptionError, match="normalise: only a store keeps statistics"):
+        ens10.loader(2, processes=False, normalise=True)
+    with pytest.raises(UnknownNameError, match="no such split; did you mean test"):
+        ens10.loader(2, processes=False, split="tests")
+
+
 def test_a_transform_in_processes(ens10: OpenDataset) -> None:
     loader = ens10.loader(2, processes=True, transform=dict, threads=1)
     assert isinstance(loader.source, ProcessSource)

@@ -206,6 +206,53 @@ def test_other_frameworks_get_the_same(alone: tuple[Path, dict[str, Any]]) -> No
             assert np.array_equal(found[name].numpy(), values, equal_nan=True)
 
 
+def doubled(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: values * 2 for name, values in batch.items()}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"verify": True},
+        {"direct": "auto"},
+        {"drop_last": True},
+        {"shuffle": "blocks:4"},
+        {"unsafe_reuse": True, "guard": True},
+        {"threads": 1, "depth": 3},
+        {"processes": True},
+        {"processes": True, "transform": doubled},
+        {"transform": doubled, "dtype": "float64"},
+    ],
+    ids=str,
+)
+def test_whatever_else_is_asked_for(
+    more: dict[str, Any], tmp_path: Path, iobench_here: Callable[..., Any]
+) -> None:
+    known = write_source(tmp_path / "source.nc")
+    done = iobench_here(
+        "convert", "source.nc", "store", "--to", "numpy", "--sample-dim", "time", *SPLITS
+    )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "source.nc").unlink()
+    loader = iobench.loader(tmp_path / "store", 4, **{**OPTIONS, **more})
+    n_samples = 0
+    for batch in loader:
+        factor = 2 if "transform" in more else 1
+        assert {values.dtype.str for values in batch.values()} == {
+            "<f8" if "dtype" in more else "<f4"
+        }
+        plain = {name: (values / factor).astype("f4") for name, values in batch.items()}
+        check(plain, loader.coordinates(), known)
+        n_samples += len(batch["t"])
+    assert n_samples == (12 if "drop_last" in more else N_WINDOWS)
+    state = loader.state_dict()
+    loader.close()
+    other = iobench.loader(tmp_path / "store", 4, **{**OPTIONS, **more, "split": None})
+    with pytest.raises(OptionError, match="load_state_dict: "):
+        other.load_state_dict(state)
+    other.close()
+
+
 def test_jax_gets_the_same(alone: tuple[Path, dict[str, Any]]) -> None:
     jax = pytest.importorskip("jax", reason="its arrays are compared")
     store, known = alone

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
 from iobench.loaders.ring.grid_part import part_of_grid
@@ -111,9 +113,12 @@ def _chosen(
         window = Window.parse(window)
     if window is None:
         assert split is not None
-        place = {number: place for place, number in enumerate(facts.held)}
-        chosen = [place[number] for number in select_split(facts.index(), split) if number in place]
-        return SelectedSamples(source, chosen)
+        chosen = np.asarray(select_split(facts.index(), split), dtype=np.int64)
+        held = np.asarray(facts.held, dtype=np.int64)
+        order = np.argsort(held)
+        place = np.searchsorted(held, chosen, sorter=order)
+        place = order[np.minimum(place, len(held) - 1)]
+        return SelectedSamples(source, place[held[place] == chosen])
     if isinstance(window, Window):
         placed = place_index_windows(facts.index(), window, split=split)
         return WindowSource(source, placed.among(facts.held), window)

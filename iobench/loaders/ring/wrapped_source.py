@@ -71,11 +71,11 @@ class SelectedSamples(WrappedSource):
     ----------
     source : BatchSource
         Of all samples.
-    numbers : sequence of int
+    numbers : sequence or array of int
         Which.
     """
 
-    def __init__(self, source: BatchSource, numbers: Sequence[int]) -> None:
+    def __init__(self, source: BatchSource, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         super().__init__(source, source.spec, "a split")
         self._numbers = np.asarray(numbers, dtype=np.int64)
 
