@@ -264,6 +264,7 @@ class Wanted(NamedTuple):
     """The extent that decodes it; -1 where it is stored as memory has it."""
     inner: tuple[slice, ...]
     """Which of a decoded chunk's numbers are wanted."""
+    sample: int
 
 
 class StorePatches(WrappedSource):
@@ -395,7 +396,7 @@ class _PatchReader:
                 if held.lengths is not None and held.starts is not None:
                     at = start + int(held.starts[sample, piece.chunk])
                     nbytes = int(held.lengths[sample, piece.chunk])
-                    yield Wanted(file, at, nbytes, (), (), target, held.extent, piece.inner)
+                    yield Wanted(file, at, nbytes, (), (), target, held.extent, piece.inner, sample)
                     continue
                 at = start + piece.chunk * math.prod(held.chunk) * held.itemsize
                 spans = held.spans(piece, call_nbytes)
@@ -404,13 +405,23 @@ class _PatchReader:
                 for index, offset in zip(indices, spans.offsets, strict=True):
                     place: Any = (*index, ...)
                     part = target[place]
-                    yield Wanted(file, at + offset, spans.nbytes, shape, strides, part, -1, ())
+                    yield Wanted(
+                        file, at + offset, spans.nbytes, shape, strides, part, -1, (), sample
+                    )
         column = 0
         for number, begin, expected in self._around:
             part = around[row, column : column + len(expected)]
             column += len(expected)
             yield Wanted(
-                files[number], offsets[number] + begin, part.size, part.shape, (1,), part, -1, ()
+                files[number],
+                offsets[number] + begin,
+                part.size,
+                part.shape,
+                (1,),
+                part,
+                -1,
+                (),
+                sample,
             )
 
     def _is_cached(self, some: Sequence[Wanted]) -> bool:
@@ -433,7 +444,7 @@ class _PatchReader:
         try:
             self._decoder.decode_chunk(one.coded, data, chunk)
         except StoreError as error:
-            raise StoreError(f"{self._store.path}: {error}") from error
+            raise StoreError(f"{self._store.path}: sample {one.sample}: {error}") from error
         target[...] = chunk.view(array.dtype).reshape(array.chunk)[one.inner]
         laps.end(Kind.DECODE, one.nbytes)
 

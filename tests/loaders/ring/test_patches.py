@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -16,15 +18,19 @@ from number_stores import nothing_left
 from tiny_pipeline import tiny_pipeline
 
 import iobench
-from iobench.errors import OptionError
+from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring import patch_reads
 from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.patch_reads import StorePatches, patches_of
 from iobench.loaders.ring.patch_source import CutSamples, PatchSizes, PatchSource
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.store_opening import open_store
+from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import finish_store
+from iobench.stores.manifest import Manifest
 from iobench.windows import place_windows
 
 if TYPE_CHECKING:
@@ -308,6 +314,59 @@ def test_patches_by_number_and_in_other_processes(make_store: MakeStore) -> None
     batch = next(iter(loader))
     assert np.array_equal(dataset[1]["t"], batch["t"][1])  # as in the first epoch
     loader.close()
+    store.close()
+
+
+def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, partly: None) -> None:
+    fmt, spec, options, _ = STORES["zarr, chunks of lz4"]
+    samples = [{v.name: np.full(v.shape, 7, v.dtype) for v in spec}] * 3
+    store = make_store(spec, samples, fmt, options=options)
+    place = store.extents(1)[0]  # of the first array: its first chunk is at y, x = 0
+    data = bytearray(place.file.read_bytes())
+    data[place.offset + 12 : place.offset + 16] = bytes(4)
+    place.file.write_bytes(bytes(data))
+    with pytest.raises(StoreError, match=r"sample 1: a chunk of .* has a damaged header"):
+        list(iobench.loader(store, 1, patch={"y": 9, "x": 14, "level": 1}, patch_at="tiles"))
+    far = iobench.loader(store, 1, patch={"y": 3, "x": 4}, patch_at="centre")
+    assert all((batch["t"] == 7).all() for batch in far)
+    far.close()
+    store.close()
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> None:
+    draw = data.draw
+    lengths = {dim: draw(st.integers(1, 9), dim) for dim in "abcd"}
+    variables = []
+    for number in range(draw(st.integers(1, 3), "variables")):
+        dims = tuple(draw(st.permutations("abcd"))[: draw(st.integers(1, 4))])
+        shape = tuple(lengths[dim] for dim in dims)
+        dtype = draw(st.sampled_from(["<f4", "<f8", "<i2", "|u1"]))
+        variables.append(Variable(f"v{number}", shape, dtype, dims))
+    spec = SampleSpec(tuple(variables))
+    known = sorted({dim for variable in spec for dim in variable.dims})
+    chunks = ",".join(f"{dim}={draw(st.integers(1, 9))}" for dim in known)
+    options = {"inner-chunk": chunks, "codec": draw(st.sampled_from(["none", "blosc-lz4"]))}
+    cut_dims = draw(st.lists(st.sampled_from(known), min_size=1, unique=True))
+    patch = {dim: draw(st.integers(1, lengths[dim])) for dim in cut_dims}
+    path = tmp_path_factory.mktemp("store")
+    samples = samples_of(spec, 3)
+    container = find_format("zarr")
+    writer = container.writer(path, spec, shard=0, options=options, n_samples=3)
+    for sample in samples:
+        writer.append(sample)
+    info = writer.close()
+    manifest = Manifest("zarr", container.version, spec, (info.shard,), range(3), options=options)
+    finish_store(path, container, manifest, checksums=info.checksums, n_samples=3)
+    store = open_store(path)
+    is_cached = draw(st.booleans(), "cached")
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(patch_reads, "COPY_NBYTES", 0)
+        changed.setattr(patch_reads, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
+        changed.setattr(patch_reads, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
+        changed.setattr(patch_reads, "are_cached", lambda places, files: is_cached)
+        check(iobench.loader(store, 2, patch=patch, threads=1), store, patch, epochs=2)
     store.close()
 
 

@@ -171,6 +171,24 @@ def test_a_part_of_the_grid_is_all_that_is_asked_for(
     assert sum(nbytes for _, _, nbytes in asked) < spec.nbytes // 2 + 200
 
 
+@pytest.mark.parametrize("options", [{}, {"inner-chunk": "y=2", "codec": "blosc-lz4"}])
+def test_a_patch_is_all_that_is_asked_for(
+    make_store: MakeStore, bucket: str, asked: list[tuple[str, int, int]], options: Any
+) -> None:
+    shape = (2, 16, 1 << 17)  # a row is half a MiB, as much as a request is worth
+    spec = SampleSpec((Variable("field", shape, "<f4", ("channel", "y", "x")),))
+    samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
+    store = uploaded(make_store(spec, samples, "zarr", options=options), f"s3://{bucket}/store")
+    loader = iobench.loader(store, 1, patch={"y": 2, "x": 1 << 16}, threads=1)
+    for batch in loader:
+        where = loader.coordinates()
+        y, x = int(where["y_start"][0]), int(where["x_start"][0])
+        whole = samples[int(where["sample"][0])]["field"]
+        assert np.array_equal(batch["field"][0], whole[:, y : y + 2, x : x + (1 << 16)])
+    assert sum(nbytes for _, _, nbytes in asked) < spec.nbytes * (2 if options else 1) // 2
+    loader.close()
+
+
 def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
     local = write_numbers(tmp_path / "store", n_samples=9)
     store = uploaded(local, f"s3://{bucket}/store")
