@@ -33,6 +33,7 @@ __all__ = [
     "find_renderer",
     "format_names",
     "installed_subjects",
+    "installed_versions",
     "renderer_names",
     "unknown_name",
 ]
@@ -145,6 +146,22 @@ def find_renderer(name: str) -> Renderer:
     """
     renderer: Renderer = _load("iobench.renderers", name, "renderer", renderer_names())()
     return renderer
+
+
+def installed_versions(*parts: object) -> dict[str, str]:
+    """Return the versions of iobench and of the packages that datasets or formats are from.
+
+    By the name that a package is installed under; one that brings neither by an entry point, such
+    as a script, is not known.
+    """
+    homes = {type(each).__module__.partition(".")[0] for each in parts}
+    found = {}
+    for group in ("iobench.datasets", "iobench.formats"):
+        for point in entry_points(group=group):
+            is_core = point.dist is not None and point.dist.name == "iobench"
+            if point.dist is not None and (is_core or point.module.partition(".")[0] in homes):
+                found[point.dist.name] = point.dist.version
+    return dict(sorted(found.items()))
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -201,6 +201,7 @@ class ConversionRun:
             checksums=checksums,
             n_samples=plan.full_n_samples,
             index=self.conversion.request.index,
+            dataset=self.conversion.request.dataset,
         )
 
     def _write(self, missing: list[int]) -> None:

@@ -23,6 +23,7 @@ from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
+    from iobench.coordinates import Coordinate
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.recording.run_directory import RunDirectory
     from iobench.samples import SampleSpec
@@ -280,6 +281,33 @@ def _samples(index: SampleIndex) -> dict[str, Any]:
         "splits": {split: len(numbers) for split, numbers in index.splits.items()},
         "coordinate": [names[0], *([names[len(names) - 1]] if len(names) > 1 else [])]
         if len(names) else [],
+        "coordinates": [_coordinate(each) for each in index.meteorology.coordinates],
+    }  # fmt: skip
+
+
+def _coordinate(each: Coordinate) -> dict[str, Any]:
+    """Return a coordinate's dimensions and units, and its lowest and highest value: of times dates.
+
+    Neither where there is none.
+    """
+    from iobench.datasets.positions import decode_times
+
+    units, calendar = (str(each.attributes.get(name, "")) for name in ("units", "calendar"))
+    flat = each.values.reshape(-1)
+    told: dict[str, Any] = {}
+    if flat.size and flat.dtype.kind in "iuf" and (flat == flat).any():
+        known = flat[flat == flat]
+        ends: Any = np.array([known.min(), known.max()])
+        times = decode_times(ends, units, calendar)
+        if times is not None:
+            is_plain = times.dtype.kind == "M"
+            ends = np.datetime_as_string(times, unit="auto") if is_plain else times
+            told = dict(zip(("lowest", "highest"), map(str, ends.tolist()), strict=True))
+        elif each.dims or "grid_mapping_name" not in each.attributes:
+            told = dict(zip(("lowest", "highest"), ends.tolist(), strict=True))
+    return {
+        "name": each.name, "dims": list(each.dims), "shape": list(each.values.shape),
+        "units": units, **told,
     }  # fmt: skip
 
 

@@ -93,6 +93,26 @@ def _along_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
         yield "along", ", ".join(lengths)
 
 
+def _coordinate_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield what a store knows of when and where its samples are, a line for each coordinate."""
+    yield from listed_values("coordinates", map(_coordinate, facts.get("coordinates", ())))
+
+
+def _coordinate(each: Mapping[str, Any]) -> str:
+    ends = ""
+    if "lowest" in each:
+        values = list(dict.fromkeys(_short(each[end]) for end in ("lowest", "highest")))
+        # Dates say more than what they are counted in.
+        units = each["units"] if not isinstance(each["lowest"], str) else ""
+        ends = f": {' to '.join(values)} {units}".rstrip()
+    axes = f" ({', '.join(each['dims'])})" if each["dims"] not in ([], [each["name"]]) else ""
+    return f"{each['name']}{axes}{ends}"
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def _windows(windows: Mapping[str, Any] | None) -> str:
     if windows is None:
         return "none: samples are in no row along which they follow each other"
@@ -142,6 +162,7 @@ def _store_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield "codec", facts["codec"] or "none"
     yield "samples", _samples(facts)
     yield from _along_rows(facts)
+    yield from _coordinate_rows(facts)
     yield "size", Bytes(facts["nbytes"])
     shards = [
         f"{shortened(each['files'])}: {count(each['n_samples'])} samples, {nbytes(each['nbytes'])}"

@@ -13,7 +13,7 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors, write_atomically
 from iobench.files.urls import URL, as_path
-from iobench.registry import find_format
+from iobench.registry import find_format, installed_versions
 from iobench.stores.contract import DescribedFormat
 from iobench.stores.index_file import write_index
 from iobench.stores.manifest import read_manifest, write_manifest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.stores.contract import Format, Store
     from iobench.stores.manifest import Manifest
 
@@ -42,6 +42,7 @@ def finish_store(
     checksums: Sequence[int],
     n_samples: int,
     index: SampleIndex | None = None,
+    dataset: Dataset | None = None,
 ) -> Manifest:
     """Finish the store at ``path``, whose shards are all there; return its manifest.
 
@@ -59,6 +60,8 @@ def finish_store(
         Samples of a full shard, as the writers were told.
     index : SampleIndex, optional
         Of the dataset: the store keeps what it says of its samples (`Store.index`).
+    dataset : Dataset, optional
+        What made the samples: versions of the packages of dataset and format are noted.
 
     Raises
     ------
@@ -72,6 +75,9 @@ def finish_store(
     if isinstance(fmt, DescribedFormat):
         own = fmt.describe(path, manifest, n_samples=n_samples)
         manifest = replace(manifest, metadata=(*manifest.metadata, *own))
+    if dataset is not None:
+        versions = installed_versions(dataset, fmt)
+        manifest = replace(manifest, provenance={**manifest.provenance, "versions": versions})
     write_manifest(path, manifest)
     return manifest
 

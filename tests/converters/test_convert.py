@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 from converting import convert
@@ -79,7 +80,8 @@ def test_store_holds_the_dataset(tmp_path, fmt):
     manifest = store.manifest
     assert (manifest.samples, manifest.dataset, len(manifest.shards)) == ((7, 0, 3), "made-up", 2)
     assert manifest.normalisation == {"epsilon": 0.1}
-    assert manifest.provenance == {"dates": ["1998-01-01"]}
+    versions = {"iobench": version("iobench")}
+    assert manifest.provenance == {"dates": ["1998-01-01"], "versions": versions}
     assert verify_store(store) > 0
 
 

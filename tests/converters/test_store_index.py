@@ -1,5 +1,7 @@
 """A store keeps what its source says of its samples: times, coordinates, attributes, splits."""
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
 import xarray
@@ -149,3 +151,11 @@ def test_a_store_knows_the_date_and_the_member(run, tmp_path):
     for number, (member, time) in enumerate(np.ndindex(3, 4)):
         np.testing.assert_array_equal(store[number]["t2m"], values[time, member])
     run("verify", tmp_path / "out", "--against", tmp_path / "cube.nc")
+
+
+def test_info_tells_when_and_where_samples_are(forecasts, run, tmp_path):
+    run("convert", *forecasts, "--sample-dim", "time", "--to", "numpy", tmp_path / "out")
+    told = " ".join(run("info", tmp_path / "out").split())
+    assert "time (sample): 2020-01-01 to 2020-01-03T18:00" in told
+    assert "lat (y, x): 40 to 50 degrees_north" in told
+    assert f"iobench {version('iobench')}" in told
