@@ -20,7 +20,7 @@ TOP_LEVEL = {
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
-    "darshan", "climetlab", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
+    "darshan", "climetlab", "earthkit", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
 CPU_COUNT = re.compile(r"\b(?:process_)?cpu_count\b")
