@@ -58,7 +58,7 @@ class _Band:
 
 def spill_group(
     variables: Sequence[PiecedVariable],
-    runs: Sequence[IndexRun],
+    runs: Sequence[Sequence[IndexRun]],
     spill: SpillFile,
     run: RunJobs,
     *,
@@ -71,8 +71,8 @@ def spill_group(
     ----------
     variables : sequence of PiecedVariable
         Of one file.
-    runs : sequence of IndexRun
-        The samples.
+    runs : sequence of sequence of IndexRun
+        The samples, as each variable counts them.
     spill : SpillFile
         Where they are put aside.
     run : callable
@@ -80,7 +80,7 @@ def spill_group(
     in_flight_nbytes, bands_nbytes : int
         For what is decoded on the way to a band, and for bands.
     """
-    n_samples = sum(run.length for run in runs)
+    n_samples = sum(run.length for run in runs[0])
     unit = max((variable.unit_nbytes for variable in variables), default=1)
     n_bands = max(1, min(MOST_BANDS, bands_nbytes // max(1, unit)))
     most = bands_nbytes // n_bands
@@ -103,10 +103,10 @@ class _Gates:
 
 
 def _jobs(
-    group: SpilledGroup, runs: Sequence[IndexRun], most: int, gates: _Gates
+    group: SpilledGroup, runs: Sequence[Sequence[IndexRun]], most: int, gates: _Gates
 ) -> Iterator[Callable[[], None]]:
     for number, variable in enumerate(group.variables):
-        for band in _bands(variable, runs, most):
+        for band in _bands(variable, runs[number], most):
             pieces = variable.pieces(band.runs, (band.start, band.stop))
             at_once = max(1, JOB_NBYTES // max(1, variable.piece_nbytes))
             batches = [pieces[at : at + at_once] for at in range(0, len(pieces), at_once)]

@@ -58,6 +58,10 @@ class _Pieces:
         self.sample_nbytes = math.prod(lengths) * np.dtype(self.dtype).itemsize
         self.steps = self.shape
 
+    def places(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the indexes of samples along the sample dimension: as they are numbered."""
+        return indexes
+
     def _ends(self, box: OtherBox | None) -> tuple[list[int], list[int]]:
         """Return start and stop along each dimension: of a box of all but the sample's, or all."""
         if box is None:
@@ -111,9 +115,10 @@ class ChunkPieces(_Pieces):
         if self.axis >= 0:
             rows = [range(r.index, r.index + r.length) for r in runs]
             ranges[self.axis] = sorted({i // self.sharing for row in rows for i in row})
-        return [self._piece(place) for place in itertools.product(*ranges)]
+        return [self.piece_at(place) for place in itertools.product(*ranges)]
 
-    def _piece(self, place: tuple[int, ...]) -> Piece:
+    def piece_at(self, place: tuple[int, ...]) -> Piece:
+        """Return the chunk at a place in the grid of chunks."""
         start = tuple(map(operator.mul, place, self._chunk))
         return Piece(
             place, start, tuple(map(min, map(operator.add, start, self._chunk), self.shape))

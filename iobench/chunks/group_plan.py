@@ -80,6 +80,7 @@ def plan_groups(
     *,
     spill_nbytes: int = 0,
     ends: Collection[int] = (),
+    places: Sequence[NDArray[np.int64]] | None = None,
 ) -> GroupPlan:
     """Return how many samples to make together, one number per group.
 
@@ -95,6 +96,9 @@ def plan_groups(
         For the arrays of two groups where they are put aside: what memory does not hold.
     ends : collection of int
         Where nothing is joined for its smallness alone.
+    places : sequence of ndarray, optional
+        For each variable the indexes of all samples as it counts them, where those of ``where``
+        are not what it is along: samples of several dimensions.
 
     Raises
     ------
@@ -103,9 +107,9 @@ def plan_groups(
 
     Notes
     -----
-    Neighbours that share the decoding of anything form a chain. A chain that is too long is cut
-    where, for the samples gained, the fewest bytes are decoded twice. What is short then is joined
-    with its neighbours in the file.
+    Neighbours that share the decoding of anything form a chain; along several dimensions also what
+    lies between two that do. A chain that is too long is cut where, for the samples gained, the
+    fewest bytes are decoded twice. What is short then is joined with its neighbours in the file.
     """
     if not len(where):
         return GroupPlan([], memory_nbytes)
@@ -117,7 +121,8 @@ def plan_groups(
     most = max(room, spill_nbytes // 2 - common) // each if each else len(where)
     numbers = np.asarray(where, dtype=np.int64).reshape(-1, 2)
     # What all samples share is no reason to put all of them aside.
-    cost, follows = _boundaries(numbers, files, small=1 if spill_nbytes else SMALL)
+    small = 1 if spill_nbytes else SMALL
+    cost, follows = _boundaries(numbers, files, places, small=small)
     lengths = _cut_chains(cost, most)
     follows[[end - 1 for end in ends]] = False
     joined = min(room, JOINED_NBYTES) // each if each else len(where)
@@ -182,7 +187,11 @@ def _mebibytes(nbytes: int) -> str:
 
 
 def _boundaries(
-    where: NDArray[np.int64], files: Sequence[Sequence[SharedDecoding]], *, small: int
+    where: NDArray[np.int64],
+    files: Sequence[Sequence[SharedDecoding]],
+    places: Sequence[NDArray[np.int64]] | None,
+    *,
+    small: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return what it costs to cut behind each sample but the last, and whether the next follows.
 
@@ -197,10 +206,32 @@ def _boundaries(
             continue
         sharing = np.array([max(1, file[position].sharing) for file in files])
         row_nbytes = np.array([file[position].row_nbytes for file in files])
+        if places is not None:
+            cost += _open_rows(number, places[position] // sharing[number], row_nbytes[number])
+            continue
         row = index // sharing[number]
         shared = (same & (row[1:] == row[:-1])) & (sharing[number[1:]] > 1)
         cost += np.where(shared, row_nbytes[number[1:]], 0)
     return cost, same & (index[1:] == index[:-1] + 1)
+
+
+def _open_rows(
+    number: NDArray[np.int64], row: NDArray[np.int64], row_nbytes: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the bytes of rows that have samples on both sides of each boundary.
+
+    Samples that follow each other in a file are taken by themselves.
+    """
+    stretch = np.concatenate([[0], np.cumsum(np.diff(number) != 0)])
+    key = stretch * (int(row.max(initial=0)) + 1) + row
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    last = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(last, which, np.arange(len(key)))
+    change = np.zeros(len(key))
+    np.add.at(change, first, row_nbytes[first])
+    np.add.at(change, last, -row_nbytes[first])
+    opened: NDArray[np.float64] = np.cumsum(change)[:-1]
+    return opened
 
 
 def _cut_chains(cost: NDArray[np.float64], most: int) -> list[int]:

@@ -11,12 +11,15 @@ import numpy as np
 
 from iobench.chunks.bands import spill_group
 from iobench.chunks.group_plan import band_memory, plan_groups
-from iobench.chunks.pieces import PiecedGroup, consecutive_runs
+from iobench.chunks.pieces import PiecedGroup, runs_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from numpy.typing import NDArray
+
     from iobench.chunks.bands import SpilledGroup
+    from iobench.chunks.group_plan import GroupPlan
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Raw, RunJobs, Where
     from iobench.files.spill import SpillFile
@@ -36,38 +39,47 @@ class SampleGroups:
         Returns the variables of a file in pieces, by its number.
     n_files : int
         How many files there are.
+    lengths : callable, optional
+        Returns the lengths of a file along several sample dimensions; samples have an index along
+        each then.
     """
 
-    def __init__(self, variables: Callable[[int], Sequence[PiecedVariable]], n_files: int) -> None:
+    def __init__(
+        self,
+        variables: Callable[[int], Sequence[PiecedVariable]],
+        n_files: int,
+        lengths: Callable[[int], Sequence[int]] | None = None,
+    ) -> None:
         self._files = [tuple(variables(number)) for number in range(n_files)]
+        self._lengths = None if lengths is None else [tuple(lengths(n)) for n in range(n_files)]
         self._in_flight_nbytes = IN_FLIGHT_NBYTES
 
-    def groups(self, where: Sequence[tuple[int, int]], *, memory_nbytes: int) -> list[int]:
+    def groups(self, where: Sequence[tuple[int, ...]], *, memory_nbytes: int) -> list[int]:
         """Return how many samples to make together; see `plan_groups`."""
-        plan = plan_groups(where, self._files, memory_nbytes)
+        plan = self._plan(where, memory_nbytes)
         self._in_flight_nbytes = plan.in_flight_nbytes
         return plan.lengths
 
-    def read_group(self, where: Sequence[tuple[int, int]]) -> Raw:
+    def read_group(self, where: Sequence[tuple[int, ...]]) -> Raw:
         """Return the stored bytes of these samples of one file; raise ValueError for several."""
         return self._group(where).read()
 
     def decode_group(
-        self, raw: Raw, where: Sequence[tuple[int, int]], run: RunJobs
+        self, raw: Raw, where: Sequence[tuple[int, ...]], run: RunJobs
     ) -> list[Arrays]:
         """Return the arrays of each sample."""
         return self._group(where).decode(raw, run, self._in_flight_nbytes)
 
-    def _group(self, where: Sequence[tuple[int, int]]) -> PiecedGroup:
+    def _group(self, where: Sequence[tuple[int, ...]]) -> PiecedGroup:
         return PiecedGroup(*self._of_one_file(where))
 
     def _of_one_file(
-        self, where: Sequence[tuple[int, int]]
+        self, where: Sequence[tuple[int, ...]]
     ) -> tuple[tuple[PiecedVariable, ...], list[int]]:
-        numbers = {number for number, _ in where}
+        numbers = {each[0] for each in where}
         if len(numbers) != 1:
             raise ValueError(f"a group is of one file, asked for samples of {len(numbers)}")
-        return self._files[numbers.pop()], [index for _, index in where]
+        return self._files[numbers.pop()], [index for _, index in self._numbered(where)]
 
     def band_nbytes(self) -> int:
         """Return the least memory that any group can be made with, put aside band by band."""
@@ -75,20 +87,55 @@ class SampleGroups:
 
     def banded_groups(
         self,
-        where: Sequence[tuple[int, int]],
+        where: Sequence[tuple[int, ...]],
         *,
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
     ) -> list[int]:
         """Return how many samples to make together; see `plan_groups`."""
+        return self._plan(where, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends).lengths
+
+    def _plan(
+        self,
+        where: Sequence[tuple[int, ...]],
+        memory_nbytes: int,
+        *,
+        spill_nbytes: int = 0,
+        ends: Collection[int] = (),
+    ) -> GroupPlan:
+        numbered = self._numbered(where)
+        places = None if self._lengths is None else self._places(numbered)
         return plan_groups(
-            where, self._files, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
-        ).lengths
+            numbered, self._files, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends,
+            places=places,
+        )  # fmt: skip
+
+    def _numbered(self, where: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, int]]:
+        """Return files and indexes; along several dimensions samples are numbered in C order."""
+        if self._lengths is None or not len(where):
+            return [(each[0], each[1]) for each in where]
+        every = np.asarray(where, dtype=np.int64)
+        found = np.empty((len(where), 2), dtype=np.int64)
+        found[:, 0] = every[:, 0]
+        for number in np.unique(every[:, 0]).tolist():
+            own = every[:, 0] == number
+            found[own, 1] = np.ravel_multi_index(tuple(every[own, 1:].T), self._lengths[number])
+        return [(number, index) for number, index in found.tolist()]
+
+    def _places(self, numbered: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
+        """Return the indexes of samples as each variable counts them."""
+        numbers, indexes = np.asarray(numbered, dtype=np.int64).reshape(-1, 2).T
+        found = [indexes.copy() for _ in self._files[0]]
+        for number in np.unique(numbers).tolist():
+            own = numbers == number
+            for each, variable in zip(found, self._files[number], strict=True):
+                each[own] = variable.places(indexes[own])
+        return found
 
     def spill_group(
         self,
-        where: Sequence[tuple[int, int]],
+        where: Sequence[tuple[int, ...]],
         spill: SpillFile,
         run: RunJobs,
         *,
@@ -99,19 +146,20 @@ class SampleGroups:
         variables, indexes = self._of_one_file(where)
         return spill_group(
             variables,
-            consecutive_runs(indexes),
+            runs_of_each(variables, indexes),
             spill,
             run,
             in_flight_nbytes=memory.in_flight_nbytes,
             bands_nbytes=memory.bands_nbytes,
         )
 
-    def group_nbytes(self, where: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def group_nbytes(self, where: Sequence[tuple[int, ...]]) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples, each file's as one group."""
         read = decoded = 0
-        for number, entries in groupby(where, key=itemgetter(0)):
-            runs = consecutive_runs([index for _, index in entries])
-            for variable in self._files[number]:
+        for number, entries in groupby(self._numbered(where), key=itemgetter(0)):
+            variables = self._files[number]
+            every = runs_of_each(variables, [index for _, index in entries])
+            for variable, runs in zip(variables, every, strict=True):
                 pieces = variable.pieces(runs)
                 read += sum(map(variable.stored_nbytes, pieces))
                 itemsize = np.dtype(variable.dtype).itemsize

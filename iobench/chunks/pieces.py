@@ -33,6 +33,7 @@ __all__ = [
     "consecutive_runs",
     "empty_array",
     "group_shape",
+    "runs_of_each",
 ]
 
 READ_NBYTES = 4 << 20
@@ -59,6 +60,16 @@ class IndexRun:
     position: int
     index: int
     length: int
+
+
+def runs_of_each(
+    variables: Sequence[PiecedVariable], indexes: Sequence[int]
+) -> list[list[IndexRun]]:
+    """Return the runs that make up a group of samples, as each variable counts them."""
+    given = np.asarray(indexes, dtype=np.int64)
+    shared = consecutive_runs(indexes)
+    own = [variable.places(given) for variable in variables]
+    return [shared if each is given else consecutive_runs(each.tolist()) for each in own]
 
 
 def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
@@ -137,6 +148,13 @@ class PiecedVariable(SharedDecoding, Protocol):
         """Bytes of the largest piece as stored numbers."""
         ...
 
+    def places(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the indexes of samples along the sample dimension, as runs of it count them.
+
+        Another variable may count them otherwise: where samples are along several dimensions.
+        """
+        ...
+
     def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
         """Return the pieces that these samples need, each once.
 
@@ -170,13 +188,13 @@ class PiecedGroup:
     variables : sequence of PiecedVariable
         Of the file.
     indexes : sequence of int
-        Of the samples along the sample dimension.
+        Of the samples along the sample dimension; as they are numbered, along several.
     """
 
     def __init__(self, variables: Sequence[PiecedVariable], indexes: Sequence[int]) -> None:
         self._variables = tuple(variables)
         self._n_samples = len(indexes)
-        self._runs = consecutive_runs(indexes)
+        self._runs = runs_of_each(variables, indexes)
 
     def read(self) -> GroupBytes:
         """Return what is stored of the first pieces of each variable.
@@ -185,10 +203,13 @@ class PiecedGroup:
         never need more than the arrays alone; what is left (few samples of long chunks) is read as
         it is decoded.
         """
-        return [self._read_variable(variable) for variable in self._variables]
+        pairs = zip(self._variables, self._runs, strict=True)
+        return [self._read_variable(variable, runs) for variable, runs in pairs]
 
-    def _read_variable(self, variable: PiecedVariable) -> list[list[memoryview]]:
-        pieces = variable.pieces(self._runs)
+    def _read_variable(
+        self, variable: PiecedVariable, runs: Sequence[IndexRun]
+    ) -> list[list[memoryview]]:
+        pieces = variable.pieces(runs)
         allowed = _array_nbytes(variable, self._n_samples)
         at_once = max(1, READ_NBYTES // max(1, variable.piece_nbytes))
         found: list[list[memoryview]] = []
@@ -229,9 +250,10 @@ class PiecedGroup:
     ) -> Iterator[Callable[[], None]]:
         batch: list[Callable[[], None]] = []
         nbytes = 0
-        for variable, array, stored in zip(self._variables, arrays, raw, strict=True):
-            target = PieceTarget(variable, array, self._runs)
-            for number, piece in enumerate(variable.pieces(self._runs)):
+        every = zip(self._variables, self._runs, arrays, raw, strict=True)
+        for variable, runs, array, stored in every:
+            target = PieceTarget(variable, array, runs)
+            for number, piece in enumerate(variable.pieces(runs)):
                 batch.append(partial(_put, variable, target, stored, number, piece))
                 nbytes += variable.piece_nbytes
                 if nbytes >= JOB_NBYTES:

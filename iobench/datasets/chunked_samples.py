@@ -14,6 +14,7 @@ from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.grib.field_cubes import GribFiles
+from iobench.chunks.grid_pieces import grid_pieces_of
 from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
@@ -280,17 +281,23 @@ class ChunkedSamples(ChunkedFields):
     @property
     def is_grouped(self) -> bool:
         """Whether samples can be made in groups."""
-        return not self.fused and len(self._dims) == 1
+        return not self.fused
 
     @cached_property
     def grouped(self) -> SampleGroups:
         """The same samples, made in groups; not where only the library knows the storage."""
-        return SampleGroups(self._pieced, len(self._files))
+        lengths = [[file.dims[dim] for dim in self._dims] for file in self._files]
+        several = lengths.__getitem__ if len(self._dims) > 1 else None
+        return SampleGroups(self._pieced, len(self._files), several)
 
     def _pieced(self, number: int) -> list[PiecedVariable]:
         file = self._files[number]
         name = range_file(file.path)
-        return [pieces_of(name, file.variables[each], self._dims[0]) for each in self._names]
+        variables = [file.variables[each] for each in self._names]
+        if len(self._dims) == 1:
+            return [pieces_of(name, each, self._dims[0]) for each in variables]
+        lengths = [file.dims[dim] for dim in self._dims]
+        return [grid_pieces_of(name, each, self._dims, lengths) for each in variables]
 
 
 class NetcdfSamples(ChunkedSamples):

@@ -162,12 +162,12 @@ class SampleGrid:
             for rows, each in zip(along, values, strict=True)
         ]
         every = [np.unique(each, return_inverse=True)[1] for each in numbers]
-        self.is_doubled = len(np.unique(_row_numbers(every))) < len(places)
+        self.is_doubled = int(_row_numbers(every).max(initial=-1)) + 1 < len(places)
         self.axes = tuple(
             self._axis(dims[at], along[at], values[at], numbers[at], every, at, places[:, 0])
             for at in range(len(dims))
         )
-        self.names = _names(dims, along, values)
+        self.names = _names(dims, along, values, every)
 
     def _spread(self, rows: SampleRows, number: int, places: NDArray[np.int64]) -> NDArray[Any]:
         """Return the coordinate of each sample along a dimension."""
@@ -224,11 +224,23 @@ def _is_in_order(numbers: NDArray[np.float64], row: NDArray[np.int64]) -> bool:
 
 
 def _names(
-    dims: Sequence[str], along: Sequence[SampleRows], values: Sequence[NDArray[Any]]
+    dims: Sequence[str],
+    along: Sequence[SampleRows],
+    values: Sequence[NDArray[Any]],
+    every: Sequence[NDArray[np.int64]],
 ) -> list[str]:
-    """Return names of samples, as ``2010-01-01T00, number 3``."""
+    """Return names of samples, as ``2010-01-01T00, number 3``.
+
+    ``every`` numbers the values of each dimension: each is spelled once.
+    """
     parts = []
-    for dim, rows, each in zip(dims, along, values, strict=True):
-        spelled = spell_times(each) if rows.is_time else [f"{value:g}" for value in each.tolist()]
-        parts.append(spelled if dim == "time" and rows.is_time else [f"{dim} {v}" for v in spelled])
+    for dim, rows, own, numbers in zip(dims, along, values, every, strict=True):
+        distinct = own[np.unique(numbers, return_index=True)[1]]
+        if rows.is_time:
+            spelled = spell_times(distinct)
+        else:
+            spelled = [f"{value:g}" for value in distinct.tolist()]
+        if not (dim == "time" and rows.is_time):
+            spelled = [f"{dim} {each}" for each in spelled]
+        parts.append([spelled[number] for number in numbers.tolist()])
     return [", ".join(each) for each in zip(*parts, strict=True)]

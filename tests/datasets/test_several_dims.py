@@ -11,10 +11,12 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iobench.chunks import chunk_pieces
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.plain_loop import XarrayLoop
 from iobench.datasets.split_by import SplitBy, split_index
 from iobench.datasets.splits import place_index_windows
 from iobench.errors import FileFormatError, OptionError
@@ -63,6 +65,21 @@ def assert_as_xarray(made, dataset, dims, names=NAMES):
             assert made.index.spec[name].dims == expected.dims
 
 
+def made_in_groups(made, memory_nbytes=1 << 30):
+    """Yield the samples of each group that the dataset chooses."""
+    where, dataset, start = made.index.where, made.dataset, 0
+    for length in dataset.groups(where, memory_nbytes=memory_nbytes):
+        group = where[start : start + length]
+        yield dataset.decode_group(dataset.read_group(group), group, in_turn)
+        start += length
+    assert start == len(where)
+
+
+def in_turn(jobs):
+    for job in jobs:
+        job()
+
+
 @st.composite
 def layouts(draw):
     """Return lengths, an order of sample dimensions, and chunks of each variable, or None."""
@@ -88,8 +105,10 @@ def with_encoding(made, chunks, container):
 
 @pytest.mark.parametrize("container", ["netcdf", "zarr"])
 @SEVERAL
-@given(layout=layouts())
-def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, layout):
+@given(layout=layouts(), memory_nbytes=st.sampled_from([20_000, 40_000, 1 << 30]))
+def test_samples_are_xarrays_whatever_the_chunks(
+    open_user_files, container, layout, memory_nbytes
+):
     lengths, dims, chunks = layout
     names = [name for name in NAMES if name == "t" or "level" not in dims]
     made = with_encoding(hypercube(lengths["time"], lengths["number"]), chunks, container)
@@ -101,6 +120,11 @@ def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, lay
             made.to_zarr(path, zarr_format=2, consolidated=False)
         opened = open_user_files(path, sample_dim=",".join(dims))
         assert_as_xarray(opened, made, dims, names)
+        forget_decoded()
+        groups = list(made_in_groups(opened, memory_nbytes))
+        for number, sample in enumerate(itertools.chain.from_iterable(groups)):
+            for name in names:
+                np.testing.assert_array_equal(sample[name], opened.sample(number)[name])
         forget_decoded()
 
 
@@ -232,6 +256,60 @@ def test_samples_of_an_object_are_its_own(calendar):
     assert index.coordinate[5] == "number 1, 2010-01-01T12"
     placed = place_index_windows(index, Window.parse("time=0:1"))
     assert (len(placed), placed.step) == (9, 12 * 3600)
+
+
+@pytest.mark.parametrize("dims", ["time,number", "number,time"])
+@pytest.mark.parametrize("chunk", [(3, 2, 2, 5), (2, 4, 1, 3), (6, 1, 2, 2), (4, 3, 2, 5), None])
+def test_groups_decode_every_chunk_once(tmp_path, open_user_files, monkeypatch, dims, chunk):
+    cube = with_encoding(hypercube(6, 4), {"t": chunk}, "netcdf")
+    cube[["t"]].to_netcdf(tmp_path / "cube.nc", engine="netcdf4")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim=dims)
+    decoded, put = [], chunk_pieces.ChunkPieces.put
+
+    def counting(self, piece, *arguments):
+        decoded.append(piece.place)
+        put(self, piece, *arguments)
+
+    monkeypatch.setattr(chunk_pieces.ChunkPieces, "put", counting)
+    samples = list(itertools.chain.from_iterable(made_in_groups(made)))
+    assert len(decoded) == len(set(decoded))
+    if chunk is not None:
+        counts = [-(-n // length) for n, length in zip(cube["t"].shape, chunk, strict=True)]
+        assert len(decoded) == np.prod(counts)
+        assert made.dataset.group_nbytes(made.index.where)[1] == cube["t"].nbytes
+    assert len(samples) == 24
+    order = cube["t"].transpose(*dims.split(","), ...).values.reshape(24, 2, 5)
+    np.testing.assert_array_equal([sample["t"] for sample in samples], order)
+
+
+@pytest.mark.parametrize("container", ["netcdf", "zarr"])
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+def test_what_only_the_library_reads_is_the_same(tmp_path, open_user_files, container):
+    cube, path = hypercube(), tmp_path / "cube"
+    if container == "netcdf":
+        encoding = {"t": {"compression": "szip", "chunksizes": (2, 2, 2, 5)}}
+        cube.to_netcdf(path, engine="netcdf4", encoding=encoding)
+    else:
+        module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
+        encoding = {"t": {"filters": [module.Delta(dtype="<f4"), module.BitRound(keepbits=23)]}}
+        cube.to_zarr(path, encoding=encoding, consolidated=False)
+        with xarray.open_zarr(path, consolidated=False) as written:
+            cube = written.load()
+    made = open_user_files(path, sample_dim="number,time")
+    assert made.dataset.fused == ("read", "decode")
+    assert_as_xarray(made, cube, ("number", "time"))
+    grouped = itertools.chain.from_iterable(made_in_groups(made))
+    for number, sample in enumerate(grouped):
+        np.testing.assert_array_equal(sample["t"], made.sample(number)["t"])
+
+
+def test_a_plain_loop_loads_the_same_samples(tmp_path, open_user_files):
+    hypercube().to_netcdf(tmp_path / "cube.nc")
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
+    loop = XarrayLoop([tmp_path / "cube.nc"], "number,time", made.index.spec)
+    for number, where in enumerate(made.index.where):
+        for name, values in loop.read(where).items():
+            np.testing.assert_array_equal(values, made.sample(number)[name], strict=True)
 
 
 def test_dimensions_that_are_not_there_or_twice_are_told(tmp_path, open_user_files):
