@@ -53,7 +53,8 @@ class StoreLoader(RingLoader):
     Attributes
     ----------
     dataset : object
-        The samples by number: the store, or what windows and parts of a grid make of it.
+        The samples by number: the store, or what windows, patches and so on make of it (random
+        patches are those of the first epoch).
     num_workers : int
         0: there are no worker processes.
 

@@ -150,6 +150,9 @@ def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
         assert len(seen) == 4 * N_WINDOWS
         assert max(max(items) for items in seen) < N_TRAIN
         assert np.mean(losses[-5:]) < np.mean(losses[:5])
+        assert {*loader.normalisation} == {*batch}
+        assert loader.normalisation["t_target"].of == "train"
+        assert "normalised by the statistics of train: t, z" in loader.choice
         back = (
             batch["t"][0].numpy() * loader.normalisation["t"].std + loader.normalisation["t"].mean
         )
@@ -251,18 +254,6 @@ def test_whatever_else_is_asked_for(
     with pytest.raises(OptionError, match="load_state_dict: "):
         other.load_state_dict(state)
     other.close()
-
-
-def test_jax_gets_the_same(alone: tuple[Path, dict[str, Any]]) -> None:
-    jax = pytest.importorskip("jax", reason="its arrays are compared")
-    store, known = alone
-    loader = iobench.loader(store, 4, **OPTIONS)
-    for batch in loader:
-        moved = jax.device_put(batch)
-        del batch
-        check(moved, loader.coordinates(), known)
-        del moved
-    loader.close()
 
 
 def test_validation_sees_every_tile_once(alone: tuple[Path, dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.telling import beneath, told
+from iobench.loaders.windowed import TARGET_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -181,13 +182,20 @@ class RingLoader:
 
     @property
     def normalisation(self) -> dict[str, MeanStd]:
-        """What variables are normalised by: ``values * std + mean`` undoes it."""
+        """What variables are normalised by: ``values * std + mean`` undoes it.
+
+        Targets of a window by their own names as well.
+        """
         at: BatchSource | None = self.source
-        while at is not None:
-            if isinstance(at, NormalisedSource):
-                return dict(at.means)
+        while at is not None and not isinstance(at, NormalisedSource):
             at = beneath(at)
-        return {}
+        if at is None:
+            return {}
+        found = dict(at.means)
+        for name in self.spec.names:
+            if (item := name.removesuffix(TARGET_SUFFIX)) in found:
+                found.setdefault(name, found[item])
+        return found
 
     def coordinates(
         self, batch: int | None = None, epoch: int | None = None

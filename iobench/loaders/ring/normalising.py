@@ -43,10 +43,13 @@ class MeanStd:
     mean, std : ndarray of float32 (float64 of variables that are neither float32 nor float16)
         Of shapes that fit the variable, in a batch and in a window too. ``std`` is 1 where all
         values are equal.
+    of : str
+        The split whose statistics these are, ``"all"`` of all samples; else empty.
     """
 
     mean: NDArray[Any]
     std: NDArray[Any]
+    of: str = ""
 
 
 def means_of(
@@ -175,13 +178,13 @@ def _kept(variable: Variable, statistics: Mapping[str, Any], of: str) -> MeanStd
             "variables, or give (mean, std) by name"
         )
     std = np.where(low == high, 0.0, std)
-    return _mean_std(variable, mean.reshape(shape), std.reshape(shape))
+    return _mean_std(variable, mean.reshape(shape), std.reshape(shape), of)
 
 
-def _mean_std(variable: Variable, mean: NDArray[Any], std: NDArray[Any]) -> MeanStd:
+def _mean_std(variable: Variable, mean: NDArray[Any], std: NDArray[Any], of: str = "") -> MeanStd:
     dtype = _worked_in(variable.dtype)
     divisor = std.astype(dtype)
-    return MeanStd(mean.astype(dtype), np.where(divisor == 0, 1, divisor).astype(dtype))
+    return MeanStd(mean.astype(dtype), np.where(divisor == 0, 1, divisor).astype(dtype), of)
 
 
 def _worked_in(dtype: str) -> np.dtype[Any]:
@@ -211,7 +214,9 @@ class NormalisedSource(WrappedSource):
                 for variable in source.spec
             )
         )
-        super().__init__(source, spec, "normalising")
+        by = sorted({each.of for each in means.values() if each.of})
+        told = f" by the statistics of {by[0]}" if by else ""
+        super().__init__(source, spec, "normalising", f"normalised{told}: {', '.join(means)}")
         self.means = dict(means)
 
     def filler(self) -> Filler:
