@@ -18,6 +18,7 @@ from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
+from iobench.profiling.given_stores import find_finished
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores.manifest import MANIFEST_NAME
@@ -49,6 +50,8 @@ PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
 PROBE_S: Final = 60.0
+USUAL_SHARD_NBYTES: Final = 1 << 30
+"""Of a conversion, where nobody says."""
 LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
 PROBE_MEMORY_NBYTES: Final = 256 << 20
 """Or as much as a sample needs: nobody asked for a bound here."""
@@ -167,7 +170,7 @@ def prepare(
             for choice in config.choices
             if choice.name != SOURCE
         }
-    there = [StoreAtHand(one.label, one.store, _facts_of(one, profiled)) for one in given]
+    there = [_given(one, profiled) for one in given]
     # All ways read the samples that every store holds, no more and no fewer.
     chosen = sorted(wanted.samples)
     for one in (*made.values(), *there):
@@ -387,7 +390,7 @@ def _of_store(
         ),
         numbers=store.manifest.samples if follows_plan and wanted.windows is None else None,
         taken=places if is_part and follows_plan else None,
-        spelled=label if ":" in label and "target" not in at_hand.facts else None,
+        spelled=label if ":" in label and at_hand.facts["target"] is None else None,
     )
 
 
@@ -416,6 +419,15 @@ def _prepare_store(
         memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * spec.nbytes),
     )
     request.check_container()
+    all_of_it = replace(
+        request, samples=None, shard_nbytes=choice.shard_nbytes or USUAL_SHARD_NBYTES,
+        limit_nbytes=None, limit_s=None,
+    )  # fmt: skip
+    any_shards = choice.shard_nbytes is None
+    finished = find_finished(all_of_it, source, any_shards=any_shards, notice=screen.note)
+    if finished is not None:
+        screen.note(f"{choice.spelled}: the finished store {finished.path} is measured, no probe")
+        return StoreAtHand(choice.spelled, finished, _facts_of(finished, len(source.index)))
     name_there = request.plan().name
     path = source.place / "stores" / name_there
     for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
@@ -437,6 +449,7 @@ def _prepare_store(
         store = find_converter()(replace(request, path=path), progress=advance, notice=screen.note)
     facts = {
         "path": str(path),
+        "target": None,
         "probe": len(store) < len(source.index),
         "reused": not wrote,
         "convert_s": watch() if wrote else None,
@@ -446,17 +459,22 @@ def _prepare_store(
     return StoreAtHand(choice.spelled, store, facts)
 
 
-def _facts_of(given: GivenStore, profiled: ProfiledSamples) -> Facts:
+def _given(one: GivenStore, profiled: ProfiledSamples) -> StoreAtHand:
+    n_samples_all = len(one.store if profiled.source is None else profiled.index)
+    facts = _facts_of(one.store, n_samples_all, mask_words([one.target])[0])
+    return StoreAtHand(one.label, one.store, facts)
+
+
+def _facts_of(store: Store, n_samples_all: int, target: str | None = None) -> Facts:
     """Return what ``run.json`` says of a store that was there before, whole."""
-    store = given.store
     return {
         "path": str(store.path),
-        "target": mask_words([given.target])[0],
+        "target": target,
         "probe": False,
         "reused": True,
         "convert_s": None,
         **_store_facts(store),
-        "n_samples_all": len(store) if profiled.source is None else len(profiled.index),
+        "n_samples_all": n_samples_all,
     }
 
 

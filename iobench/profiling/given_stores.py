@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import OptionError, StoreError
+from iobench.errors import IobenchError, OptionError, StorageError, StoreError
 from iobench.files.urls import as_path
 from iobench.masking import mask_values
 from iobench.stores.finished_store import open_store
-from iobench.stores.manifest import canonical_json
+from iobench.stores.manifest import canonical_json, read_manifest
+from iobench.stores.places import finished_stores
 from iobench.stores.plan import fingerprint
 from iobench.stores.sample_numbers import count_runs
 
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
-    from iobench.stores.contract import Store
+    from iobench.stores.contract import Notice, Store
     from iobench.stores.manifest import Manifest
+    from iobench.stores.plan import ConversionPlan, StoreRequest
 
-__all__ = ["GivenStore", "check_made_of", "open_given", "why_not_made_of"]
+__all__ = ["GivenStore", "check_made_of", "find_finished", "open_given"]
 
 SET_APART: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
 """Of what a store tells of its source: compared by themselves, or of no account for samples."""
+MOST_LOOKED_AT: Final = 20
+"""Finished stores of a dataset and format that are compared with what is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,53 @@ def check_made_of(given: Sequence[GivenStore], source: Source) -> None:
                 f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
                 "name its own source, with the options it was converted with, or the store alone"
             )
+
+
+def find_finished(
+    request: StoreRequest, source: Source, *, any_shards: bool, notice: Notice
+) -> Store | None:
+    """Return the finished store of all samples that a request asks for; None where there is none.
+
+    Such as ``iobench convert`` made, wherever that was, as far as it is remembered.
+
+    Parameters
+    ----------
+    request : StoreRequest
+        Of all samples, and the usual shards.
+    source : Source
+        What it is of.
+    any_shards : bool
+        Whether shards may hold any number of samples.
+    notice : callable
+        Told of one that cannot be read.
+    """
+    title = f"{request.dataset.name} as {request.fmt.name}"
+    plan: ConversionPlan | None = None
+    for path in finished_stores(source.place, title)[:MOST_LOOKED_AT]:
+        try:
+            manifest = read_manifest(path)
+        except (StoreError, StorageError):
+            continue  # it went, or is being made again
+        if manifest.n_samples != len(source.index) or not manifest.shards:
+            continue
+        if why_not_made_of(manifest, source):
+            continue
+        plan = plan or request.plan()
+        if not _is_of_plan(manifest, plan, any_shards=any_shards):
+            continue
+        try:
+            return open_store(path)
+        except IobenchError as error:
+            notice(f"the finished store {path} is not used: {error}")
+    return None
+
+
+def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool) -> bool:
+    """Tell whether a store was made by a plan, but for what is told of the source's way here."""
+    same = replace(plan, provenance=manifest.provenance, normalisation=manifest.normalisation)
+    if any_shards and len(manifest.shards) > 1:
+        same = replace(same, shard_n_samples=manifest.shards[0].n_samples)
+    return same.digest == manifest.plan
 
 
 def why_not_made_of(manifest: Manifest, source: Source) -> str:

@@ -23,6 +23,7 @@ from iobench.files.atomic import (
     write_atomically,
 )
 from iobench.files.claims import find_writer
+from iobench.files.urls import as_path
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
@@ -35,12 +36,14 @@ __all__ = [
     "ItemKind",
     "Place",
     "choose_place",
+    "finished_stores",
     "kept_beside",
     "list_items",
     "list_places",
     "make_item",
     "mark_of",
     "remember_place",
+    "remember_store",
     "remove_item",
     "user_folder",
 ]
@@ -49,6 +52,8 @@ ItemKind = Literal["store", "probe", "stand-in", "index", "limits"]
 BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"
 PLACES_NAME = "places"
+STORES_NAME = "stores"
+MOST_REMEMBERED = 500
 ENVIRONMENT_NAME = "IOBENCH_STORE_DIR"
 MAX_DEPTH = 3
 
@@ -263,6 +268,32 @@ def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a") as stream:
             stream.write(f"{path}\n")
+
+
+def remember_store(path: Path, title: str) -> None:
+    """Note a finished store for `finished_stores`; without a cache directory it is not.
+
+    ``title`` is the plan's: dataset and format, in words.
+    """
+    file = user_folder() / STORES_NAME
+    line = f"{title}\t{path}"
+    with suppress(OSError, StorageError):
+        lines = file.read_text().splitlines() if file.exists() else []
+        if line in lines[-1:]:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        kept = [each for each in lines if each != line][1 - MOST_REMEMBERED :]
+        write_atomically(file, "".join(f"{each}\n" for each in [*kept, line]).encode())
+
+
+def finished_stores(place: Path, title: str) -> list[Path]:
+    """Return where stores of a title may be: in a place, and those remembered, newest first."""
+    found = [path for path in _marked(place, MAX_DEPTH) if mark_of(path) == ("store", title)]
+    lines: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
+        lines = (user_folder() / STORES_NAME).read_text().splitlines()
+    told = (line.rpartition("\t") for line in reversed(lines))
+    return [*dict.fromkeys([*(as_path(path) for of, _, path in told if of == title), *found])]
 
 
 def _marked(folder: Path, depth: int) -> Iterator[Path]:

@@ -273,6 +273,46 @@ def test_advice_on_stores_names_commands_that_are_taken(
             assert words[:3] != ["iobench", "convert", "a.zarr"]
 
 
+def test_a_finished_store_of_the_same_plan_is_used_and_said(
+    converted, own_file: Path, iobench_here, tmp_path: Path
+) -> None:
+    there = {
+        "zarr": converted("a.zarr", "--to", "zarr"),
+        "zarr:dtype=float16": converted("b", "--to", "zarr", "--dtype", "float16"),
+        "tfrecord": converted("c", "--to", "tfrecord", "--shard-size", "20kB"),
+    }
+    converted("d", "--to", "numpy", "--keep-bits", "7")
+    converted("e", "--to", "numpy", "--split-by", "time=2020-01-01/2020-01-02")
+    (tmp_path / "a.zarr").rename(tmp_path / "away")  # as if it were on a disk that is not there
+
+    def stores(*formats: str) -> dict[str, tuple[Any, str]]:
+        words = [word for each in formats for word in ("--format", each)]
+        done = iobench_here(
+            "profile", own_file.name, "--sample-dim", "time", *words, *BRIEF, "--batches", "3",
+            "--store-dir", tmp_path / "st", "--json",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        runs = json.loads(done.stdout)["runs"]
+        return {run["label"]: (run["store"], done.stderr) for run in runs}
+
+    for name, (store, said) in stores("zarr", *list(there)[1:], "numpy").items():
+        used = f"{name}: the finished store {there.get(name)}" in said
+        assert used == (name in ("zarr:dtype=float16", "tfrecord")), (name, said)
+        assert used == (Path(store["path"]) == there.get(name))
+        assert used != store["probe"] or store["n_samples"] == N_STEPS
+    (tmp_path / "away").rename(there["zarr"])
+    for name in ("zarr", "zarr:codec=none", "zarr:shard-size=20kB"):
+        ((store, _),) = stores(name).values()
+        assert (Path(store["path"]) == there["zarr"]) == (name == "zarr")
+    with own_file.open("r+b") as stream:
+        stream.seek(-1, 2)
+        last = stream.read(1)
+        stream.seek(-1, 2)
+        stream.write(bytes([last[0] ^ 1]))
+    ((store, _),) = stores("zarr").values()
+    assert Path(store["path"]) != there["zarr"]
+
+
 def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("zarr", reason="xarray writes Zarr with it")
     xarray.open_dataset(own_file).to_zarr(tmp_path / "theirs.zarr", consolidated=False)
