@@ -257,8 +257,9 @@ def _of_source(
             n_samples=running.n_samples_all,
             files=source.files,
             store=None,
-            framework="stream" if ready is None else "torch",
+            framework="stream" if ready is None else "native" if ready.is_ours else "torch",
             workers=0 if ready is None else ready.workers,
+            threads=0 if ready is None else ready.threads,
             prefetch=running.ahead if ready is None else ready.prefetch,
             ready=ready,
         )

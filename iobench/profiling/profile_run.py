@@ -6,6 +6,7 @@ report says is computed from it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from iobench.datasets.contract import PlannedDataset
+from iobench.datasets.objects.values import named_arrays
 from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
@@ -29,6 +31,7 @@ from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.ready_ring import ReadyRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.loaders.stream import StreamLoader
@@ -302,6 +305,9 @@ def _make_loader(
     costs: Mapping[str, int | None],
 ) -> MeasuredLoader:
     detail = Detail.parse(config.detail)
+    if one.ready is not None and one.ready.is_ours:
+        named = functools.partial(named_arrays, where=f"a batch of {one.label}")
+        return ReadyRing(one.ready.loader, named, recorder=recorder)
     if one.ready is not None:
         from iobench.torch.ready_loader import ReadyLoader
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -322,3 +325,89 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
                  "--store-dir", str(tmp_path / "st")]) == 0  # fmt: skip
     runs = profiled("theirs.zarr", "ours.zarr", "--sample-dim", "time", "--batches", "3")
     assert [run["label"] for run in runs][-1] == "ours.zarr"
+
+
+LOADERS = """
+import iobench
+
+def plain():
+    return iobench.loader("mine.zarr", 5, shuffle=True, threads=2)
+
+def changed():
+    return iobench.loader("mine.zarr", 5, transform=lambda batch: (batch["t"][:, 0], batch["u"]))
+
+def windows():
+    return iobench.loader("mine.zarr", 4, window="-1,0:1", drop_last=True)
+
+def tensors():
+    from iobench.torch import StoreLoader
+    return StoreLoader("mine.zarr", 5, shuffle=True)
+
+def real():
+    return tensors().data_loader()
+
+def tensorflow():
+    return iobench.loader("mine.zarr", 5, framework="tensorflow")
+
+def data():
+    return tensorflow().as_dataset()
+"""
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    ("name", "package", "stages"),
+    [
+        ("plain", "numpy", {"read"}),
+        ("changed", "numpy", {"read", "transform"}),
+        ("tensors", "torch", {"read"}),
+        ("real", "torch", set()),
+        ("tensorflow", "tensorflow", {"read"}),
+        ("data", "tensorflow", set()),
+    ],
+)
+def test_a_loader_of_a_store_counts_samples(
+    converted, tmp_path: Path, name: str, package: str, stages: set[str]
+) -> None:
+    pytest.importorskip(package, reason="it is whose arrays the loader gives")
+    converted("mine.zarr", "--to", "zarr")
+    (tmp_path / f"own_{name}.py").write_text(LOADERS)
+    run = json.loads(_profile_alone(f"own_{name}:{name}", tmp_path))["runs"][0]
+    # Epochs of 5, 5 and 2 samples.
+    assert (run["batches"], run["samples"], run["batch_size"]) == (9, 3 * N_STEPS, 5)
+    assert (run["n_samples"], run["lost_spans"], run["missing_workers"]) == (N_STEPS, 0, [])
+    assert run["rounds"] == (3 if stages else 1)  # threads start anew with each epoch
+    told = json.loads((Path(run["run"]) / "run.json").read_text())
+    held = sum(path.stat().st_size for path in (tmp_path / "mine.zarr").rglob("*.*"))
+    assert 0 < told["files_nbytes"] <= held
+    assert stages <= {row["stage"] for row in run["stages"]}
+    assert run["threads"] == (2 if stages else 0)
+    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+    assert run["samples_per_s"] * run["wall_s"] == pytest.approx(run["samples"])
+
+
+def test_epochs_of_a_loader_are_its_own(converted, tmp_path: Path) -> None:
+    converted("mine.zarr", "--to", "zarr")
+    (tmp_path / "own_windows.py").write_text(LOADERS)
+    told = json.loads(_profile_alone("own_windows:windows", tmp_path, "--epochs", "2"))
+    (run,) = told["runs"]
+    assert (run["batches"], run["samples"], run["n_samples"]) == (4, 16, 8)
+    refused = _alone("profile", "own_windows:windows", "--workers", "2", folder=tmp_path)
+    assert refused.returncode == 1
+    assert "--workers" in refused.stderr
+
+
+def _profile_alone(target: str, folder: Path, *words: str) -> str:
+    words = words or ("--batches", "9")
+    done = _alone("profile", target, "--compute", "1ms", *words, "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _alone(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own: frameworks are imported into it."""
+    return subprocess.run(
+        [sys.executable, "-m", "iobench", *words],
+        capture_output=True, text=True, cwd=folder, timeout=100, check=False,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip

@@ -5,20 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
 from iobench.datasets.own_pipelines import Stream
 from iobench.errors import OptionError, SampleError
+from iobench.files.atomic import is_local
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.datasets.objects.targets import Opener
 
-__all__ = ["ReadyBatches", "StreamedObject", "is_data_loader", "is_iterable_only"]
+__all__ = [
+    "BatchLoader",
+    "ReadyBatches",
+    "StreamedObject",
+    "is_data_loader",
+    "is_iterable_only",
+]
 
 FUSED = "read+decode+preprocess"
 COLLATED = f"{FUSED}+collate"
@@ -27,13 +34,31 @@ OPAQUE = "opaque"
 """Work in processes we cannot look into: all that is seen is the waiting for them."""
 
 
+class BatchLoader(Protocol):
+    """What `iobench.loader` returns, as far as it is looked at here; loaders stand above."""
+
+    batch_size: int
+    threads: int
+    depth: int
+    n_samples: int
+    dataset: Any
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is of."""
+        ...
+
+    def tell_spans(self, recorder: Any) -> bool:
+        """Let reader threads note there what they do."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyBatches:
     """A loader's own batches.
 
     Parameters
     ----------
-    loader : torch.utils.data.DataLoader
+    loader : torch.utils.data.DataLoader or BatchLoader
     passes : callable
         ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for
         its iterator.
@@ -43,13 +68,25 @@ class ReadyBatches:
     passes: Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[NamedArrays]]
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is one of iobench's, of threads, and none of torch's."""
+        return not is_data_loader(self.loader)
+
+    @property
     def workers(self) -> int:
         """Loading processes."""
-        return int(self.loader.num_workers)
+        return 0 if self.is_ours else int(self.loader.num_workers)
+
+    @property
+    def threads(self) -> int:
+        """Threads that load; 0 where processes or the loop do."""
+        return int(self.loader.threads) if self.is_ours else 0
 
     @property
     def prefetch(self) -> int:
-        """Batches each may be ahead; 0 without any."""
+        """Batches each may be ahead; 0 without any. Of ours batches that are kept ready."""
+        if self.is_ours:
+            return max(1, int(self.loader.depth) - 2)
         return int(self.loader.prefetch_factor or 1) if self.workers else 0
 
 
@@ -68,9 +105,11 @@ class StreamedObject:
         self._opener = opener
         self._value = value
         self._is_loader = is_data_loader(value)
+        self._ring = _batch_loader(value)
         # Without a batch size of its own, torch's loader hands samples on.
-        self._batched = self._is_loader and value.batch_sampler is not None
-        self.files: tuple[Path, ...] = ()
+        has_sampler = self._is_loader and value.batch_sampler is not None
+        self._batched = has_sampler or self._ring is not None
+        self.files: tuple[Path, ...] = () if self._ring is None else _files_of(self._ring)
         self.batch_size: int | None = None
         self.stream: Stream | None = None
         self.ready: ReadyBatches | None = None
@@ -78,11 +117,17 @@ class StreamedObject:
     @property
     def kind(self) -> str:
         """What it is."""
+        if self._ring is self._value:
+            return "loader of iobench"
         return "DataLoader" if self._is_loader else "iterable dataset"
 
     @property
     def title(self) -> str:
         """One line saying what it is."""
+        if self._ring is not None:
+            ring, way = self._ring, "" if self._ring is self._value else ", through its framework"
+            threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
+            return f"a ready loader of iobench with {threads} and {ring.depth} buffers{way}"
         if not self._is_loader:
             return "an iterable dataset, its steps cannot be told apart"
         n = self._value.num_workers
@@ -101,6 +146,8 @@ class StreamedObject:
         where = f"the first {'batch' if self._batched else 'sample'} of {name}"
         with in_one_line(f"{where}: making it raised"):
             first = next(iter(self._value), NOTHING)
+        if self._ring is not None:
+            self._ring.set_epoch(0)  # as if nobody had asked
         if first is NOTHING:
             raise OptionError(f"{name}: is empty; give something that has samples")
         if self._goes_once and not self._opener.makes_it_anew:
@@ -110,13 +157,15 @@ class StreamedObject:
         arrays = named_arrays(first, where=where)
         spec = spec_of(arrays, where=where, batched=self._batched)
         if self._batched:
-            self.batch_size = _batch_size(self._value) or len(next(iter(arrays.values())))
+            self.batch_size = self._size() or len(next(iter(arrays.values())))
         if self._goes_once:
             self._value = self._opener.open()
-        if self._batched:
+        if self._is_loader and self._batched:
             if getattr(self._value, "_iterator", None) is not None:
                 self._value._iterator = None  # workers that were started for the first batch alone
             self.ready = ReadyBatches(self._value, self._pass)
+        elif self._ring is self._value and self._ring is not None:
+            self.ready = ReadyBatches(self._ring, self._pass)
         length = self._n_samples()
         self.stream = Stream(
             spec=spec,
@@ -138,6 +187,9 @@ class StreamedObject:
         )
 
     decode = preprocess = read
+
+    def _size(self) -> int | None:
+        return _batch_size(self._value) if self._ring is None else self._ring.batch_size
 
     @property
     def _goes_once(self) -> bool:
@@ -179,6 +231,8 @@ class StreamedObject:
     def _n_samples(self) -> int:
         """Return the samples of one pass; 0 where that is not sure."""
         value = self._value
+        if self._ring is not None:
+            return self._ring.n_samples
         if not self._is_loader:
             return _length(value)
         if not hasattr(value.dataset, "__getitem__") or is_iterable_only(value.dataset):
@@ -193,6 +247,28 @@ class StreamedObject:
 
     def __getstate__(self) -> dict[str, Any]:
         raise SampleError(f"{self._opener.name}: a stream stays in its process")
+
+
+def _files_of(loader: BatchLoader) -> tuple[Path, ...]:
+    """Return the files that a loader reads: of a store here all of them."""
+    sizes = getattr(loader.dataset, "file_sizes", {})
+    return tuple(file for file in sizes if is_local(file))
+
+
+def _batch_loader(value: Any) -> BatchLoader | None:
+    """Return the loader of iobench's that something is, or whose batches it hands on as they are.
+
+    Such as what its ``as_dataset()`` and ``data_loader()`` return.
+    """
+    ring = sys.modules.get("iobench.loaders.ring.loader")
+    if ring is None:
+        return None
+    if is_data_loader(value):
+        value = getattr(value.dataset, "loader", None)
+    elif not isinstance(value, ring.RingLoader):
+        value = getattr(value, "__dict__", {}).get("_iobench_loader")
+    found: BatchLoader | None = value if isinstance(value, ring.RingLoader) else None
+    return found
 
 
 def is_data_loader(value: Any) -> bool:

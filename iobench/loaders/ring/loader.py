@@ -175,6 +175,31 @@ class RingLoader:
         return self.order.batch_size
 
     @property
+    def n_samples(self) -> int:
+        """Samples of an epoch, of this rank."""
+        n_batches = len(self.order)
+        if not n_batches:
+            return 0
+        return (n_batches - 1) * self.batch_size + len(self.order.samples(0, n_batches - 1))
+
+    @property
+    def delivered(self) -> tuple[int, int]:
+        """Number of the batch handed out last, counted over all epochs, and its epoch."""
+        return self.epoch * len(self.order) + self._n_taken - 1, self.epoch
+
+    def tell_spans(self, recorder: Recorder) -> bool:
+        """Let reader threads note there what they do, from the next epoch on.
+
+        Returns
+        -------
+        bool
+            Whether they can: where processes fill batches these would have to.
+        """
+        can = not isinstance(self.source, OwnMemory)
+        self._recorder = recorder if can else None
+        return can
+
+    @property
     def choice(self) -> str:
         """What the loader decided by itself, in words; all of it from the first batch on."""
         ahead = f"{self.threads} threads, {self.depth} buffers"

@@ -238,6 +238,9 @@ def _prefetch(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     if run.rule is LoaderRule.SERIAL:
         yield RuledOut(Candidate((Lever.PREFETCH,), {name: 2}), Reason.NO_WORKERS)
         return
+    if circumstances.own_order and run.rule is LoaderRule.THREADS:  # it is ahead by its own depth
+        yield RuledOut(Candidate((Lever.PREFETCH,), {name: run.prefetch + 1}), Reason.OWN_ORDER)
+        return
     fits = circumstances.memory_nbytes
     batch_nbytes = (run.batch_size or 1) * (circumstances.sample_nbytes or 0)
     lanes = run.workers if run.rule is LoaderRule.POOL else 1
