@@ -75,6 +75,13 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
         f"{request.n_workers} workers",
     )
     yield "pay-back", _payback(request, planned)
+    if planned.keep_bits:
+        kept = " ".join(f"--keep-bits {name}={bits}" for name, bits in planned.keep_bits.items())
+        yield (
+            "fewer bits",
+            f"{kept} would keep 99 % of the real information (Klöwer et al. 2021), by a few "
+            "samples; of numbers that were packed before, fewer may do",
+        )
 
 
 def _held(planned: ConversionForecast) -> str:

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from iobench.coordinates import Meteorology
     from iobench.samples import Sample, SampleSpec, Variable
 
-__all__ = ["SpectraOfSamples", "band_edges", "compare_fields", "merge_spectra"]
+__all__ = [
+    "SpectraOfSamples",
+    "band_edges",
+    "compare_fields",
+    "grid_of",
+    "merge_spectra",
+    "one_field",
+]
 
 N_SAMPLES: Final = 8
 """Samples whose fields are compared, spread evenly; of each variable one field of each."""
@@ -122,18 +129,21 @@ class SpectraOfSamples:
         grid = self._grids[variable.name]
         if isinstance(grid, str):
             return {"unknown": grid}
-        axes = (grid.rows, grid.columns)
-        fields = np.moveaxis(values, axes, (-2, -1))
-        others = fields.shape[:-2]
-        n_fields = math.prod(others)
-        if not n_fields:
+        if not values.size:
             return {"unknown": "it has no values"}
-        place = np.unravel_index(turn * n_fields // self.n_samples, others) if others else ()
-        field = fields[place]
-        back = np.moveaxis(numbers, axes, (-2, -1))[place]
+        field, back = (one_field(each, grid, turn, self.n_samples) for each in (values, numbers))
         if stored.packed is not None:
             back = unpack(np.ascontiguousarray(back), stored.packed)
         return compare_fields(field, back, is_periodic=grid.is_periodic)
+
+
+def one_field(values: NDArray[Any], grid: Grid, turn: int, n_turns: int) -> NDArray[Any]:
+    """Return one of the fields of an array, another one at each turn: (rows, columns)."""
+    fields = np.moveaxis(values, (grid.rows, grid.columns), (-2, -1))
+    others = fields.shape[:-2]
+    place = np.unravel_index(turn * math.prod(others) // n_turns, others) if others else ()
+    field: NDArray[Any] = fields[place]
+    return field
 
 
 def grid_of(variable: Variable, meteorology: Meteorology) -> Grid | str:
