@@ -133,11 +133,11 @@ class Meteorology:
 
         What lies along others stays in the source.
         """
-        bounds = {
+        bounds = [
             each.attributes.get(key)
             for each in self.coordinates
             for key in ("bounds", "climatology")
-        }
+        ]
         kept = []
         for each in self.coordinates:
             own = [*zip(each.dims, each.values.shape, strict=True)][int(each.of_samples) :]

@@ -27,15 +27,12 @@ SECONDS: Final = "seconds since 1970-01-01"
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
 MAX_BOUNDS_NBYTES: Final = 1 << 24
-LATITUDE: Final = frozenset(
-    {"degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN"}
-)
-LONGITUDE: Final = frozenset(
-    {"degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"}
-)
-HORIZONTAL: Final = frozenset({"latitude", "longitude"})
-POINTERS: Final = ("coordinates", "grid_mapping", "bounds", "climatology", "formula_terms")
-"""Attributes that name other variables: containers say them in their own way."""
+HORIZONTAL: Final = frozenset({
+    "degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN",
+    "degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE",
+    "latitude", "longitude",
+})  # fmt: skip
+"""Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,10 +238,8 @@ class _Collector:
 
     def _looks_like_one(self, each: DescribedVariable) -> bool:
         """Whether a variable tells where points are, though nothing names it as a coordinate."""
-        units = each.attributes.get("units")
-        is_horizontal = units in LATITUDE | LONGITUDE or (
-            each.attributes.get("standard_name") in HORIZONTAL
-        )
+        told = (each.attributes.get("units"), each.attributes.get("standard_name"))
+        is_horizontal = any(isinstance(one, str) and one in HORIZONTAL for one in told)
         is_mapping = "grid_mapping_name" in each.attributes and not each.dims
         return is_mapping or (is_horizontal and set(each.dims) <= self.dims)
 

@@ -109,9 +109,7 @@ def place_index_windows(
     return placed
 
 
-def _of_one_split_each(
-    placed: WindowPlacement, splits: Sequence[Sequence[int]]
-) -> WindowPlacement:
+def _of_one_split_each(placed: WindowPlacement, splits: Sequence[Sequence[int]]) -> WindowPlacement:
     """Return the windows all of whose items are of one split."""
     whole = np.zeros(len(placed), dtype=np.bool_)
     for numbers in splits:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConversionPlan",
     "StoreRequest",
+    "boxed_n_samples",
     "fingerprint",
     "modified_ns",
     "probe_samples",
@@ -247,7 +248,7 @@ class StoreRequest:
             format_version=self.fmt.version,
             spec=index.spec,
             samples=chosen,
-            shard_n_samples=_boxed(max(1, self.shard_nbytes // max(1, nbytes)), grid),
+            shard_n_samples=boxed_n_samples(max(1, self.shard_nbytes // max(1, nbytes)), grid),
             options=dict(self.options),
             provenance=provenance,
             normalisation=normalisation,
@@ -257,7 +258,7 @@ class StoreRequest:
         )
 
 
-def _boxed(n_samples: int, grid: Mapping[str, int]) -> int:
+def boxed_n_samples(n_samples: int, grid: Mapping[str, int]) -> int:
     """Return how many samples to a shard, about as many as wanted, are boxes of a grid.
 
     Consecutive samples are one where they are whole rows of the fastest dimensions, or an even

@@ -1,14 +1,28 @@
 """Stores in xarray: by its own reader of Zarr, and by to_xarray() whatever the container."""
 
 import pickle
+from dataclasses import replace
 
 import eccodes
 import netCDF4
 import numpy as np
 import pytest
 import xarray
+from converting import convert as driver
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
+from iobench.coordinates import Coordinate, Meteorology
+from iobench.datasets.user_files import user_files
+from iobench.errors import StoreError
+from iobench.registry import find_format
+from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
+from iobench.stores.index_file import INDEX_NAME
+from iobench.stores.manifest import write_manifest
+from iobench.stores.plan import boxed_n_samples
+from iobench.testing import FolderLocator, MadeUpDataset
+from iobench_converters.zarr_shards import shard_place, shard_shape
 
 FORMATS = ("zarr", "tfrecord", "numpy")
 
@@ -146,14 +160,6 @@ def test_a_time_that_is_there_twice_is_no_dimension(convert, tmp_path):
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
-    from dataclasses import replace
-
-    from converting import convert as driver
-
-    from iobench.coordinates import Coordinate, Meteorology
-    from iobench.registry import find_format
-    from iobench.samples import SampleSpec, Variable
-    from iobench.testing import MadeUpDataset
 
     made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",)),)))
     time = Coordinate("time", ("sample",), np.arange(10) * 6, {"units": "hours since 2000-01-01"})
@@ -291,3 +297,150 @@ def test_packed_channels_keep_what_is_true(convert, tmp_path):
     with xarray.open_zarr(packed) as found:
         assert found.t.attrs["standard_name"] == "air_temperature"
         np.testing.assert_allclose(found.t[2], both.t[2], atol=0.01)
+
+
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]),
+    min_size=1,
+    max_size=8,
+)
+VALUES = st.one_of(
+    TEXTS,
+    st.integers(-100, 100),
+    st.floats(-1e3, 1e3),
+    st.lists(st.floats(-9, 9), min_size=2, max_size=3),
+)
+
+
+@st.composite
+def cf_datasets(draw):
+    """Return one or two files of dates on a grid, with coordinates of every kind."""
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    shape = {"time": draw(st.integers(1, 5)), "y": draw(st.integers(1, 3)), "x": 2}
+    calendar = draw(st.sampled_from(["standard", "noleap", "360_day", "proleptic_gregorian"]))
+    unit = draw(st.sampled_from(["hours", "days", "seconds"]))
+    n_files = draw(st.integers(1, 2))
+    kinds = st.sampled_from(["<f4", ">f8", "<i2", "<i4"])
+    beside = draw(st.lists(st.sampled_from(["", "time", "y", "x", "y x", "time y"]), max_size=4))
+    extra = [
+        (
+            f"c{n}",
+            tuple(dims.split()),
+            draw(kinds),
+            draw(
+                st.dictionaries(
+                    st.sampled_from(["long_name", "units", "standard_name", "level", "axis"]),
+                    VALUES,
+                    max_size=3,
+                )
+            ),
+        )
+        for n, dims in enumerate(beside)
+    ]
+    files = []
+    for number in range(n_files):
+        times = 3.0 * (np.arange(shape["time"]) + number * shape["time"])
+        told = {"units": f"{unit} since 2001-02-27", "calendar": calendar}
+        coordinates = {
+            "time": ("time", times, told),
+            "y": ("y", np.arange(shape["y"]) * 2.0, {"units": "m"}),
+        }
+        for name, dims, kind, attributes in extra:
+            moving = number if "time" in dims else 0
+            lengths = [shape[dim] for dim in dims]
+            values = np.random.default_rng([moving, len(name), *lengths]).integers(0, 9, lengths)
+            coordinates[name] = (dims, values.astype(kind), attributes)
+        values = random.normal(size=tuple(shape.values())).astype("f4")
+        files.append(xarray.Dataset({"a": (tuple(shape), values)}, coordinates))
+    return files
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(cf_datasets(), st.sampled_from(["zarr", "numpy"]))
+def test_coordinates_out_are_coordinates_in(tmp_path_factory, files, to):
+    folder = tmp_path_factory.mktemp("cf")
+    for number, each in enumerate(files):
+        each.to_netcdf(folder / f"{number}.nc")
+    dataset = user_files(sorted(folder.glob("*.nc")), sample_dim="time")
+    locator = FolderLocator(folder / "cache")
+    paths = dataset.files(locator)
+    index = dataset.samples(paths, locator)
+    store = driver(dataset, index, find_format(to), folder / "out", files=paths)
+    found = store.to_xarray() if to == "numpy" else xarray.open_zarr(folder / "out")
+    expected = xarray.concat(files, "time", data_vars="minimal", coords="minimal", compat="equals")
+    expected = xarray.decode_cf(expected, decode_timedelta=False)
+    assert found.a.dims == ("time", "y", "x")
+    for name in expected.coords:
+        assert found[name].dims == expected[name].dims, name
+        np.testing.assert_array_equal(found[name].values, expected[name].values)
+        assert found[name].attrs == expected[name].attrs, name
+    np.testing.assert_array_equal(found.a, expected.a)
+    again = driver(
+        dataset,
+        index,
+        find_format(to),
+        folder / "again",
+        files=paths,
+        workers=3,
+        memory_nbytes=1 << 20,
+    )
+    assert (folder / "again" / INDEX_NAME).read_bytes() == (
+        folder / "out" / INDEX_NAME
+    ).read_bytes()
+    assert again.manifest == store.manifest
+
+
+@given(st.lists(st.integers(1, 7), min_size=2, max_size=4), st.integers(1, 60), st.integers(1, 3))
+def test_shards_are_boxes_of_the_grid(grid, wanted, n_chunks):
+    lengths = {f"d{n}": length for n, length in enumerate(grid)}
+    n_samples = boxed_n_samples(wanted, lengths)
+    shape = shard_shape(grid, n_samples)
+    assert np.prod(shape) == n_samples
+    numbers = np.arange(np.prod(grid)).reshape(grid)
+    for shard in range(-(-numbers.size // n_samples)):
+        place = shard_place(shard, grid, shape)
+        box = tuple(slice(at * n, (at + 1) * n) for at, n in zip(place, shape, strict=True))
+        expected = np.arange(shard * n_samples, min(numbers.size, (shard + 1) * n_samples))
+        np.testing.assert_array_equal(numbers[box].reshape(-1), expected)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_store_of_a_former_version_opens_as_it_did(tmp_path, to):
+    path, fmt = tmp_path / "old", find_format(to)
+    made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",), "K"),)))
+    store = driver(made, made.index(3), fmt, path)
+    listed = [file for file in store.manifest.metadata if file.name != INDEX_NAME]
+    write_manifest(path, replace(store.manifest, metadata=tuple(listed)))
+    (path / INDEX_NAME).unlink()
+    old = open_store(path)
+    np.testing.assert_array_equal(old[1]["a"], store[1]["a"])
+    assert old.to_xarray().a.dims == ("sample", "x")
+    np.testing.assert_array_equal(old.to_xarray().a[2], store[2]["a"])
+    with pytest.raises(StoreError, match="convert it again"):
+        old.index()
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_remote_store_is_read_lazily(convert, iobench_here, tmp_path, bucket, to):
+    path = write(tmp_path / "a.nc")
+    address = f"s3://{bucket}/store"
+    done = iobench_here("convert", path, "--sample-dim", "time,number", "--to", to, address)
+    assert done.returncode == 0, done.stderr
+    with xarray.open_dataset(path) as source:
+        found = open_store(address).to_xarray()
+        one = {"time": "2001-02-28T00", "number": 13}
+        np.testing.assert_array_equal(found.t.sel(one), source.t.sel(one))
+        np.testing.assert_array_equal(found.kind, source.kind)
+    done = iobench_here("verify", address)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_damaged_coordinate_is_found(convert, iobench_here, tmp_path):
+    out = convert("zarr", write(tmp_path / "a.nc"), "--sample-dim", "time")
+    chunk = out / "latitude" / "c.0"
+    chunk.write_bytes(bytes(len(chunk.read_bytes())))
+    done = iobench_here("verify", "zarr")
+    assert done.returncode == 1
+    assert "latitude/c.0" in done.stderr.replace("\n", "")
