@@ -30,7 +30,7 @@ from iobench.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -179,6 +179,7 @@ class ShardDrain:
         self._finished = finished
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="iobench-close")
         self._last: Future[None] | None = None
+        self._noted: Sequence[Any] = ()
 
     def __enter__(self) -> ShardDrain:
         return self
@@ -216,7 +217,9 @@ class ShardDrain:
                 )
                 held.check()
                 _move(info, room, path)
-                self._journal.add(number, info, used.noted)
+                # What was put aside for several shards was read for the first of them.
+                self._noted = used.noted or self._noted
+                self._journal.add(number, info, self._noted)
         except BaseException as error:
             writer.abort()
             _check_loss(error, held)

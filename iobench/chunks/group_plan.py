@@ -118,13 +118,15 @@ def plan_groups(
     common = sum(variable.sample_nbytes for variable in first if variable.axis < 0)
     in_flight = _in_flight(files, each + common, memory_nbytes)
     room = (memory_nbytes - in_flight) // 2 - common
-    most = max(room, spill_nbytes // 2 - common) // each if each else len(where)
+    held = room // each if each else len(where)
+    aside = (spill_nbytes // 2 - common) // each if each else len(where)
     numbers = np.asarray(where, dtype=np.int64).reshape(-1, 2)
-    # What all samples share is no reason to put all of them aside.
-    small = 1 if spill_nbytes else SMALL
-    cost, follows = _boundaries(numbers, files, places, small=small)
-    lengths = _cut_chains(cost, most)
-    follows[[end - 1 for end in ends]] = False
+    cost, bound, follows = _boundaries(numbers, files, places)
+    lengths = _cut_chains(cost if spill_nbytes else cost + bound, max(held, aside))
+    last = [end - 1 for end in ends]
+    follows[last], bound[last] = False, 0
+    if spill_nbytes:  # what all samples share is no reason to put all of them aside
+        lengths = _join(lengths, bound > 0, held)
     joined = min(room, JOINED_NBYTES) // each if each else len(where)
     return GroupPlan(_join(lengths, follows, joined), in_flight)
 
@@ -190,29 +192,29 @@ def _boundaries(
     where: NDArray[np.int64],
     files: Sequence[Sequence[SharedDecoding]],
     places: Sequence[NDArray[np.int64]] | None,
-    *,
-    small: int,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return what it costs to cut behind each sample but the last, and whether the next follows.
 
-    The cost is the bytes that are then decoded once more.
+    The cost is the bytes that are then decoded once more: of what neighbours share, and of what
+    all samples do.
     """
     number, index = where.T
     same = number[1:] == number[:-1]
-    cost = np.zeros(len(where) - 1)
+    cost, bound = np.zeros(len(where) - 1), np.zeros(len(where) - 1)
     each = sum(variable.sample_nbytes for variable in files[0])
     for position, variable in enumerate(files[0]):
-        if variable.axis < 0 and variable.sample_nbytes * small < each:
+        if variable.axis < 0 and variable.sample_nbytes * SMALL < each:
             continue
         sharing = np.array([max(1, file[position].sharing) for file in files])
         row_nbytes = np.array([file[position].row_nbytes for file in files])
         if places is not None:
-            cost += _open_rows(number, places[position] // sharing[number], row_nbytes[number])
+            opened = _open_rows(number, places[position] // sharing[number], row_nbytes[number])
+            (cost if variable.axis >= 0 else bound)[:] += opened
             continue
         row = index // sharing[number]
         shared = (same & (row[1:] == row[:-1])) & (sharing[number[1:]] > 1)
-        cost += np.where(shared, row_nbytes[number[1:]], 0)
-    return cost, same & (index[1:] == index[:-1] + 1)
+        (cost if variable.axis >= 0 else bound)[:] += np.where(shared, row_nbytes[number[1:]], 0)
+    return cost, bound, same & (index[1:] == index[:-1] + 1)
 
 
 def _open_rows(

@@ -139,3 +139,29 @@ def test_every_sample_once_within_the_memory(sharings, n, most):
 def test_a_hundred_thousand_samples_are_planned_at_once():
     small = Shared(10, sample_nbytes=16 * KB)
     assert sum(lengths(in_order(100_000), [small], memory_nbytes=256 << 20)) == 100_000
+
+
+def test_what_does_not_fit_is_cut_nowhere_where_it_can_be_put_aside():
+    file, memory_nbytes = [Shared(30)], 2 * 10 * LARGE + IN_FLIGHT
+    cut = plan_groups(in_order(70), [file], memory_nbytes).lengths
+    assert max(cut) <= 10
+    aside = plan_groups(in_order(70), [file], memory_nbytes, spill_nbytes=2 * 30 * LARGE)
+    assert aside.lengths == [30, 30, 10]
+    some = plan_groups(in_order(70), [file], memory_nbytes, spill_nbytes=2 * 15 * LARGE)
+    assert some.lengths == [15, 15, 15, 15, 10]
+
+
+def test_what_all_samples_share_puts_none_of_them_aside():
+    file = [Shared(1), Shared(1 << 40, sample_nbytes=LARGE, axis=-1)]
+    memory_nbytes = 2 * 11 * LARGE + IN_FLIGHT
+    found = plan_groups(in_order(70), [file], memory_nbytes, spill_nbytes=1 << 50)
+    assert found.lengths == [10] * 7
+    ended = plan_groups(in_order(70), [file], memory_nbytes, spill_nbytes=1 << 50, ends=[15])
+    assert ended.lengths == [10, 5, 10, 10, 10, 10, 10, 5]
+
+
+def test_small_neighbours_are_joined_but_not_beyond_the_end_of_a_shard():
+    file = [Shared(1, sample_nbytes=KB)]
+    assert plan_groups(in_order(8), [file], 1 << 30, spill_nbytes=1 << 40, ends=[3, 6]).lengths == [
+        3, 3, 2
+    ]  # fmt: skip

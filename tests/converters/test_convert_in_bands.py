@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -396,3 +398,20 @@ def test_what_is_put_aside_comes_back_and_no_folder_lists_it(tmp_path):
     spill.clear()
     assert spill.write(memoryview(b"again")) == 0
     spill.close()
+
+
+def test_what_is_resident_is_what_memory_says(tmp_path):
+    shape = (60, 8, 180, 360)  # 124 MB
+    source = write_netcdf(tmp_path / "own.nc", [shape], [(60, 1, 45, 360)])
+    asked = 48 << 20
+    command = [sys.executable, "-m", "iobench", "convert", str(source), str(tmp_path / "store")]
+    command += ["--to", "numpy", "--sample-dim", "time", "--memory", str(asked), "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=100, cwd=tmp_path
+    )
+    told = json.loads(done.stdout)
+    assert "spill" in told["stages_s"]
+    if told["peak_rss_nbytes"] is None:
+        pytest.skip("the system does not tell what is resident")
+    # Libraries that are imported on the way count, too.
+    assert told["peak_rss_nbytes"] - told["idle_rss_nbytes"] <= 1.3 * asked + (16 << 20)

@@ -21,6 +21,7 @@ from iobench.datasets import (
     make_sample,
 )
 from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
+from iobench.files.spill import SpillFile
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import FolderLocator
 
@@ -127,6 +128,18 @@ def test_samples_made_in_groups_are_the_same(tmp_path: Path, kind: type[Recipe])
         assert {*alone} == {*arrays}
         for name in alone:
             np.testing.assert_array_equal(arrays[name], alone[name])
+    assert (dataset.band_nbytes() is not None) == (kind is Sea)
+    if kind is Sea:
+        spill = SpillFile(tmp_path)
+        first = where[: lengths[0]]
+        aside = dataset.spill_group(
+            first, spill, lambda jobs: [job() for job in jobs], memory_nbytes=dataset.band_nbytes()
+        )
+        for arrays, again in zip(found, aside.take(0, len(first)), strict=False):
+            for name in arrays:
+                np.testing.assert_array_equal(again[name], arrays[name])
+        assert (aside.read_nbytes, aside.spilled_nbytes) == dataset.group_nbytes(first)
+        spill.close()
     read, decoded = dataset.group_nbytes(where)
     assert read > 0
     assert decoded >= sum(array.nbytes for array in found[0].values())
