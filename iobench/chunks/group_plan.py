@@ -67,10 +67,11 @@ class SharedDecoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Groups, and the memory for what is decoded on the way to their arrays."""
+    """Groups, the memory for what is decoded on the way to their arrays, and what it holds."""
 
     lengths: list[int]
     in_flight_nbytes: int
+    n_held: int = 1
 
 
 def plan_groups(
@@ -128,7 +129,7 @@ def plan_groups(
     if spill_nbytes:  # what all samples share is no reason to put all of them aside
         lengths = _join(lengths, bound > 0, held)
     joined = min(room, JOINED_NBYTES) // each if each else len(where)
-    return GroupPlan(_join(lengths, follows, joined), in_flight)
+    return GroupPlan(_join(lengths, follows, joined), in_flight, held)
 
 
 @dataclass(frozen=True, slots=True)

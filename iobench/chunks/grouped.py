@@ -92,9 +92,10 @@ class SampleGroups:
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
+    ) -> list[tuple[int, bool]]:
         """Return how many samples to make together; see `plan_groups`."""
-        return self._plan(where, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends).lengths
+        plan = self._plan(where, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends)
+        return [(length, length <= max(1, plan.n_held)) for length in plan.lengths]
 
     def _plan(
         self,

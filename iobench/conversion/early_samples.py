@@ -129,7 +129,7 @@ class _DecodedGroups(DecodedSamples):
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
+    ) -> list[tuple[int, bool]]:
         """Return how many consecutive samples to make together, where some may be put aside."""
         assert isinstance(self.inner, BandedDataset)
         return self.inner.banded_groups(

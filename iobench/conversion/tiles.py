@@ -230,20 +230,21 @@ class TiledSamples:
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
+    ) -> list[tuple[int, bool]]:
         """Return how many consecutive tiles to make together, where some may be put aside."""
         assert isinstance(self.inner, BandedDataset)
         runs = [list(run) for _, run in itertools.groupby(where, key=lambda one: one.item)]
         bounds = {0: 0}
         for number, run in enumerate(runs):
             bounds[max(bounds) + len(run)] = number + 1
-        counts = self.inner.banded_groups(
+        planned = self.inner.banded_groups(
             [run[0].where for run in runs],
             memory_nbytes=memory_nbytes,
             spill_nbytes=spill_nbytes,
             ends={bounds[end] for end in ends if end in bounds},
         )
-        return _summed(runs, counts)
+        counts = _summed(runs, [count for count, _ in planned])
+        return [(count, is_held) for count, (_, is_held) in zip(counts, planned, strict=True)]
 
     def spill_group(
         self, where: Sequence[TileWhere], spill: SpillFile, run: RunJobs, *, memory_nbytes: int

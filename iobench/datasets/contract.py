@@ -412,8 +412,8 @@ class BandedDataset(GroupedDataset, Protocol):
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
-        """Return how many consecutive samples to make together, as `groups` does.
+    ) -> list[tuple[int, bool]]:
+        """Return how many consecutive samples to make together, and whether memory holds them.
 
         ``spill_nbytes`` are for two groups in files: those that do not fit into the memory, and
         those that go on beyond one of ``ends``, where a shard ends.

@@ -411,7 +411,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
+    ) -> list[tuple[int, bool]]:
         """Return how many samples to make together, where some may be put aside."""
         assert self._groups is not None
         return self._groups.banded_groups(

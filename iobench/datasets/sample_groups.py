@@ -66,18 +66,17 @@ def sample_groups(
         if least is not None and least <= memory_nbytes:
             where = [each for part in parts for each in part]
             inner = set(ends[:-1])
-            counts = dataset.banded_groups(
+            planned = dataset.banded_groups(
                 where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=inner
             )
+            ranges = _ranges([count for count, _ in planned])
             return [
                 SampleGroup(
                     start,
                     stop,
-                    any(end in inner for end in range(start + 1, stop))
-                    or dataset.groups(where[start:stop], memory_nbytes=memory_nbytes)
-                    != [stop - start],
+                    not is_held or any(end in inner for end in range(start + 1, stop)),
                 )
-                for start, stop in _ranges(counts)
+                for (start, stop), (_, is_held) in zip(ranges, planned, strict=True)
             ]
     found = []
     for part, end in zip(parts, ends, strict=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from iobench.chunks.group_plan import SAMPLES_SHARE
@@ -92,6 +94,7 @@ class Maker:
         self._spills: list[SpillFile] = []
         self._spilled: dict[int, tuple[SpillFile, SpilledSamples]] = {}
         self._parts: list[Sequence[int]] = []
+        self._bounds: list[int] = [0]
         self._groups: list[SampleGroup] = []
         self._next = 0
         self._nbytes = index.spec.nbytes + OBJECT_NBYTES * (1 + len(index.spec))
@@ -126,6 +129,7 @@ class Maker:
         """
         self._let_go(len(self._groups))
         self._parts, self._groups, self._next = list(parts), [], 0
+        self._bounds = [0, *accumulate(map(len, parts))]
         if isinstance(self._dataset, GroupedDataset):
             self._groups = sample_groups(
                 self._dataset,
@@ -148,15 +152,13 @@ class Maker:
             self.expect([numbers])
             part = 0
         self._next = part + 1
-        start = sum(map(len, self._parts[:part]))
-        here = [
-            number
-            for number, group in enumerate(self._groups)
-            if group.start < start + len(numbers) and start < group.stop
-        ]
+        start, stop = self._bounds[part], self._bounds[part + 1]
+        first = bisect_right(self._groups, start, key=lambda group: group.stop)
+        last = bisect_left(self._groups, stop, key=lambda group: group.start)
+        here = range(first, last)
         if self._are_made_alone(numbers, here):
             return self._one_by_one(numbers, self._timed_make, self._memory_nbytes)
-        return self._by_groups(start, start + len(numbers), here)
+        return self._by_groups(start, stop, here)
 
     def _are_made_alone(self, numbers: Sequence[int], here: Sequence[int]) -> bool:
         """Whether samples are made one by one, since they share nothing."""
@@ -295,11 +297,11 @@ class Maker:
     def _numbers_of(self, group: int) -> list[int]:
         """Return the numbers of the samples of a group."""
         found: list[int] = []
-        at = 0
         start, stop = self._groups[group].start, self._groups[group].stop
-        for part in self._parts:
-            found += part[max(0, start - at) : max(0, stop - at)]
-            at += len(part)
+        first = bisect_right(self._bounds, start) - 1
+        for part in range(first, bisect_left(self._bounds, stop)):
+            at = self._bounds[part]
+            found += self._parts[part][max(0, start - at) : stop - at]
         return found
 
     def _room_for(self, here: Sequence[int]) -> Callable[[int, int], bool]:

@@ -219,7 +219,7 @@ class UserFiles:
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
-    ) -> list[int]:
+    ) -> list[tuple[int, bool]]:
         """Return how many samples to make together, where some may be put aside."""
         return self._source.grouped.banded_groups(
             where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
