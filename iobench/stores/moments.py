@@ -6,6 +6,7 @@ doi 10.1080/00031305.1983.10483115), which loses nothing where deviations are fa
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -128,25 +129,26 @@ def piece_moments(values: NDArray[Any], scratch: NDArray[Any]) -> tuple[float, .
     """
     n = values.size
     values = values.astype(scratch.dtype, copy=False)
-    low, high = values.min(), values.max()
-    if not (np.isfinite(low) and np.isfinite(high)):  # a NaN is the lowest and the highest
+    low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
+    if not (math.isfinite(low) and math.isfinite(high)):  # a NaN is the lowest and the highest
         values = values[np.isfinite(values)]
         if not values.size:
             return 0.0, n, *EMPTY[MEAN:]
-        low, high = values.min(), values.max()
-    mean, squares = float(low), 0.0
+        low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
+    mean, squares = low, 0.0
     if low != high:
         mean, squares = _mean_and_squares(values, scratch[: values.size])
         is_single = values.dtype.itemsize < 8
-        if is_single and not (np.isfinite(squares) and float(high) - float(low) > NARROWEST):
+        if is_single and not (math.isfinite(squares) and high - low > NARROWEST):
             mean, squares = _mean_and_squares(values.astype(np.float64), np.empty(values.size))
-    return values.size, n - values.size, mean, squares, float(low), float(high)
+    return values.size, n - values.size, mean, squares, low, high
 
 
 def _mean_and_squares(values: NDArray[Any], off: NDArray[Any]) -> tuple[float, float]:
     """Return mean and squared deviations of finite numbers; ``off`` is overwritten."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        near = values[::STRIDE].mean()
+        some = values[::STRIDE]
+        near = values.dtype.type(np.add.reduce(some) / some.size)
         np.subtract(values, near, out=off)
         total = float(np.add.reduce(off))
         np.square(off, out=off)
