@@ -88,7 +88,7 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
     normalise = options.get("normalise", False)
     if normalise is not False and normalise is not None:
         means = means_of(normalise, source.spec, facts.statistics, facts.normalisation or {})
-        source = NormalisedSource(source, means)
+        source = NormalisedSource(source, means) if means else source
     source = _chosen(source, options.get("window"), options.get("split"), facts)
     if sizes is not None:
         source = PatchSource(source, sizes, at, int(options.get("seed", 0)))

@@ -90,6 +90,8 @@ def means_of(
         )
     else:
         chosen = [_named(name, spec) for name in normalise]
+    if not chosen:
+        return {}
     if done and normalise is True:
         raise OptionError(
             "normalise=True: the store's samples were normalised when they were made, as its "

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -15,7 +17,8 @@ from ring_sources import NumberSource
 from span_rows import rows_of
 
 import iobench
-from iobench.errors import OptionError
+from iobench.errors import OptionError, StoreError
+from iobench.loaders.ring import normalising
 from iobench.loaders.ring.normalising import means_of
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
@@ -101,6 +104,38 @@ def test_batches_are_what_numpy_makes_of_them(
     made.close()
     whole.close()
     store.close()
+
+
+@given(data=st.data())
+def test_any_shape_by_means_along_any_axes(data: st.DataObject) -> None:
+    draw = data.draw
+    shape = tuple(draw(st.lists(st.integers(1, 6), max_size=4), "shape"))
+    random = np.random.default_rng(draw(st.integers(0, 99), "seed"))
+    mean, std = (
+        random.random([n if draw(st.booleans()) else 1 for n in shape]) + 0.5 for _ in range(2)
+    )
+    dtype = draw(st.sampled_from(["<f4", "<f2", "<f8", "<i2"]))
+    variable = Variable("v", shape, dtype, tuple(f"d{axis}" for axis in range(len(shape))))
+    values = (random.random((3, *shape)) * 100).astype(dtype)
+    out = values if dtype == "<f4" else np.empty(values.shape, "<f4")
+    exact = "f4" if dtype in ("<f4", "<f2") else "f8"
+    expected = (values.astype(exact) - mean.astype(exact)) / std.astype(exact)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(normalising, "PIECE", draw(st.sampled_from([1, 7, 1 << 15])))
+        changed.setattr(normalising, "LONG", draw(st.sampled_from([1, 5, 1 << 12])))
+        means = means_of({"v": (mean, std)}, SampleSpec((variable,)), None, {})
+        normalising._Scale(means["v"], shape).apply(values, out)
+    assert np.array_equal(out, expected.astype("f4"))
+
+
+def test_a_store_without_an_index_says_so_in_a_line(store: Store) -> None:
+    for options in ({"window": "-1:0"}, {"split": "train"}):
+        with pytest.raises(StoreError, match="convert") as caught:
+            iobench.loader(store, 1, **options)
+        assert "\n" not in str(caught.value)
+    nothing = iobench.loader(store, 1, normalise=())
+    assert nothing.normalisation == {}
+    nothing.close()
 
 
 def test_what_is_not_named_stays_as_it_is(store: Store) -> None:
