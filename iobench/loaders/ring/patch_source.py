@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -276,10 +275,11 @@ class PatchSource(WrappedSource):
         self._seed = seed
         ends = zip(sizes.lengths, sizes.sizes, strict=True)
         self._counts = [length - size + 1 for length, size in ends]
-        starts = [tile_starts(*each) for each in zip(sizes.lengths, sizes.sizes, strict=True)]
-        if at == "centre":
-            starts = [[(count - 1) // 2] for count in self._counts]
-        self._tiles = np.array(list(itertools.product(*starts)), dtype=np.int64)
+        starts = [[(count - 1) // 2] for count in self._counts]
+        if at == "tiles":
+            starts = [tile_starts(*each) for each in zip(sizes.lengths, sizes.sizes, strict=True)]
+        places = np.meshgrid(*(np.array(each, dtype=np.int64) for each in starts), indexing="ij")
+        self._tiles = np.stack(places, axis=-1).reshape(-1, len(starts))
         self._n_each = len(self._tiles) if at == "tiles" else 1
 
     def __len__(self) -> int:
