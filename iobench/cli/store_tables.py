@@ -75,15 +75,16 @@ def quality_told(
         "What fewer bits do to the values",
         tuple(map(Column, names)),
         tuple(_quality_row(name, each) for name, each in told.items()),
-        note=f"Errors and deviations are over {few}{count(n_samples)} samples, "
-        f"scales {known or 'of none'}; --json has more.",
+        note=f"Errors and deviations are over {few}{count(n_samples)} samples"
+        f"{f', scales {known}' if known else ''}; --json has more.",
     )
     reasons: dict[str, list[str]] = {}
     for name, each in told.items():
         if "unknown" in each["spectrum"]:
             reasons.setdefault(each["spectrum"]["unknown"], []).append(name)
     for reason, whose in reasons.items():
-        yield Sentence(f"Scales of {', '.join(whose)} are not told: {reason}.")
+        of_whom = "" if len(whose) == len(told) > 1 else f" of {', '.join(whose)}"
+        yield Sentence(f"Scales{of_whom} are not told: {reason}.")
 
 
 def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:

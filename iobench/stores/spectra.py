@@ -50,6 +50,7 @@ PRECISION: Final = 16 * float(np.finfo(np.float64).eps)
 NOISE_FACTOR: Final = 100.0
 """Power is only what is so many times that of the rounding of the numbers as they came."""
 
+NO_GRID: Final = "no two of its dimensions are known to make a grid"
 ROWS: Final = frozenset({
     "latitude", "lat", "rlat", "grid_latitude", "y", "yc", "south_north", "projection_y_coordinate",
     "northing", "nlat",
@@ -150,8 +151,7 @@ def grid_of(variable: Variable, meteorology: Meteorology) -> Grid | str:
     """Return where a variable's fields are, or why it has none, in words."""
     roles = [_role(dim, meteorology) for dim in variable.dims]
     if roles.count("rows") != 1 or roles.count("columns") != 1:
-        dims = ", ".join(variable.dims) or "none"
-        return f"which of its dimensions ({dims}) make a grid is not known"
+        return NO_GRID
     rows, columns = roles.index("rows"), roles.index("columns")
     shape = variable.shape
     if min(shape[rows], shape[columns]) < SHORTEST:

@@ -49,8 +49,9 @@ GROUP_DIMS: Final = frozenset({
     "channel", "variable",
     "level", "lev", "levelist", "plev", "pressure", "pressure_level", "air_pressure",
     "isobaricinhpa", "isobaricinpa", "isobariclayer", "model_level", "model_level_number", "hybrid",
-    "half_level", "height", "heightaboveground", "altitude", "depth", "depthbelowland",
-    "depthbelowlandlayer", "potential_vorticity", "theta",
+    "half_level", "level_interface", "height", "z", "sigma", "bottom_top",
+    "heightaboveground", "altitude", "depth", "depthbelowland", "depthbelowlandlayer",
+    "potential_vorticity", "theta",
 })  # fmt: skip
 """Dimensions along which quantities differ so much that each place has statistics of its own."""
 MAX_GROUPS: Final = 1024

@@ -108,7 +108,7 @@ def test_spectra_are_told_or_why_not(tmp_path) -> None:
     assert told["t"]["spectrum"]["n_fields"] == 8
     assert told["sst"]["spectrum"] == {"unknown": "its fields have missing values"}
     assert told["column"]["spectrum"] == {
-        "unknown": "which of its dimensions (half_level) make a grid is not known"
+        "unknown": "no two of its dimensions are known to make a grid"
     }
 
 
