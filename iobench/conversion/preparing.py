@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iobench.conversion.early_samples import decoded_samples, raw_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.conversion.tiles import check_monotonic, tiled_samples
@@ -165,6 +167,8 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     """
     source = open_source(request, screen)
     dataset, index = source.dataset, source.index
+    if isinstance(dataset, UserFiles) and (line := _times_there_twice(index)):
+        screen.note(line)
     if isinstance(dataset, ObjectDataset) and dataset.stream is not None:
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
@@ -188,6 +192,37 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
             screen.note(line)
         return source, tiled, tiles
     return source, dataset, index
+
+
+def _times_there_twice(index: SampleIndex) -> str:
+    """Return a line on samples at a place that an earlier one has, ``""`` where there are none.
+
+    Where samples are along lead times, or are counted, other files have the same as a rule.
+    """
+    dims = index.dims
+    units = {
+        each.name: str(each.attributes.get("units", "")) for each in index.meteorology.coordinates
+    }
+    along = [index.along(dim) for dim in dims]
+    places = [np.asarray(axis.positions, dtype=np.float64) for axis in along]
+    if not dims or not all(map(len, places)):
+        return ""
+    if not any(" since " in units.get(dim, "") for dim in dims):
+        places += [np.asarray(axis.rows, dtype=np.float64) for axis in along if len(axis.rows)]
+    _, numbers = np.unique(np.stack(places), axis=1, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    seen = np.unique(numbers, return_index=True)[1]
+    again = np.setdiff1d(np.arange(len(numbers)), seen)
+    if not len(again):
+        return ""
+    first = int(again[0])
+    before = int(seen[numbers[first]])
+    have = "has" if len(again) == 1 else "have"
+    return (
+        f"{len(again)} of {len(index)} samples {have} a {' and '.join(dims)} that is there before: "
+        f"{index.coordinate[first]!r} after {index.coordinate[before]!r}; all are kept, so leave "
+        "files out where that is not meant"
+    )
 
 
 def check_target(out: Path) -> None:

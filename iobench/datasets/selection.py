@@ -203,7 +203,8 @@ def check_same_schema(
         different = next(n for n in range(len(names)) if found[n] != expected[n])
         raise FileFormatError(
             f"{file.path}: variable {names[different]!r} is {_spelled(found[different])}, expected "
-            f"{_spelled(expected[different])} as in {first.path}"
+            f"{_spelled(expected[different])} as in {first.path}; give files of one kind at a "
+            "time, or leave the variable out with --variables"
         )
 
 

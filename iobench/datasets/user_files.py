@@ -263,13 +263,17 @@ def user_files(
     Raises
     ------
     OptionError
-        If there is no path.
+        If there is no path, or one twice.
     """
     if not paths:
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
+    named = [as_path(path) for path in paths]
+    if len(set(named)) < len(named):
+        twice = next(path for number, path in enumerate(named) if path in named[:number])
+        raise OptionError(f"{twice}: named twice; name each file once")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    return UserFiles(tuple(map(as_path, paths)), Selection(sample_dim, chosen, targets))
+    return UserFiles(tuple(named), Selection(sample_dim, chosen, targets))
 
 
 @dataclass(frozen=True, slots=True)

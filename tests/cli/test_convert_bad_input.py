@@ -1,0 +1,244 @@
+"""``iobench convert`` over files that are not all alike, not whole, or not once there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.chunks.decoded_chunks import reopen_files
+from iobench.cli import main
+from iobench.stores.finished_store import open_store
+from iobench.stores.verification import verify_store
+
+netCDF4 = pytest.importorskip("netCDF4", reason="writes the source files")
+xarray = pytest.importorskip("xarray", reason="says what the source files hold")
+
+LONG_AGO_S = 1_600_000_000
+ROW = 8, 9
+HOURS = "hours since 2020-01-01"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder of the test's own, with no file open that another one had there."""
+    monkeypatch.chdir(tmp_path)
+    reopen_files()
+
+
+@pytest.fixture
+def converts(capsys: pytest.CaptureFixture[str]):
+    """Convert; return what was noted."""
+
+    def run(*arguments: str, out: str = "out") -> list[str]:
+        assert main(["convert", *arguments, out, "--to", "zarr", "--sample-dim", "time"]) == 0
+        return capsys.readouterr().err.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]):
+    """Convert what cannot be; return the only line that is said, with nothing left behind."""
+
+    def run(*arguments: str) -> str:
+        assert main(["convert", *arguments, "out", "--to", "zarr", "--sample-dim", "time"]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        [line] = said.err.splitlines()
+        assert not Path("out").exists()
+        return line
+
+    return run
+
+
+def numbers(n: int, dtype: str = "f4", row: tuple[int, ...] = ROW):
+    return np.random.default_rng(n).integers(0, 100, (n, *row)).astype(dtype)
+
+
+def write(
+    name: str, times, values, *, chunks=None, fill=None, zlib=True, units=HOURS, **attributes
+) -> str:
+    """Write one variable as its numbers are stored."""
+    with netCDF4.Dataset(name, "w") as ds:
+        for dim, length in zip(("time", "y", "x"), values.shape, strict=True):
+            ds.createDimension(dim, length)
+        time = ds.createVariable("time", "f8", ("time",))
+        time.units, time[:] = units, times
+        variable = ds.createVariable(
+            "t", values.dtype, ("time", "y", "x"), chunksizes=chunks, fill_value=fill, zlib=zlib
+        )
+        variable.set_auto_maskandscale(False)
+        variable.setncatts(attributes)
+        variable[:] = values
+    return name
+
+
+def assert_holds(out: str, *names: str) -> None:
+    """Compare a store with what xarray reads of its files, bit for bit."""
+    values = []
+    for name in names:
+        with xarray.open_dataset(name, decode_times=False) as ds:
+            values.append(ds["t"].values)
+    expected = np.concatenate(values)
+    store = open_store(out)
+    verify_store(store)
+    assert len(store) == len(expected)
+    for number, each in enumerate(expected):
+        assert store[number]["t"].dtype == each.dtype
+        assert store[number]["t"].tobytes() == each.tobytes()
+
+
+@pytest.mark.parametrize("memory", [(), ("--memory", "1MiB")], ids=["default", "little"])
+def test_files_of_other_chunkings_and_filters(converts, memory) -> None:
+    names = [
+        write("a.nc", range(5), numbers(5), chunks=(3, 4, 9)),
+        write("b.nc", range(5, 9), numbers(4), chunks=(1, 8, 3), zlib=False),
+        write("c.nc", range(9, 12), numbers(3), chunks=(3, 1, 1)),
+        write("d.nc", range(12, 14), numbers(2), zlib=False),
+    ]
+    converts(*names, *memory)
+    assert_holds("out", *names)
+
+
+@pytest.mark.parametrize(
+    ("kept", "word"), [(0.0, "empty"), (0.5, "truncated"), (0.97, "truncated")]
+)
+def test_a_file_that_ends_early_among_others(refused, converts, kept: float, word: str) -> None:
+    names = [write(f"{n}.nc", [n], numbers(1)) for n in range(3)]
+    whole = Path("1.nc").read_bytes()
+    os.truncate("1.nc", int(kept * len(whole)))
+    line = refused(*names)
+    assert "1.nc" in line
+    assert word in line
+    assert line.endswith(("fetch the file again", "fetch it again"))
+    Path("1.nc").write_bytes(whole)
+    converts(*names)
+    assert_holds("out", *names)
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (numbers(2, row=(8, 10)), "<f4 (time, y 8, x 10)"),
+        (numbers(2, row=(7, 9)), "<f4 (time, y 7, x 9)"),
+        (numbers(2, "f8"), "<f8 (time, y 8, x 9)"),
+    ],
+)
+def test_files_whose_sizes_or_numbers_differ(refused, other, found: str) -> None:
+    names = write("a.nc", range(3), numbers(3)), write("b.nc", range(3, 5), other)
+    line = refused(*names)
+    assert f"b.nc: variable 't' is {found}, expected <f4 (time, y 8, x 9) as in a.nc" in line
+    assert line.endswith(
+        "; give files of one kind at a time, or leave the variable out with --variables"
+    )
+
+
+def test_packings_and_fill_values_that_differ(converts) -> None:
+    names = [
+        write("a.nc", range(3), numbers(3, "i2"), fill=np.int16(7), scale_factor=np.float32(0.5)),
+        write(
+            "b.nc", range(3, 5), numbers(2, "i2"), fill=np.int16(9),
+            scale_factor=np.float32(0.25), add_offset=np.float32(-3),
+        ),
+        write("c.nc", range(5, 9), numbers(4), fill=np.float32(50)),
+        write(
+            "d.nc", range(9, 10), numbers(1, "i1"), _Unsigned="true", scale_factor=np.float32(2)
+        ),
+    ]  # fmt: skip
+    converts(*names)
+    assert_holds("out", *names)
+
+
+def test_dates_that_are_there_twice_are_told_and_kept(converts) -> None:
+    once = [write("a.nc", range(3), numbers(3)), write("b.nc", range(3, 6), numbers(3))]
+    assert not any("there before" in line for line in converts(*once, out="once"))
+    within = write("c.nc", [0, 1, 1, 2], numbers(4))
+    [line] = [line for line in converts(within, out="within") if "there before" in line]
+    assert "1 of 4 samples has a time that is there before" in line
+    assert "'c.nc time=1' after 'c.nc time=1'" in line
+    assert_holds("within", within)
+    across = [write("d.nc", range(3), numbers(3)), write("e.nc", range(1, 4), numbers(3))]
+    [line] = [line for line in converts(*across, out="across") if "there before" in line]
+    assert "2 of 6 samples have a time that is there before" in line
+    assert "'e.nc time=1' after 'd.nc time=1'" in line
+    assert_holds("across", *across)
+
+
+def test_lead_times_that_every_file_has_are_none_of_these(converts) -> None:
+    names = [write(name, range(3), numbers(3), units="hours") for name in ("a.nc", "b.nc")]
+    assert not any("there before" in line for line in converts(*names))
+    assert_holds("out", *names)
+
+
+def test_a_file_that_is_named_twice(refused) -> None:
+    name = write("a.nc", range(3), numbers(3))
+    assert refused(name, write("b.nc", range(3, 4), numbers(1)), name).endswith(
+        "a.nc: named twice; name each file once"
+    )
+
+
+def small_files(n: int) -> list[str]:
+    """Write files of two samples each; the first is copied, and its times are rewritten."""
+    h5py = pytest.importorskip("h5py", reason="rewrites the times of a file")
+    write("first", [0, 1], numbers(2))
+    names = [f"{number:05d}.nc" for number in range(n)]
+    for number, name in enumerate(names):
+        shutil.copy("first", name)
+        with h5py.File(name, "r+") as file:
+            file["time"][:] = [2 * number, 2 * number + 1]
+        os.utime(name, (LONG_AGO_S, LONG_AGO_S))
+    return names
+
+
+def check_small_files(capsys: pytest.CaptureFixture[str], n: int) -> dict:
+    names = small_files(n)
+    arguments = ["convert", *names, "out", "--to", "numpy", "--sample-dim", "time", "--json"]
+    assert main(arguments) == 0
+    told = json.loads(capsys.readouterr().out)
+    store = open_store("out")
+    expected = numbers(2)
+    assert len(store) == 2 * n
+    for number in range(0, 2 * n, 2 * n // 10 + 1):
+        assert np.array_equal(store[number]["t"], expected[number % 2])
+    assert list(np.diff(store.index().positions)) == [3600.0] * (2 * n - 1)
+    return told
+
+
+def test_hundreds_of_small_files(capsys: pytest.CaptureFixture[str]) -> None:
+    told = check_small_files(capsys, 300)
+    assert told["n_samples"] == 600
+
+
+def cost_of_small_files(n: int, folder: Path) -> tuple[float, int]:
+    """Return the CPU seconds and the peak memory of a command that converts so many."""
+    folder.mkdir()
+    os.chdir(folder)
+    names = small_files(n)
+    command = [sys.executable, "-m", "iobench", "convert", *names, "out", "--to", "numpy"]
+    before = os.times()
+    ran = subprocess.run(
+        [*command, "--sample-dim", "time", "--json"], capture_output=True, text=True, check=False
+    )
+    after = os.times()
+    assert ran.returncode == 0, ran.stderr
+    assert len(open_store("out")) == 2 * n
+    cpu_s = after.children_user + after.children_system
+    cpu_s -= before.children_user + before.children_system
+    return cpu_s, json.loads(ran.stdout)["peak_rss_nbytes"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ten_thousand_small_files_cost_no_more_each_than_a_thousand(tmp_path: Path) -> None:
+    few_s, few_nbytes = cost_of_small_files(1_000, tmp_path / "few")
+    many_s, many_nbytes = cost_of_small_files(10_000, tmp_path / "many")
+    # The command's own start is in both; a cost by the square would be ten times as much each.
+    assert many_s / 10_000 < 2 * few_s / 1_000
+    assert (many_nbytes - few_nbytes) / 9_000 < 32 << 10
