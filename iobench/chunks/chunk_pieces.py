@@ -20,7 +20,15 @@ from iobench.chunks.chunk_manifest import (
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
 from iobench.chunks.packing import is_plain, unpack
-from iobench.chunks.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
+from iobench.chunks.pieces import (
+    READ_NBYTES,
+    IndexRun,
+    Piece,
+    PiecedVariable,
+    PiecePart,
+    RowSizes,
+    rows_of,
+)
 from iobench.chunks.shuffled_slices import put_slices
 from iobench.chunks.single_codec import INFLATED_NBYTES, DamagedChunkError
 from iobench.files.memory import own_pages
@@ -92,6 +100,7 @@ class ChunkPieces(_Pieces):
         self._as_stored = is_plain(self._packing) and self._stored == np.dtype(self.dtype)
         self.piece_nbytes = self._codecs.nbytes
         self.on_the_way_nbytes = self._on_the_way_nbytes()
+        self._sizes = RowSizes()
 
     def _on_the_way_nbytes(self) -> int:
         """Return the memory for a chunk: as stored, and slices of it, or all of it some times."""
@@ -113,9 +122,12 @@ class ChunkPieces(_Pieces):
             range(start // length, -(-stop // length)) for start, stop, length in ends
         ]
         if self.axis >= 0:
-            rows = [range(r.index, r.index + r.length) for r in runs]
-            ranges[self.axis] = sorted({i // self.sharing for row in rows for i in row})
+            ranges[self.axis] = rows_of(runs, self.sharing)
         return [self.piece_at(place) for place in itertools.product(*ranges)]
+
+    def group_nbytes(self, runs: Sequence[IndexRun]) -> tuple[int, int]:
+        """Return the bytes of the chunks of these samples, stored and decoded."""
+        return self._sizes.added_up(self, runs)
 
     def piece_at(self, place: tuple[int, ...]) -> Piece:
         """Return the chunk at a place in the grid of chunks."""
@@ -239,6 +251,13 @@ class ContiguousPieces(_Pieces):
     def stored_nbytes(self, piece: Piece) -> int:
         """Return the bytes that are read for a piece, with what lies between short rows."""
         return sum(each.nbytes for each in box_ranges(self._box(piece)))
+
+    def group_nbytes(self, runs: Sequence[IndexRun]) -> tuple[int, int]:
+        """Return the bytes that are read for these samples, and those of their numbers."""
+        pieces = self.pieces(runs)
+        n_numbers = sum(piece.size for piece in pieces)
+        nbytes = n_numbers * np.dtype(self.dtype).itemsize
+        return sum(map(self.stored_nbytes, pieces)), nbytes
 
     def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
         """Return the bytes of each piece."""

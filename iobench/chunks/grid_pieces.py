@@ -18,7 +18,15 @@ import numpy as np
 from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES
 from iobench.chunks.chunk_manifest import Place, StoredVariable, in_ranges
 from iobench.chunks.chunk_pieces import ChunkPieces, pieces_of
-from iobench.chunks.pieces import IndexRun, OtherBox, Piece, PiecedVariable, PiecePart
+from iobench.chunks.pieces import (
+    IndexRun,
+    OtherBox,
+    Piece,
+    PiecedVariable,
+    PiecePart,
+    RowSizes,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,6 +108,7 @@ class GridPieces:
         self.sample_nbytes = math.prod(rest) * itemsize
         self.row_nbytes = self.sample_nbytes * self.sharing
         self.piece_nbytes, self.on_the_way_nbytes = inner.piece_nbytes, inner.on_the_way_nbytes
+        self._sizes = RowSizes()
         self.unit_nbytes = itemsize * math.prod(
             min(step, n) for step, n in zip(self.steps, self.shape, strict=True)
         )
@@ -122,15 +131,7 @@ class GridPieces:
         start, stop = box or ((0,) * len(self._rest), self.shape[1:])
         ends = zip(start, stop, self.steps[1:], strict=True)
         others = [range(a // length, -(-b // length)) for a, b, length in ends]
-        rows = sorted(
-            {
-                row
-                for run in runs
-                for row in range(
-                    run.index // self.sharing, (run.index + run.length - 1) // self.sharing + 1
-                )
-            }
-        )
+        rows = rows_of(runs, self.sharing)
         return [self._piece(row, place) for row in rows for place in itertools.product(*others)]
 
     def _piece(self, row: int, other: Place) -> GridPiece:
@@ -151,6 +152,10 @@ class GridPieces:
     def stored_nbytes(self, piece: Piece) -> int:
         """Return the size of the chunk in storage."""
         return self._inner.stored_nbytes(_inner(piece))
+
+    def group_nbytes(self, runs: Sequence[IndexRun]) -> tuple[int, int]:
+        """Return the bytes of the chunks of these samples, stored and decoded."""
+        return self._sizes.added_up(self, runs)
 
     def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
         """Return the stored bytes of each chunk."""

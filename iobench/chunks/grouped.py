@@ -7,8 +7,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from iobench.chunks.bands import spill_group
 from iobench.chunks.group_plan import band_memory, plan_groups
 from iobench.chunks.pieces import PiecedGroup, runs_of_each
@@ -161,10 +159,8 @@ class SampleGroups:
             variables = self._files[number]
             every = runs_of_each(variables, [index for _, index in entries])
             for variable, runs in zip(variables, every, strict=True):
-                pieces = variable.pieces(runs)
-                read += sum(map(variable.stored_nbytes, pieces))
-                itemsize = np.dtype(variable.dtype).itemsize
-                decoded += sum(piece.size for piece in pieces) * itemsize
+                stored, nbytes = variable.group_nbytes(runs)
+                read, decoded = read + stored, decoded + nbytes
         return read, decoded
 
 

@@ -30,9 +30,11 @@ __all__ = [
     "PieceTarget",
     "PiecedGroup",
     "PiecedVariable",
+    "RowSizes",
     "consecutive_runs",
     "empty_array",
     "group_shape",
+    "rows_of",
     "runs_of_each",
 ]
 
@@ -70,6 +72,41 @@ def runs_of_each(
     shared = consecutive_runs(indexes)
     own = [variable.places(given) for variable in variables]
     return [shared if each is given else consecutive_runs(each.tolist()) for each in own]
+
+
+def rows_of(runs: Sequence[IndexRun], sharing: int) -> list[int]:
+    """Return the rows of pieces that samples have a part in, where so many share a row."""
+    found: set[int] = set()
+    for run in runs:
+        last = run.index + run.length - 1
+        found.update(range(run.index // sharing, last // sharing + 1))
+    return sorted(found)
+
+
+class RowSizes:
+    """What the pieces of a variable take, row after row; each row is looked at once.
+
+    Whoever looks for groups that fit a memory asks for the same rows again and again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def added_up(self, variable: PiecedVariable, runs: Sequence[IndexRun]) -> tuple[int, int]:
+        """Return the bytes of the pieces of these samples, stored and decoded."""
+        rows = rows_of(runs, variable.sharing) if variable.axis >= 0 else [0]
+        sizes = [self._row(variable, row) for row in rows]
+        return sum(stored for stored, _ in sizes), sum(decoded for _, decoded in sizes)
+
+    def _row(self, variable: PiecedVariable, row: int) -> tuple[int, int]:
+        found = self._known.get(row)
+        if found is None:
+            first = row * variable.sharing if variable.axis >= 0 else 0
+            pieces = variable.pieces([IndexRun(0, first, 1)])
+            itemsize = np.dtype(variable.dtype).itemsize
+            decoded = sum(piece.size for piece in pieces) * itemsize
+            found = self._known[row] = sum(map(variable.stored_nbytes, pieces)), decoded
+        return found
 
 
 def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
@@ -165,6 +202,10 @@ class PiecedVariable(SharedDecoding, Protocol):
 
     def stored_nbytes(self, piece: Piece) -> int:
         """Return the bytes a piece has in storage."""
+        ...
+
+    def group_nbytes(self, runs: Sequence[IndexRun]) -> tuple[int, int]:
+        """Return the bytes of the pieces of these samples, stored and decoded."""
         ...
 
     def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
