@@ -267,6 +267,13 @@ class SampleSpec:
                     f"expected {dtype.str} {shape}"
                 )
 
+    def are_rows(self, rows: Mapping[str, NDArray[Any]]) -> bool:
+        """Return whether each row of these arrays is an array of a sample as the spec says."""
+        return rows.keys() == self._by_name.keys() and all(
+            rows[name].shape[1:] == shape and rows[name].dtype == dtype
+            for name, shape, dtype in self._expected
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as JSON-ready values."""
         return {"variables": [variable.to_dict() for variable in self.variables]}
@@ -396,6 +403,8 @@ def handed_on_nbytes(value: Any) -> int:
         return int(value.nbytes)
     if kind in OF_NO_BYTES:
         return -1
+    if kind is dict and set(map(type, value.values())) == {np.ndarray}:
+        return sum([array.nbytes for array in value.values()])
     if isinstance(value, Mapping):
         items = value.values()
     elif isinstance(value, (list, tuple)):

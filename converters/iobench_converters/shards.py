@@ -15,9 +15,11 @@ from iobench.stores import (
     Encoding,
     ExactWriter,
     GriddedFormat,
+    MeasuredSamples,
     SampleMeasure,
     ShardInfo,
     ShardStatistics,
+    ShardWriter,
     SpectraOfSamples,
     StoreRequest,
     Tally,
@@ -262,8 +264,7 @@ def write_shard(
     try:
         for samples in made:
             with tally.timed("write"):
-                for sample in samples:
-                    writer.append(sample)
+                _append(writer, samples)
             statistics.add(samples)
             encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
             lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
@@ -280,6 +281,15 @@ def write_shard(
         made.close()
         used.stop()
     drain.put(number, held, writer, (lossy, statistics.finish(), spectra), used)
+
+
+def _append(writer: Writer, samples: Sequence[Sample]) -> None:
+    rows = samples.rows if isinstance(samples, MeasuredSamples) else None
+    if rows is not None and isinstance(writer, ShardWriter):
+        writer.append_rows(samples, rows)
+        return
+    for sample in samples:
+        writer.append(sample)
 
 
 def _drop(error: BaseException, held: Claim, journal: Journal) -> None:

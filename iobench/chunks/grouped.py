@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iobench.chunks.bands import spill_group
 from iobench.chunks.group_plan import band_memory, plan_groups
 from iobench.chunks.pieces import PiecedGroup, runs_of_each

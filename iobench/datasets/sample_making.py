@@ -18,7 +18,6 @@ from iobench.files.memory import pages_used_again
 from iobench.files.spill import SpillFile
 from iobench.samples import handed_on_nbytes
 from iobench.stores.tally import Tally
-from iobench.stores.value_statistics import MeasuredSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -268,10 +267,8 @@ class Maker:
         """Return the samples with their moments, where these are asked for."""
         if self._measure is None:
             return samples
-        measured = MeasuredSamples(samples)
         with self._tally.timed("statistics"):
-            measured.measured = self._measure.take(samples)
-        return measured
+            return self._measure.measured(samples)
 
     def _by_groups(
         self, start: int, stop: int, here: Sequence[int]

@@ -89,6 +89,15 @@ class Gatherer:
             values[at] = sample[name]
         self.n_samples = at + 1
 
+    def fill_rows(self, rows: Mapping[str, NDArray[Any]], start: int) -> int:
+        """Copy samples from ``start`` on into the next rows, as they have place; return the end."""
+        at, n_samples = self.n_samples, len(next(iter(rows.values())))
+        stop = min(n_samples, start + self.n_rows - at)
+        for name, values in self._fields:
+            values[at : at + stop - start] = rows[name][start:stop]
+        self.n_samples = at + stop - start
+        return stop
+
     def clear(self) -> None:
         """Begin anew; the memory is used again."""
         self.n_samples = 0
@@ -175,6 +184,21 @@ class ShardWriter:
         self._gatherer.fill(sample)
         if self._gatherer.is_full:
             self._gatherer = self.write_gathered(self._gatherer)
+
+    def append_rows(self, samples: Sequence[Sample], rows: Mapping[str, NDArray[Any]]) -> None:
+        """Write samples whose arrays lie side by side, too, as `append` would write each."""
+        if self._gatherer is None or not self.spec.are_rows(rows):
+            for sample in samples:
+                self.append(sample)
+            return
+        if not self.n_samples:
+            self.begin()
+        done = 0
+        while done < len(samples):
+            start, done = done, self._gatherer.fill_rows(rows, done)
+            self.n_samples += done - start
+            if self._gatherer.is_full:
+                self._gatherer = self.write_gathered(self._gatherer)
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""

@@ -93,9 +93,17 @@ class Measured:
 
 
 class MeasuredSamples(list["Sample"]):
-    """Samples as they are stored, and what was measured of them."""
+    """Samples as they are stored, and what was measured of them.
+
+    Attributes
+    ----------
+    measured : Measured
+    rows : mapping of str to ndarray, or None
+        The arrays of all samples side by side, where they are short.
+    """
 
     measured: Measured
+    rows: Mapping[str, NDArray[Any]] | None = None
 
 
 class SampleMeasure:
@@ -132,21 +140,36 @@ class SampleMeasure:
         n_values = np.array([math.prod(shape) for _, _, shape in self._variables])[few].sum()
         self.nbytes = 8 * int(N_MOMENTS * (~self._has_few).sum() + n_values)
 
-    def take(self, samples: Sequence[Sample]) -> Measured:
-        """Return what is measured of some samples, each as if it were alone."""
+    def measured(self, samples: Sequence[Sample]) -> MeasuredSamples:
+        """Return samples, whose arrays are as they should be, with what is measured of them."""
+        found = MeasuredSamples(samples)
+        if samples and all(values.nbytes < SHORT_NBYTES for values in samples[0].values()):
+            found.rows = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+        found.measured = self.take(samples, found.rows)
+        return found
+
+    def take(
+        self, samples: Sequence[Sample], stacked: Mapping[str, NDArray[Any]] | None = None
+    ) -> Measured:
+        """Return what is measured of some samples, each as if it were alone.
+
+        ``stacked`` are their arrays side by side, where somebody has them so.
+        """
         moments = np.empty((len(samples), int((~self._has_few).sum()), N_MOMENTS))
         values = []
         at = 0
         for variable, _, shape in self._variables:
             size = shape[0] * shape[2]
             if size < FEW:
-                rows = _rows(variable, _stacked(samples, variable.name, shape))
+                many = _many(samples, variable.name, stacked).reshape(len(samples), *shape)
+                rows = _rows(variable, many)
                 values.append(rows.reshape(len(samples), shape[1], size))
                 continue
             found = moments[:, at : at + shape[1]]
             at += shape[1]
             if shape[1] * size < SMALL:
-                rows = _rows(variable, _stacked(samples, variable.name, shape))
+                many = _many(samples, variable.name, stacked).reshape(len(samples), *shape)
+                rows = _rows(variable, many)
                 found[:] = row_moments(rows).reshape(found.shape)
                 continue
             for place, sample in enumerate(samples):
@@ -203,6 +226,8 @@ class SampleMeasure:
 
 FEW: Final = 16
 """Moments take as much as so many values at least; of fewer the values are kept for a while."""
+SHORT_NBYTES: Final = 1 << 14
+"""Arrays of fewer bytes are written faster side by side."""
 SMALL: Final = 1 << 14
 """Arrays of fewer values cost more to handle than to copy side by side."""
 
@@ -323,9 +348,10 @@ def _layout(variable: Variable) -> tuple[str | None, tuple[int, int, int]]:
     return variable.dims[axis], (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
-def _stacked(samples: Sequence[Sample], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    many = np.stack([sample[name] for sample in samples])
-    return many.reshape(len(samples), *shape)
+def _many(
+    samples: Sequence[Sample], name: str, stacked: Mapping[str, NDArray[Any]] | None
+) -> NDArray[Any]:
+    return np.stack([each[name] for each in samples]) if stacked is None else stacked[name]
 
 
 def _rows(variable: Variable, arrays: NDArray[Any]) -> NDArray[Any]:
