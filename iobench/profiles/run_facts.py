@@ -380,6 +380,11 @@ class RunFacts:
             threads=self.threads or _common(each.threads for each in used) or 0,
         )
 
+    @property
+    def layout(self) -> str | None:
+        """The format, with the options that it was given, if it was."""
+        return self.spelled or self.format
+
     @figure
     def label(self) -> str | None:
         """What the run is called among others: its format, or a pipeline that is not our own.

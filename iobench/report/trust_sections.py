@@ -21,6 +21,7 @@ from iobench.report.script_lines import commit_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from iobench.profiles.run_facts import StoreFacts
     from iobench.report.document import Cell
     from iobench.report.run_report import RunReport
 
@@ -46,13 +47,21 @@ def configuration_section(report: RunReport) -> Section:
     )
 
 
+def _options(store: StoreFacts | None) -> str | None:
+    """Return the options of the format of a store that was given, as it tells them."""
+    if store is None or store.target is None:
+        return None
+    return ", ".join(f"{name}={value}" for name, value in store.options.items()) or None
+
+
 def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     """Yield the configuration, as far as it is known; no paths, as reports are shown to others."""
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
         "dataset": facts.dataset,
         "what it is": facts.title or None,
-        "format": facts.format,
+        "format": facts.layout,
+        "stored with": _options(facts.store),
         "framework": facts.framework,
         "worker processes": Count(exposure.workers),
         "reader threads": Count(facts.threads),

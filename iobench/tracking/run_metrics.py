@@ -252,7 +252,7 @@ def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tu
     step = facts.compute
     told: dict[str, Any] = {
         "dataset": facts.dataset,
-        "format": facts.format,
+        "format": facts.layout,
         "pipeline": None if facts.is_script else facts.pipeline,
         "framework": facts.framework,
         "workers": exposure.workers,

@@ -327,6 +327,37 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
     assert [run["label"] for run in runs][-1] == "ours.zarr"
 
 
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "workers"])
+def test_frameworks_read_stores_that_are_given(converted, tmp_path: Path, framework: str) -> None:
+    if framework != "workers":
+        pytest.importorskip(framework, reason="it is the framework")
+    converted("a.zarr", "--to", "zarr")
+    converted("b", "--to", "tfrecord")
+    words = ("--framework", framework, "--batches", "6", "--workers", "1", "--out", "run")
+    done = _alone("profile", "a.zarr", "b", "--compute", "1ms", *words, "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout)["runs"]
+    assert [(run["label"], run["framework"], run["batches"]) for run in runs] == [
+        ("a.zarr", framework, 6), ("b", framework, 6),
+    ]  # fmt: skip
+
+
+def test_what_reads_runs_takes_those_of_stores(
+    converted, profiled, iobench_here, tmp_path: Path
+) -> None:
+    store = converted("a.zarr", "--to", "zarr", "--codec", "blosc-lz4")
+    out = tmp_path / "run"
+    profiled(store, "--batches", "60", "--out", out, "--cache", "cold")
+    said = iobench_here("report", out)
+    assert "12 samples, as it was found:" in said.stdout
+    assert "codec=blosc-lz4" in said.stdout
+    assert "--data-dir" not in said.stdout
+    for words in (["simulate", out, "--ranks", "1,2"], ["compare", out, out]):
+        assert iobench_here(*words).returncode == 0
+    assert iobench_here("check", out, "--max-exposed", "100%").returncode in (0, 4)
+
+
 LOADERS = """
 import iobench
 

@@ -148,7 +148,7 @@ def _way(found: RankRun, facts: RunFacts, run: RecordedRun) -> LoadingWay:
         store = StoreProbe(*sizes, target=told.target, path=told.path)
     return LoadingWay(
         label=facts.label or run.name,
-        format=facts.spelled or facts.format or "",
+        format=facts.layout or "",
         framework=facts.framework or "",
         pipeline="" if facts.is_script else facts.pipeline,
         run=run if run.batch_size else replace(run, batch_size=facts.batch_size),

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
 
 FACTS: Final = (
-    "dataset", "format", "pipeline", "framework", "workers", "threads", "prefetch", "batch_size",
-    "sample_nbytes", "n_samples", "stand_in", "tiny", "seed", "window", "windows", "split",
-    "options", "detail", "digests", "darshan", "iobench_version",
+    "dataset", "format", "spelled", "pipeline", "framework", "workers", "threads", "prefetch",
+    "batch_size", "sample_nbytes", "n_samples", "stand_in", "tiny", "seed", "window", "windows",
+    "split", "options", "detail", "digests", "darshan", "iobench_version",
 )  # fmt: skip
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")

@@ -214,7 +214,7 @@ def _run(
         facts.framework or UNTOLD,
         ""
         if facts.is_script
-        else (facts.format if facts.pipeline == "own" else None) or facts.pipeline,
+        else (facts.layout if facts.pipeline == "own" else None) or facts.pipeline,
     )
     if cell in taken:
         return SkippedRun(name, f"older than {taken[cell].run}, which is of the same cell")
