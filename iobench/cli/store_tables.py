@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iobench.report.document import (
@@ -69,8 +69,7 @@ def quality_told(
         "deviation changes", "scales kept",
     )  # fmt: skip
     few = "the probe's " if is_probe else "all "
-    kinds = [_spectra_words(each["spectrum"]) for each in told.values()]
-    known = next(filter(None, kinds), "")
+    known = _spectra_words([each["spectrum"] for each in told.values()])
     yield Table(
         "What fewer bits do to the values",
         tuple(map(Column, names)),
@@ -114,15 +113,19 @@ def _scales(spectrum: Mapping[str, Any]) -> str:
     return "none" if kept is None else "all" if kept == 0 else f"from {number(kept)} points"
 
 
-def _spectra_words(spectrum: Mapping[str, Any]) -> str:
-    """Return how the scales of a variable were found, in words; nothing where they were not."""
-    if "unknown" in spectrum:
+def _spectra_words(spectra: Sequence[Mapping[str, Any]]) -> str:
+    """Return how the scales of variables were found, in words; nothing where none were."""
+    known = [each for each in spectra if "unknown" not in each]
+    if not known:
         return ""
-    along = "along rows" if spectrum["kind"] == "zonal" else "in both directions"
-    fields = "1 field" if spectrum["n_fields"] == 1 else f"{count(spectrum['n_fields'])} fields"
+    most = max(each["n_fields"] for each in known)
+    fields = "1 field" if most == 1 else f"{count(most)} fields"
+    up_to = "up to " if any(each["n_fields"] < most for each in known) else ""
+    ways = {"zonal": "along rows", "cosine": "in both directions"}
+    along = " or ".join(sorted({ways[each["kind"]] for each in known}))
     return (
-        f"of {fields} of each variable, {along}, in grid points: power and error within 5 % of "
-        "the power there"
+        f"of {up_to}{fields} of each variable, {along}, in grid points: power and error within "
+        "5 % of the power there"
     )
 
 
