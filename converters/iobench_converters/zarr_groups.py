@@ -166,13 +166,12 @@ class ZarrFormat:
             known,
             manifest.n_samples,
             manifest.sample_grid,
+            is_free=lambda name: is_free(name, arrays),
         )
         box = shard_shape([*manifest.sample_grid.values()], n_samples)
         described = _described(arrays, labels, codec=options.codec, box=box)
         texts = {f"{name}/{METADATA_NAME}": to_bytes(each) for name, each in described.items()}
         for each in labels.coordinates:
-            if not is_free(each.name, arrays):
-                continue
             described[each.name] = coordinate_metadata(each)
             texts[f"{each.name}/{METADATA_NAME}"] = to_bytes(described[each.name])
             key, chunk = coordinate_chunk(each)

@@ -274,9 +274,9 @@ class _Collector:
         if not each.dims and all(np.array_equal(part, values[0]) for part in values):
             return Coordinate(name, (), values[0], attributes)
         rest = tuple(dim for dim in each.dims if dim not in self.places.dims)
-        return Coordinate(
-            name, (SAMPLE_DIM, *rest), self.places.taken(each.dims, values), attributes
-        )
+        window = (slice(None), *(self.windows.get(dim, slice(None)) for dim in rest))
+        taken = self.places.taken(each.dims, values)[window]
+        return Coordinate(name, (SAMPLE_DIM, *rest), taken, attributes)
 
 
 class _MixedUnitsError(IobenchError):

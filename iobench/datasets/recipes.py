@@ -58,6 +58,8 @@ __all__ = ["Recipe", "only_variables"]
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 MAX_PLACED = 1 << 22
 """Of more samples than this, parts of places as a rule, none is told from the others."""
+MAX_COMPARED = 1 << 12
+"""Of this many samples each is asked which part of a dimension it takes."""
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 
@@ -195,13 +197,17 @@ class Recipe(PublishedFiles, ChunkedFields):
             each.name: each.name if is_as_stored and not each.zscore else ""
             for each in self.sample_fields
         }
-        found = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir)
-        spec = self.spec()
+        windows = self._windows(items)
+        found = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
+        taken = {
+            dim: len(range(length)[windows.get(dim, slice(None))])
+            for dim, length in files[0].dims.items()
+        }
         whole = {
             (dim, length)
-            for each in spec
+            for each in self.spec()
             for dim, length in zip(each.dims, each.shape, strict=True)
-            if files[0].dims.get(dim) == length
+            if taken.get(dim) == length
         }
         found = found.within(whole)
         if "time" in found or items.position_units != "seconds":
@@ -290,6 +296,18 @@ class Recipe(PublishedFiles, ChunkedFields):
             splits=self.splits,
             is_distinct=self.is_distinct,
         )
+
+    def _windows(self, items: Items) -> dict[str, slice]:
+        """Return what all samples take of dimensions that none of them takes whole."""
+        if self._is_of_indexes or len(items.where) > MAX_COMPARED:
+            return {}
+        slabs = [slab for where in items.where for slab in self.hyperslabs(where)]
+        found: dict[str, Any] = {}
+        for slab in slabs:
+            for dim, some in slab.ranges.items():
+                if found.setdefault(dim, some) != some:
+                    found[dim] = None
+        return {dim: some for dim, some in found.items() if isinstance(some, slice)}
 
     def _fitted(self, items: Items, n_files: int) -> list[int]:
         """Return the files whose first sample is in the split ``train``; all where none is."""

@@ -16,9 +16,11 @@ import numpy as np
 from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from iobench.datasets.contract import SampleIndex
 
 __all__ = ["ArrayLabels", "StoreLabels", "label_store", "sample_grid", "unique_dims"]
 
@@ -65,23 +67,23 @@ class StoreLabels:
     coordinates: tuple[Coordinate, ...]
 
 
-def sample_grid(
-    meteorology: Meteorology, samples: Sequence[int] | NDArray[np.int64]
-) -> dict[str, int]:
+def sample_grid(index: SampleIndex, samples: Sequence[int] | NDArray[np.int64]) -> dict[str, int]:
     """Return the lengths of the dimensions that some samples fill as a grid, the last fastest.
 
     Empty where they are along fewer than two, or not every combination of coordinates is there
     once, in order.
     """
-    dims, chosen = meteorology.sample_dims, np.asarray(samples, dtype=np.int64)
-    along = [meteorology.along(dim) for dim in dims]
+    dims, chosen = index.meteorology.sample_dims, np.asarray(samples, dtype=np.int64)
     if len(dims) < 2 or not chosen.size:
         return {}
+    counted = {axis.name: np.asarray(axis.positions) for axis in index.axes}
     places = []
-    for each in along:
-        if each is None:
+    for dim in dims:
+        known = index.meteorology.along(dim)
+        values = counted.get(dim, np.empty(0)) if known is None else known.values
+        if not values.size:
             return {}
-        _, first, place = np.unique(each.values[chosen], return_index=True, return_inverse=True)
+        _, first, place = np.unique(values[chosen], return_index=True, return_inverse=True)
         order = np.argsort(np.argsort(first))  # numbered as they are first met
         places.append(order[place.reshape(-1)])
     shape = tuple(int(place.max()) + 1 for place in places)
@@ -133,6 +135,8 @@ def label_store(
     meteorology: Meteorology,
     n_samples: int,
     grid: Mapping[str, int],
+    *,
+    is_free: Callable[[str], bool] = bool,
 ) -> StoreLabels:
     """Return the labels of a store's arrays.
 
@@ -145,6 +149,8 @@ def label_store(
     n_samples : int
     grid : mapping of str to int
         As `sample_grid` found it when the store was planned.
+    is_free : callable
+        Whether a coordinate may have a name.
     """
     sample_dims = _sample_dims(arrays, meteorology, n_samples, grid)
     sample_shape = tuple(grid.values()) if len(sample_dims) > 1 else (n_samples,)
@@ -165,10 +171,10 @@ def label_store(
             # Samples that are parts of an index keep the dimension, of one value each.
             each = replace(each, name=f"{SAMPLE_DIM}_{each.name}")
         placed = _placed(each, sample_dims, sample_shape, named)
-        if placed is not None and _fits(placed, every, extra, arrays):
+        if placed is not None and is_free(placed.name) and _fits(placed, every, extra, arrays):
             found[placed.name] = placed
     for each in _of_channels(arrays, dims) if meteorology else ():
-        if each.name not in found and each.name not in arrays:
+        if each.name not in found and each.name not in arrays and is_free(each.name):
             found[each.name] = each
     attributes = {
         name: _attributes(each, (*sample_dims, *dims[name]), meteorology, found)
@@ -292,7 +298,10 @@ def _attributes(
     beside = [
         name
         for name, one in coordinates.items()
-        if one.dims != (name,) and set(one.dims) <= set(dims) and name not in bounds
+        if one.dims != (name,)
+        and set(one.dims) <= set(dims)
+        and name not in bounds
+        and " " not in name
     ]
     mappings = {str(other.get("grid_mapping", "")).partition(":")[0] for other in told}
     mapping = mappings.pop() if len(mappings) == 1 else ""

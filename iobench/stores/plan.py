@@ -241,7 +241,7 @@ class StoreRequest:
             provenance["fingerprints"] = [
                 fingerprint(file, whole=self.hash_sources) for file in self.files
             ]
-        grid = {} if self.limit_s is not None else sample_grid(index.meteorology, chosen)
+        grid = {} if self.limit_s is not None else sample_grid(index, chosen)
         return ConversionPlan(
             dataset=dataset.name,
             format=self.fmt.name,

@@ -444,3 +444,25 @@ def test_a_damaged_coordinate_is_found(convert, iobench_here, tmp_path):
     done = iobench_here("verify", "zarr")
     assert done.returncode == 1
     assert "latitude/c.0" in done.stderr.replace("\n", "")
+
+
+def test_odd_names_and_dimensions_without_coordinates(convert, tmp_path):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in {"time": 3, "member": 2, "x": 4}.items():
+            file.createDimension(name, length)
+        file.createVariable("a", "f4", ("time", "member", "x"))[:] = np.arange(24).reshape(3, 2, 4)
+        file["a"].setncatts({"coordinates": "place run", "grid_mapping": "lost"})
+        file.createVariable("place", "f4", ("x",))[:] = np.arange(4)
+        odd = file.createVariable("an odd name", "f4", ("x",))
+        odd[:], odd.units = np.arange(4), "degrees_north"
+    for to in ("zarr", "numpy"):
+        found = open_store(convert(to, path, "--sample-dim", "time,member")).to_xarray()
+        assert found.a.dims == ("time", "member", "x")
+        np.testing.assert_array_equal(found.a, np.arange(24).reshape(3, 2, 4))
+        assert "place" in found.coords
+        assert "grid_mapping" not in found.a.attrs
+    with xarray.open_zarr("zarr") as found:
+        assert "place" in found.coords
+        assert "an odd name" not in found.variables
+    assert "an odd name" in open_store("zarr").index().meteorology
