@@ -97,8 +97,13 @@ class _Part(NamedTuple):
         """Return which chunks its own are kept with."""
         box, variable, chunk = self.box, self.variable, self.chunk
         axes, start = box.axes, box.start
-        lengths = tuple([chunk[axis] if axis >= 0 else 0 for axis in axes])
-        numbers = tuple([start[axis] // chunk[axis] if axis >= 0 else 0 for axis in axes])
+        if len(axes) == 1 and axes[0] >= 0:  # as most are; small samples feel it
+            axis = axes[0]
+            lengths: Place = (chunk[axis],)
+            numbers: Place = (start[axis] // chunk[axis],)
+        else:
+            lengths = tuple([chunk[axis] if axis >= 0 else 0 for axis in axes])
+            numbers = tuple([start[axis] // chunk[axis] if axis >= 0 else 0 for axis in axes])
         stored = variable.packing.stored
         brick = brick_shape(chunk, variable.shape, box.lengths, axes, stored, brick_nbytes)
         return ChunkRow(-1 if box.of_all else file, self.key, lengths, numbers, brick)

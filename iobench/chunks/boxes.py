@@ -80,11 +80,13 @@ class Box(NamedTuple):
 
     def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the array for the box's `lengths`, where they are at hand."""
+        axes = self.axes
         if not self.drops_axes:
             return lengths
-        if len(self.axes) == 1:
-            return lengths[: self.axes[0]] + lengths[self.axes[0] + 1 :]
-        return tuple(length for axis, length in enumerate(lengths) if axis not in self.axes)
+        if len(axes) == 1:
+            axis = axes[0]
+            return lengths[:axis] + lengths[axis + 1 :]
+        return tuple(length for axis, length in enumerate(lengths) if axis not in axes)
 
     @property
     def is_of_one(self) -> bool:
@@ -116,8 +118,6 @@ def indexes_box(
     file: str, variable: StoredVariable, axes: tuple[int, ...], indexes: Sequence[int]
 ) -> Box:
     """Return one index of a variable along each of its sample dimensions; of axis -1 it lacks."""
-    if len(axes) == 1:
-        return index_box(file, variable, axes[0], indexes[0])
     check_known(file, variable)
     start, stop = [0] * len(variable.shape), list(variable.shape)
     for axis, index in zip(axes, indexes, strict=True):

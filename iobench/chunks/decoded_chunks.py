@@ -330,7 +330,16 @@ class OrderedSamples:
     ) -> NDArray[np.int64]:
         """Return the places of the samples that need a row, ascending."""
         rows = self._rows.get(lengths) or self._grouped(lengths)
-        return rows.places(file, numbers)
+        if file >= len(rows.counts):
+            return rows.order[:0]
+        counts, row = rows.counts[file], 0
+        for axis, number in enumerate(numbers):
+            count = counts[axis]
+            if number >= count:
+                return rows.order[:0]
+            row = row * count + number
+        row += rows.offsets[file]
+        return rows.order[rows.starts[row] : rows.starts[row + 1]]
 
     def _grouped(self, lengths: tuple[int, ...]) -> _Rows:
         """Return the samples of each row of chunks of these lengths."""
@@ -344,7 +353,7 @@ class OrderedSamples:
         rows += offsets[self._files]
         order = np.argsort(rows, kind="stable").astype(np.int64)
         starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
-        made = self._rows[lengths] = _Rows(starts, offsets, counts, order)
+        made = self._rows[lengths] = _Rows(starts, offsets.tolist(), counts.tolist(), order)
         return made
 
 
@@ -355,30 +364,18 @@ class _Rows(NamedTuple):
     ----------
     starts : ndarray, shape (rows + 1,)
         Where in ``order`` those of a row begin.
-    offsets : ndarray, shape (files + 1,)
-        Where the rows of a file begin.
-    counts : ndarray, shape (files, sample dimensions)
-        How many rows there are along each.
+    offsets : list of int
+        Where the rows of each file begin.
+    counts : list of list of int
+        How many rows each file has along each sample dimension.
     order : ndarray, shape (samples,)
         Their places.
     """
 
     starts: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    offsets: list[int]
+    counts: list[list[int]]
     order: NDArray[np.int64]
-
-    def places(self, file: int, numbers: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return those of the samples that need a row of a file."""
-        row = 0
-        if file >= len(self.counts):
-            return self.order[:0]
-        for number, count in zip(numbers, self.counts[file].tolist(), strict=False):
-            if number >= count:
-                return self.order[:0]
-            row = row * count + number
-        row += int(self.offsets[file])
-        return self.order[self.starts[row] : self.starts[row + 1]]
 
 
 class DecodedChunks:

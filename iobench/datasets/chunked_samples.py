@@ -257,7 +257,12 @@ class ChunkedSamples(ChunkedFields):
             found = [_through_library(file, each, self._dims, indexes) for each in variables]
             return dict(zip(self._names, found, strict=True))
         name = range_file(file.path)
-        boxes = [indexes_box(name, each, self._axes[each.name], indexes) for each in variables]
+        axes = self._axes
+        if len(indexes) == 1:
+            (index,) = indexes
+            boxes = [index_box(name, each, axes[each.name][0], index) for each in variables]
+        else:
+            boxes = [indexes_box(name, each, axes[each.name], indexes) for each in variables]
         return read_boxes(self._chunks, boxes, where)
 
     def decode(self, raw: Raw, where: tuple[int, ...]) -> Arrays:

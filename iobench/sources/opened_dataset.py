@@ -141,6 +141,8 @@ def open_dataset(
     for name in ("data_dir", "store_dir"):
         if isinstance(where.get(name), str):
             where[name] = as_path(where[name])
+    if isinstance(where.get("split_by"), str):
+        where["split_by"] = (where["split_by"],)
     paths = tuple(str(target) if hasattr(target, "__fspath__") else target for target in targets)
     request = SourceRequest(targets=paths, options=dict(options or {}), **where)
     source = open_source(request, _LoggedNotes())

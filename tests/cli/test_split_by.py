@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import iobench
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.samples import Window
 from iobench.stores.finished_store import open_store
@@ -84,6 +85,13 @@ def test_a_profile_takes_windows_of_the_splits(cube, iobench_here, tmp_path):
     told = json.loads((run / "run.json").read_text())
     text = json.dumps(told)
     assert '"split": "train, valid"' in text
+
+
+def test_a_program_opens_the_samples_of_an_interval(cube):
+    opened = iobench.open_dataset(cube, sample_dim="number,time", split_by="number=1")
+    assert len(opened) == 12
+    with xarray.open_dataset(cube) as whole:
+        np.testing.assert_array_equal(opened[3]["t"], whole.t.sel(number=1).values[3])
 
 
 def test_gaps_are_allowed_only_in_intervals(cube, iobench_here):

@@ -17,10 +17,12 @@ from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.plain_loop import XarrayLoop
+from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.split_by import SplitBy, split_index
 from iobench.datasets.splits import place_index_windows
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
+from iobench.windows import place_windows
 
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
 
@@ -161,6 +163,45 @@ def test_windows_keep_the_member(tmp_path, open_user_files):
     assert placed.step == 12 * 3600
     members = place_index_windows(made.index, Window.parse("number=0:1"))
     assert members.items.tolist() == [[n, n + 4] for n in range(8)]
+
+
+@settings(deadline=None)
+@given(
+    times=st.lists(st.integers(0, 12), min_size=1, max_size=8, unique=True).map(sorted),
+    n_members=st.integers(1, 4),
+    cut=st.integers(0, 8),
+    dims=st.permutations(("time", "number")),
+    offsets=st.sets(st.integers(-2, 3), min_size=1).map(sorted),
+)
+def test_windows_are_those_of_each_member_alone(times, n_members, cut, dims, offsets):
+    """Of two files of following dates, with gaps: by the definition, member by member."""
+    parts = [part for part in (times[:cut], times[cut:]) if part]
+    along = {
+        "time": SampleRows(list(map(np.array, parts)), ["m"] * len(parts), [""] * len(parts)),
+        "number": SampleRows(
+            [np.arange(n_members)] * len(parts), [""] * len(parts), [""] * len(parts)
+        ),
+    }
+    lengths = [{"time": len(part), "number": n_members} for part in parts]
+    grid = SampleGrid(
+        dims, [along[dim] for dim in dims], [[each[dim] for dim in dims] for each in lengths]
+    )
+    by_axis = {axis.name: axis for axis in grid.axes}
+    axis = by_axis["time"]
+    placed = place_windows(axis.positions, Window(tuple(offsets)), rows=axis.rows, step=1)
+    there = {
+        (member, time): number
+        for number, (member, time) in enumerate(
+            zip(by_axis["number"].positions, axis.positions, strict=True)
+        )
+    }
+    reach = range(min(0, *offsets), max(0, *offsets) + 1)
+    expected = sorted(
+        [there[member, time + offset] for offset in offsets]
+        for member, time in there
+        if all((member, time + offset) in there for offset in reach)
+    )
+    assert sorted(placed.items.tolist()) == expected
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
