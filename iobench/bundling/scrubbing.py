@@ -37,7 +37,7 @@ PLACE: Final = re.compile(
 HOST_KEYS: Final = {"host", "hosts", "hostname", "node", "nodes"}
 PATH_KEYS: Final = {
     "path", "paths", "files_hint", "mount", "logs", "runtime", "own", "others", "folder", "folders",
-    "store", "cwd", "directory", "files", "file",
+    "store", "cwd", "directory", "files", "file", "target", "sources",
 }  # fmt: skip
 VALUE_KEYS: Final = {"options", "set", "env", "environ", "environment"}
 """What is below was given by somebody: a value of an option, or of the environment."""

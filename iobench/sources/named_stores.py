@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import StoreError
+from iobench.errors import StorageError, StoreError
 from iobench.files.urls import URL, as_path
 from iobench.registry import dataset_names
 from iobench.stores.manifest import MANIFEST_NAME
@@ -54,7 +54,12 @@ def _is_store(target: Any) -> bool:
 
 def _is_store_there(url: URL) -> bool:
     is_file = Path(url.name).suffix.lower() in FILE_SUFFIXES or url.protocol in ("http", "https")
-    return not (is_file or url.is_pattern()) and _is_finished(url)
+    if is_file or url.is_pattern():
+        return False
+    try:
+        return _is_finished(url)
+    except StorageError:  # as of what is not there, where nobody may list; whoever opens it says so
+        return False
 
 
 def _is_finished(path: Path) -> bool:

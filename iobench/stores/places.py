@@ -273,8 +273,11 @@ def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None
 def remember_store(path: Path, title: str) -> None:
     """Note a finished store for `finished_stores`; without a cache directory it is not.
 
-    ``title`` is the plan's: dataset and format, in words.
+    Nor one that is elsewhere: asking for it takes a network that may not be there. ``title`` is the
+    plan's: dataset and format, in words.
     """
+    if not is_local(path):
+        return
     file = user_folder() / STORES_NAME
     line = f"{title}\t{path}"
     with suppress(OSError, StorageError):
