@@ -7,6 +7,7 @@ import secrets
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,6 +128,9 @@ class MeasuredProbe:
         Samples it converted, at least 1.
     convert_s : float
         Seconds it took.
+    start_s : float
+        Of these, what more samples would not have added to: what went before the first and came
+        behind the last.
     store_nbytes : int
         Bytes of all files it wrote.
     sample_read_nbytes : int
@@ -143,6 +147,7 @@ class MeasuredProbe:
 
     n_samples: int
     convert_s: float
+    start_s: float = 0.0
     store_nbytes: int
     sample_read_nbytes: int
     sample_decoded_nbytes: int
@@ -264,7 +269,8 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
     left = max(0.0, 1 - target.nbytes_there / out_nbytes) if out_nbytes else 1.0
     load_source_s = source.n_samples * probe.source_sample_s / target.workers
     load_store_s = source.n_samples * probe.store_sample_s / target.workers
-    convert_s = probe.convert_s * share * left * source.n_looks
+    growing_s = (probe.convert_s - probe.start_s) * share
+    convert_s = probe.start_s + growing_s * left * source.n_looks if left else 0.0
     saved_s = None
     if target.step_s is not None:
         # Loading hides behind the steps as far as they last.
@@ -406,10 +412,16 @@ def measure_probe(
     StorageError
         If nothing can be written where the store shall be.
     """
-    samples = _probed(prepared, memory)
+    samples, ends = _probed(prepared, memory)
     with _folder_that_goes(existing_folder(request.out)) as folder:
         watch = stopwatch()
         with screen.progress("converting a probe") as move:
+            moments: list[tuple[float, int]] = []
+
+            def progress(done: int, total: int) -> None:
+                moments.append((watch(), done))
+                move(done, total)
+
             store = find_converter()(
                 StoreRequest(
                     prepared.dataset,
@@ -423,7 +435,7 @@ def measure_probe(
                     memory_nbytes=memory.nbytes,
                     limit_s=None if isinstance(prepared.dataset, GroupedDataset) else PROBE_S,
                 ),
-                progress=move,
+                progress=progress,
             )
         convert_s = watch()
         where = [prepared.index.where[number] for number in store.manifest.samples]
@@ -433,6 +445,7 @@ def measure_probe(
         probe = MeasuredProbe(
             n_samples=len(store),
             convert_s=convert_s,
+            start_s=_start_s(moments, ends) + convert_s - moments[-1][0] if moments else 0.0,
             store_nbytes=store.manifest.nbytes,
             sample_read_nbytes=read_nbytes,
             sample_decoded_nbytes=decoded_nbytes,
@@ -450,17 +463,42 @@ def _worth_keeping(store: Store, index: SampleIndex) -> dict[str, int]:
     return bits_worth_keeping(store.spec, some, index.meteorology)
 
 
-def _probed(prepared: PreparedConversion, memory: MemoryBound) -> list[int]:
-    """Return the samples of a probe: a group that is made together, else spread evenly."""
+def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int], list[int]]:
+    """Return the samples of a probe and where groups of them end.
+
+    Groups that are made together, two at least, as there are; else samples spread evenly.
+    """
     nbytes = max(1, prepared.index.spec.nbytes)
     fewest, most = PROBE_N_SAMPLES
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
-        first = prepared.dataset.groups(where, memory_nbytes=memory.nbytes)[0]
-        if first > 1:
-            return list(prepared.samples[:first])
-    return [prepared.samples[rank] for rank in probe_samples(len(prepared.samples), wanted)]
+        ends = list(accumulate(prepared.dataset.groups(where, memory_nbytes=memory.nbytes)))
+        if ends[0] > 1:
+            count = max(2, sum(end * nbytes <= PROBE_NBYTES for end in ends))
+            return list(prepared.samples[: ends[:count][-1]]), ends[:count]
+    ranks = probe_samples(len(prepared.samples), wanted)
+    return [prepared.samples[rank] for rank in ranks], list(range(1, len(ranks) + 1))
+
+
+def _start_s(moments: Sequence[tuple[float, int]], ends: Sequence[int]) -> float:
+    """Return the seconds until a probe began to make samples; 0 where nothing tells.
+
+    Parameters
+    ----------
+    moments : sequence of (seconds, samples)
+        When how many samples had been written.
+    ends : sequence of int
+        Where groups end. Until the first sample of the last one is written, as long has passed
+        since the first of all was as the groups before took to make.
+    """
+    if len(ends) < 2 or not moments:
+        return 0.0
+    first = moments[0]
+    before = [end for end in ends if end < moments[-1][1]]
+    last = next((seconds for seconds, done in moments if before and done > before[-1]), first[0])
+    each_s = (last - first[0]) / before[-1] if before else 0.0
+    return max(0.0, first[0] - each_s * ends[0]) if each_s > 0 else 0.0
 
 
 def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:

@@ -277,13 +277,13 @@ def print_forecast(number: int, turns: Turns) -> list[str]:
     pairs = {
         "s": (
             statistics.median(each.told["convert_s"] for each in said),
-            statistics.median(each.seconds for each in got),
+            statistics.median(each.told["wall_s"] for each in got),
         ),
         "MB read": (said[0].told["in_nbytes"] / 1e6, got[0].told["in_nbytes"] / 1e6),
         "MB written": (said[0].told["out_nbytes"] / 1e6, got[0].told["out_nbytes"] / 1e6),
         "MB of memory": (
             said[0].told["peak_nbytes"] / 1e6,
-            max(each.growth_nbytes for each in got) / 1e6,
+            max(each.told["held_nbytes"] for each in got) / 1e6,
         ),
     }
     missed = []

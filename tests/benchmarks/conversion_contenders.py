@@ -80,6 +80,8 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
     outcome = run(request, Quiet())
     TOLD.update(memory_nbytes=outcome.memory_nbytes, in_nbytes=outcome.in_nbytes)
     TOLD.update(out_nbytes=outcome.out_nbytes, stages_s=dict(outcome.stages_s))
+    idle_nbytes, peak_nbytes = outcome.idle_rss_nbytes or 0, outcome.peak_rss_nbytes or 0
+    TOLD.update(wall_s=outcome.wall_s, held_nbytes=peak_nbytes - idle_nbytes)
 
     def check() -> None:
         import iobench

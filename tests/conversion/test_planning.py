@@ -134,7 +134,8 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
         ),
         MeasuredProbe(
             n_samples=10,
-            convert_s=0.1,
+            convert_s=0.15,
+            start_s=0.05,
             store_nbytes=40_001_000,
             sample_read_nbytes=2_000_000,
             sample_decoded_nbytes=4_000_000,
@@ -146,9 +147,9 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
     assert planned.read_amplification == 1.5
     assert planned.out_nbytes == 4_000_100_000
     assert planned.peak_nbytes == 180_000_000
-    assert planned.convert_s == pytest.approx(10)
+    assert planned.convert_s == pytest.approx(0.05 + 100 * 0.1)
     # 50 s of loading beside 10 s of steps, then 0.5 s that hide behind them.
     assert planned.saved_s == pytest.approx(40)
-    assert planned.payback_epochs == pytest.approx(0.25)
+    assert planned.payback_epochs == pytest.approx(10.05 / 40)
     assert math.isclose(planned.load_store_s, 0.5)
     assert planned.fits
