@@ -126,15 +126,18 @@ def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
     is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
-    if is_as_wanted and is_plain(packing) and stored.flags.writeable:
-        return stored
-    values = array_for_one_sample(stored.shape, packing.dtype)
-    values[...] = stored
+    is_scaled = packing.scale is not None or packing.offset is not None
+    if is_as_wanted and stored.flags.writeable and not is_scaled:
+        values = stored  # nobody else's; missing values stay so where it is asked for again
+    else:
+        values = array_for_one_sample(stored.shape, packing.dtype)
+        values[...] = stored
     if packing.fill_values:
         missing = values == packing.fill_values[0]
         for fill in packing.fill_values[1:]:
             missing |= values == fill
-        values[missing] = np.nan
+        if missing.any():
+            values[missing] = np.nan
     if packing.scale is not None:
         values *= packing.scale
     if packing.offset is not None:
