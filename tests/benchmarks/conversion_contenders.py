@@ -98,7 +98,7 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
 
 
 IOBENCH = (
-    "iobench", "h5netcdf", "h5py", "isal.isal_zlib", "eccodes", "numcodecs",
+    "iobench", "h5netcdf", "h5py", "isal.isal_zlib", "eccodes", "numcodecs", "xarray",
     "iobench_converters.convert", "iobench.conversion.conversion_run",
 )  # fmt: skip
 
