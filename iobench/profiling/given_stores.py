@@ -140,7 +140,13 @@ def find_finished(
 
 def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool) -> bool:
     """Tell whether a store was made by a plan, but for what is told of the source's way here."""
-    same = replace(plan, provenance=manifest.provenance, normalisation=manifest.normalisation)
+    # What else a manifest tells, such as versions, was of no account for what it holds.
+    told = {
+        name: value
+        for name, value in manifest.provenance.items()
+        if name in plan.provenance or name == "request"
+    }
+    same = replace(plan, provenance=told, normalisation=manifest.normalisation)
     if any_shards and len(manifest.shards) > 1:
         same = replace(same, shard_n_samples=manifest.shards[0].n_samples)
     return same.digest == manifest.plan
