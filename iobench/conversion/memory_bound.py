@@ -40,11 +40,15 @@ class MemoryBound:
         enough, None where no memory is.
     times : float
         How often such chunks are decoded in the mean, by the samples that share most.
+    lacking_nbytes : int
+        With how much more room beside the store they would be decoded once; 0 where more room does
+        not help.
     """
 
     nbytes: int
     once_nbytes: int | None
     times: float = 1.0
+    lacking_nbytes: int = 0
 
     @property
     def warning(self) -> str:
@@ -52,6 +56,11 @@ class MemoryBound:
         if self.times < LEAST_TIMES:
             return ""
         times = f"{self.times:.1f} times"
+        if self.lacking_nbytes:
+            return (
+                f"chunks that samples share are decoded {times}; with "
+                f"{_mebibytes(self.lacking_nbytes)} more room where the store is, each once"
+            )
         if self.once_nbytes is None:
             return (
                 f"shards are made one by one, and chunks that they share are decoded {times}; "
@@ -176,7 +185,11 @@ def memory_bound(
         times = making.times(shared, nbytes, start=start)
         if times < LEAST_TIMES:
             return MemoryBound(nbytes, nbytes, times)
-        return MemoryBound(nbytes, making.once_nbytes(shared, start=start), times)
+        once_nbytes = making.once_nbytes(shared, start=start)
+        lacking = 0
+        if once_nbytes is None and spill_nbytes and not is_apart:
+            lacking = 2 * max(nbytes, dataset.group_nbytes(shared)[1]) - spill_nbytes
+        return MemoryBound(nbytes, once_nbytes, times, max(0, lacking))
     one = 0
     # Arrays as somebody hands them out: what they were made of is not to be seen.
     if looks_at_one and samples and "decode" not in dataset.fused:

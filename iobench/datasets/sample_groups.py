@@ -53,7 +53,7 @@ def sample_groups(
         The samples of each shard, in order. Where nothing is put aside, or it cannot be, each is
         made by itself.
     memory_nbytes, spill_nbytes : int
-        For groups in memory, and for those in files.
+        For groups in memory, and for those in files: of no less than twice as much.
 
     Raises
     ------
@@ -61,7 +61,8 @@ def sample_groups(
         If not even one sample can be made within the memory.
     """
     ends = list(accumulate(map(len, parts)))
-    if isinstance(dataset, BandedDataset) and spill_nbytes:
+    # Less room than that: what memory holds, and shards share, might not find it.
+    if isinstance(dataset, BandedDataset) and spill_nbytes >= 2 * memory_nbytes:
         least = dataset.band_nbytes()
         if least is not None and least <= memory_nbytes:
             where = [each for part in parts for each in part]

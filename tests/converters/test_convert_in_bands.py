@@ -225,6 +225,14 @@ def test_a_plan_knows_what_shards_that_are_made_apart_decode_again(tmp_path):
     assert (apart.times, apart.once_nbytes) == (4, None)
     assert "shards are made one by one" in apart.warning
     assert "4.0 times" in apart.warning
+    little = memory_bound(dataset, index, samples, spill_nbytes=1_000, **arguments)
+    assert little.times > 1
+    assert little.lacking_nbytes > 0
+    assert "2MiB more room where the store is, each once" in little.warning
+    spill_nbytes = 1_000 + little.lacking_nbytes
+    assert memory_bound(
+        dataset, index, samples, spill_nbytes=spill_nbytes, **arguments
+    ).times == 1  # fmt: skip
     no_room = memory_bound(dataset, index, samples, **arguments)
     assert (no_room.times, no_room.once_nbytes) == (4, None)
 
@@ -415,3 +423,18 @@ def test_what_is_resident_is_what_memory_says(tmp_path):
         pytest.skip("the system does not tell what is resident")
     # Libraries that are imported on the way count, too.
     assert told["peak_rss_nbytes"] - told["idle_rss_nbytes"] <= 1.3 * asked + (16 << 20)
+
+
+def test_a_disk_that_has_room_for_the_store_alone_is_enough(tmp_path, decoded, monkeypatch):
+    dataset, index, _ = opened(columns(tmp_path / "own.nc"))
+    more = {"shard_nbytes": 10 * index.spec.nbytes, "memory_nbytes": 1 << 20}
+    convert(dataset, index, numpy_records.FORMAT, tmp_path / "roomy", **more).close()
+    decoded.clear()
+    monkeypatch.setattr(os, "pwrite", None)  # nothing is put aside
+    for name in ("shards", "convert"):
+        monkeypatch.setattr(
+            f"iobench_converters.{name}.free_nbytes", lambda _: 64 * index.spec.nbytes + 1000
+        )
+    convert(dataset, index, numpy_records.FORMAT, tmp_path / "tight", **more).close()
+    assert set(decoded.values()) == {7}
+    assert content(tmp_path / "tight") == content(tmp_path / "roomy")
