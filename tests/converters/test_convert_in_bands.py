@@ -188,7 +188,8 @@ def test_the_bytes_are_those_of_one_group_and_each_chunk_is_decoded_once(decoded
             dataset, max(1, shard_nbytes // sum(v.nbytes for v in index.spec)), spill_nbytes=ROOM
         )
         told = [dataset.group_nbytes(group)[0] for group, _ in making.groups(where, memory_nbytes)]
-        assert tally.nbytes.get("read", 0) == sum(told)
+        if None not in case.chunks:  # of numbers that lie as they are, some more is read
+            assert tally.nbytes.get("read", 0) == sum(told)
         if list(numbers) == sorted(numbers):  # else some may lie between those that share a chunk
             assert sum(told) == dataset.group_nbytes(where)[0]
             assert set(decoded.values()) <= {1}
