@@ -15,12 +15,8 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import (
-    PatchFiller,
-    PlannedSource,
-    is_planned,
-    refuse_own_memory,
-)
+from iobench.loaders.ring.contract import PatchFiller
+from iobench.loaders.ring.wrapped_source import WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -81,7 +77,7 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack), planned)
 
 
-class WindowSource:
+class WindowSource(WrappedSource):
     """Windows over the items of another source; what one looks like is `windowed_spec`.
 
     Parameters
@@ -101,9 +97,7 @@ class WindowSource:
     """
 
     def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
-        refuse_own_memory(items, "windows")
-        self.spec = windowed_spec(items.spec, window)
-        self.items = items
+        super().__init__(items, windowed_spec(items.spec, window), "windows")
         self._table = np.asarray(table, dtype=np.int64).reshape(-1, len(window.offsets))
         self._plan = _stacking(items.spec, window)
         if self._table.size and not 0 <= self._table.min() <= self._table.max() < len(items):
@@ -115,16 +109,6 @@ class WindowSource:
     def __len__(self) -> int:
         return len(self._table)
 
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing the order of a pass helps the items' source."""
-        return is_planned(self.items)
-
-    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
-        """Say which windows a pass will ask for, in order."""
-        if isinstance(self.items, PlannedSource):
-            self.items.expect(self.made_of(samples).ravel(), follows=follows)
-
     def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the items of windows, in the order of the window's offsets."""
         found: NDArray[np.int64] = self._table[samples]
@@ -132,7 +116,7 @@ class WindowSource:
 
     def filler(self) -> Filler:
         """Return a filler with memory for the items of one batch."""
-        return _WindowFiller(self.items, self._table, self._plan)
+        return _WindowFiller(self.source, self._table, self._plan)
 
 
 @dataclass(frozen=True, slots=True)

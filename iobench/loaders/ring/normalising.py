@@ -11,8 +11,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import PatchFiller
-from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.wrapped_source import Fill
     from iobench.samples import Variable
 
 __all__ = ["MeanStd", "Normalise", "NormalisedSource", "means_of"]
@@ -226,31 +226,17 @@ class NormalisedSource(WrappedSource):
         return _NormalisingFiller(self.source, self.means)
 
 
-class _NormalisingFiller:
+class _NormalisingFiller(WrappedFiller):
     def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:
-        self._filler = source.filler()
+        super().__init__(source)
         self._scales = {name: _Scale(each, source.spec[name].shape) for name, each in means.items()}
         apart = tuple(v for v in source.spec if v.name in means and v.dtype != "<f4")
         self._scratch = ScratchRows(SampleSpec(apart)) if apart else None
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill rows, then normalise them."""
         stored = self._stored(rows, len(samples))
-        self._filler.fill(samples, stored, log)
-        self._normalise(stored, rows, log)
-
-    def fill_at(
-        self,
-        samples: NDArray[np.int64],
-        corners: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        """Fill rows with patches, then normalise them; see `PatchFiller`."""
-        filler = self._filler
-        assert isinstance(filler, PatchFiller)
-        stored = self._stored(rows, len(samples))
-        filler.fill_at(samples, corners, stored, log)
+        fill(samples, stored, log)
         self._normalise(stored, rows, log)
 
     def _stored(self, rows: Rows, n_samples: int) -> Rows:
@@ -267,10 +253,6 @@ class _NormalisingFiller:
                 scale.apply(stored[name], rows[name])
                 nbytes += rows[name].nbytes
         log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="normalise")
-
-    def close(self) -> None:
-        """Close the filler of the samples as they are stored."""
-        self._filler.close()
 
 
 class _Scale:

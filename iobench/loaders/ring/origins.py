@@ -11,7 +11,6 @@ from iobench.errors import StoreError
 from iobench.loaders.ring.patch_source import PatchSource
 from iobench.loaders.ring.telling import beneath
 from iobench.loaders.ring.wrapped_source import WrappedSource
-from iobench.loaders.windowed import WindowSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +37,7 @@ def coordinates_of(
             starts = dict(zip(dims, at.corners(numbers, epoch).T, strict=True))
             lengths = dict(zip(dims, at.sizes.sizes, strict=True))
             whole |= dict(zip(dims, at.sizes.lengths, strict=True))
-        if isinstance(at, (WrappedSource, WindowSource)):
+        if isinstance(at, WrappedSource):
             numbers = at.made_of(numbers)
         at = beneath(at)
     found: dict[str, NDArray[Any]] = {"sample": numbers}

@@ -10,7 +10,6 @@ from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.wrapped_source import WrappedSource
-from iobench.loaders.windowed import WindowSource
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
@@ -20,8 +19,6 @@ __all__ = ["beneath", "innermost", "told"]
 
 def beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""
-    if isinstance(source, WindowSource):
-        return source.items
     if isinstance(source, (WrappedSource, PartRangesSource, ProcessSource)):
         return source.source
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["SelectedSamples", "WrappedSource"]
+__all__ = ["Fill", "SelectedSamples", "WrappedFiller", "WrappedSource"]
+
+Fill = Callable[["NDArray[np.int64]", "Rows", "BatchLog"], None]
+"""Fills rows with samples, as `Filler.fill`."""
 
 
 class WrappedSource:
@@ -57,11 +61,46 @@ class WrappedSource:
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order."""
         if isinstance(self.source, PlannedSource):
-            self.source.expect(self.made_of(samples), follows=follows)
+            self.source.expect(self.made_of(samples).ravel(), follows=follows)
 
     def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which sample of the other source each of these is made of."""
+        """Return which sample of the other source each of these is made of; of windows several."""
         return samples
+
+
+class WrappedFiller:
+    """A filler that has that of another source fill rows, of samples and of patches alike."""
+
+    def __init__(self, source: BatchSource) -> None:
+        self._filler = source.filler()
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill rows; see `Filler`."""
+        self.fill_by(self._filler.fill, samples, rows, log)
+
+    def fill_at(
+        self,
+        samples: NDArray[np.int64],
+        corners: NDArray[np.int64],
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        """Fill rows with patches; see `PatchFiller`."""
+        filler = self._filler
+        assert isinstance(filler, PatchFiller)
+
+        def fill(made_of: NDArray[np.int64], beneath: Rows, log: BatchLog) -> None:
+            filler.fill_at(made_of, corners, beneath, log)
+
+        self.fill_by(fill, samples, rows, log)
+
+    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill rows; ``fill`` does so with samples of the other source, at the same corners."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the other source's filler."""
+        self._filler.close()
 
 
 class SelectedSamples(WrappedSource):
@@ -92,27 +131,11 @@ class SelectedSamples(WrappedSource):
         return _SelectedFiller(self)
 
 
-class _SelectedFiller:
+class _SelectedFiller(WrappedFiller):
     def __init__(self, source: SelectedSamples) -> None:
-        self._filler = source.source.filler()
+        super().__init__(source.source)
         self._made_of = source.made_of
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill rows with these of the selected samples."""
-        self._filler.fill(self._made_of(samples), rows, log)
-
-    def fill_at(
-        self,
-        samples: NDArray[np.int64],
-        corners: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        """Fill rows with patches; see `PatchFiller`."""
-        filler = self._filler
-        assert isinstance(filler, PatchFiller)
-        filler.fill_at(self._made_of(samples), corners, rows, log)
-
-    def close(self) -> None:
-        """Close the filler of all samples."""
-        self._filler.close()
+        fill(self._made_of(samples), rows, log)
