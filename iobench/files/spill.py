@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from iobench.errors import StorageError
 from iobench.files.atomic import storage_errors
 from iobench.files.objects import TEMPORARY_SUFFIX
+from iobench.files.ranges import read_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["SpillFile"]
-
-MOST_BUFFERS = 512
-"""In one system call; Linux takes 1024 (``IOV_MAX``)."""
 
 
 class SpillFile:
@@ -59,18 +57,10 @@ class SpillFile:
 
     def read(self, buffers: Sequence[memoryview], offset: int) -> None:
         """Fill buffers, one after the other, with what was written from ``offset`` on."""
+        end = offset + sum(map(len, buffers))
         with storage_errors(self._folder, resumable=True):
-            for first in range(0, len(buffers), MOST_BUFFERS):
-                waiting = list(buffers[first : first + MOST_BUFFERS])
-                while waiting:
-                    count = os.preadv(self._descriptor, waiting, offset)
-                    if not count:
-                        raise StorageError(f"{self._folder}: what was put aside there is gone")
-                    offset += count
-                    while waiting and count >= len(waiting[0]):
-                        count -= len(waiting.pop(0))
-                    if count:
-                        waiting[0] = waiting[0][count:]
+            if read_into(self._descriptor, buffers, offset, end) < end:
+                raise StorageError(f"{self._folder}: what was put aside there is gone")
 
     def clear(self) -> None:
         """Begin anew; its pages are used again."""

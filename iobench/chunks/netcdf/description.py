@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.chunks.netcdf.classic import read_classic_header
-from iobench.chunks.netcdf.file import CLASSIC_MAGIC
-from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
+from iobench.chunks.netcdf.file import CLASSIC_MAGIC, open_hdf5
 from iobench.chunks.packing import CODING
 from iobench.coordinates import json_attributes
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.source_files import open_source_file
 
 if TYPE_CHECKING:
@@ -73,30 +71,11 @@ def describe_netcdf(path: Path) -> DescribedFile:
     opened = open_source_file(path)
     if opened.read_at(0, 4) in CLASSIC_MAGIC:
         return _described_classic(path, opened)
-    try:
-        import h5netcdf
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError(
-            "NetCDF files need h5py and h5netcdf: pip install 'iobench[netcdf]'"
-        ) from error
-    try:
-        with (
-            hdf5_source(opened) as source,
-            h5py.File(source, "r") as raw,
-            h5netcdf.File(raw, "r", phony_dims="sort") as file,
-        ):
-            return DescribedFile(
-                {name: _described(each, raw[name]) for name, each in file.variables.items()},
-                json_attributes(_attributes(file.attrs), without=NOT_KEPT),
-            )
-    except IobenchError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise FileFormatError(
-            f"{path}: cannot be read as NetCDF: {reason}; fetch the file again"
-        ) from error
+    with open_hdf5(path, opened) as (file, raw):
+        return DescribedFile(
+            {name: _described(each, raw[name]) for name, each in file.variables.items()},
+            json_attributes(_attributes(file.attrs), without=NOT_KEPT),
+        )
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from iobench.files.source_ranges import read_extents
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
@@ -46,6 +47,7 @@ __all__ = [
     "inspect_netcdf",
     "is_hdf5",
     "make_box",
+    "open_hdf5",
     "read_through_library",
     "where_slab",
 ]
@@ -274,6 +276,23 @@ def _freeze(numbers: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> NetcdfFile:
+    with open_hdf5(path, opened) as (file, raw):
+        import h5py
+
+        return _hdf5_file(path, file, raw, opened.nbytes, h5py)
+
+
+@contextmanager
+def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any, Any]]:
+    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does.
+
+    Raises
+    ------
+    MissingExtraError
+        If one of these is not installed.
+    FileFormatError
+        If the file cannot be opened, or what is asked of it meanwhile cannot be read.
+    """
     try:
         import h5netcdf
         import h5py
@@ -285,7 +304,7 @@ def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> NetcdfFile:
             h5py.File(source, "r") as raw,
             h5netcdf.File(raw, "r", phony_dims="sort") as file,
         ):
-            return _hdf5_file(path, file, raw, opened.nbytes, h5py)
+            yield file, raw
     except IobenchError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError) as error:
