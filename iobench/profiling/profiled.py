@@ -12,6 +12,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.split_by import split_index
 from iobench.errors import IobenchError
 from iobench.registry import dataset_names, find_dataset
+from iobench.stores.sample_numbers import places_among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,16 +72,11 @@ class ProfiledSamples:
 
     def places(self, samples: Sequence[int], numbers: Sequence[int]) -> NDArray[np.int64]:
         """Return where samples of the index lie in a store of these numbers; -1 where nowhere."""
-        held = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
         wanted = np.asarray(samples, dtype=np.int64)
         if self.numbers is not None:
             own = np.fromiter(self.numbers, dtype=np.int64, count=len(self.numbers))
             wanted = own[wanted]
-        if not len(held):
-            return np.full(len(wanted), -1, dtype=np.int64)
-        order = np.argsort(held, kind="stable")
-        found = order[np.searchsorted(held, wanted, sorter=order).clip(max=len(held) - 1)]
-        return np.where(held[found] == wanted, found, -1)
+        return places_among(numbers, wanted)
 
 
 def samples_of_source(source: Source) -> ProfiledSamples:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-__all__ = ["SampleNumbers", "count_runs"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["SampleNumbers", "count_runs", "places_among"]
 
 
 class SampleNumbers(Sequence[int]):
@@ -94,3 +99,14 @@ def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         first, count = begin, more
     if count:
         yield first, count
+
+
+def places_among(held: Sequence[int], wanted: ArrayLike) -> NDArray[np.int64]:
+    """Return where numbers lie in a sequence of distinct ones; -1 of those it does not have."""
+    asked = np.asarray(wanted, dtype=np.int64)
+    numbers = np.fromiter(held, dtype=np.int64, count=len(held))
+    if not len(numbers):
+        return np.full(len(asked), -1, dtype=np.int64)
+    order = np.argsort(numbers, kind="stable")
+    found = order[np.searchsorted(numbers, asked, sorter=order).clip(max=len(numbers) - 1)]
+    return np.where(numbers[found] == asked, found, -1)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
 from iobench.loaders.ring.grid_part import part_of_grid
@@ -17,6 +15,7 @@ from iobench.loaders.ring.patch_source import PatchSizes, PatchSource
 from iobench.loaders.ring.wrapped_source import SelectedSamples
 from iobench.loaders.windowed import WindowSource
 from iobench.samples import Window
+from iobench.stores.sample_numbers import places_among
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import SampleIndex
@@ -113,12 +112,8 @@ def _chosen(
         window = Window.parse(window)
     if window is None:
         assert split is not None
-        chosen = np.asarray(select_split(facts.index(), split), dtype=np.int64)
-        held = np.asarray(facts.held, dtype=np.int64)
-        order = np.argsort(held)
-        place = np.searchsorted(held, chosen, sorter=order)
-        place = order[np.minimum(place, len(held) - 1)]
-        return SelectedSamples(source, place[held[place] == chosen])
+        places = places_among(facts.held, select_split(facts.index(), split))
+        return SelectedSamples(source, places[places >= 0])
     if isinstance(window, Window):
         placed = place_index_windows(facts.index(), window, split=split)
         return WindowSource(source, placed.among(facts.held), window)
