@@ -89,7 +89,7 @@ def advise(
         if config is None:
             given = ProfileCommand.parsed(advice.circumstances.facts.command)
             config = None if given is None else _config_of(given.words())
-        tried, why = _try(advice, config, run, try_, rounds, screen)
+        tried, why = _try(advice, config, try_, rounds, screen)
     if json:
         found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
         typer.echo(json_text.dumps(found, indent=1, allow_nan=False))
@@ -170,7 +170,6 @@ def _advice(run: Path, *, ranks: int | None, epochs: int) -> Advice:
 def _try(
     advice: Advice,
     config: RunConfig | None,
-    run: Path,
     number: int,
     rounds: int,
     screen: TerminalScreen,
