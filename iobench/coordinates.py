@@ -17,10 +17,12 @@ from iobench.errors import SampleError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SAMPLE_DIM", "Coordinate", "Meteorology", "json_attributes"]
+__all__ = ["SAMPLE_DIM", "TIME_UNITS", "Coordinate", "Meteorology", "json_attributes"]
 
 SAMPLE_DIM: Final = "sample"
 """The first dimension of a coordinate that has a value for each sample."""
+TIME_UNITS: Final = "seconds since 1970-01-01"
+"""Of times that a source has in other ways, or in several."""
 MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
 

@@ -290,15 +290,14 @@ def _coordinate(each: Coordinate) -> dict[str, Any]:
 
     Neither where there is none.
     """
-    from iobench.datasets.positions import decode_times
+    from iobench.datasets.positions import coordinate_times
 
-    units, calendar = (str(each.attributes.get(name, "")) for name in ("units", "calendar"))
     flat = each.values.reshape(-1)
     told: dict[str, Any] = {}
     if flat.size and flat.dtype.kind in "iuf" and (flat == flat).any():
         known = flat[flat == flat]
         ends: Any = np.array([known.min(), known.max()])
-        times = decode_times(ends, units, calendar)
+        times = coordinate_times(ends, each.attributes)
         if times is not None:
             is_plain = times.dtype.kind == "M"
             ends = np.datetime_as_string(times, unit="auto") if is_plain else times
@@ -307,7 +306,7 @@ def _coordinate(each: Coordinate) -> dict[str, Any]:
             told = dict(zip(("lowest", "highest"), ends.tolist(), strict=True))
     return {
         "name": each.name, "dims": list(each.dims), "shape": list(each.values.shape),
-        "units": units, **told,
+        "units": str(each.attributes.get("units", "")), **told,
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from iobench.chunks.decoded_chunks import DecodedChunks
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology, json_attributes
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
@@ -46,7 +46,7 @@ __all__ = ["AnemoiDataset", "anemoi_dataset"]
 
 OPTIONS = ("start", "end", "select", "drop", "normalise")
 NORMALISATIONS = ("none", "mean-std")
-TIME = {"standard_name": "time", "units": "seconds since 1970-01-01"}
+TIME = {"standard_name": "time", "units": TIME_UNITS}
 PLACES = {
     "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
     "longitudes": {"standard_name": "longitude", "units": "degrees_east"},

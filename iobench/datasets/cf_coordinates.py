@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.positions import decode_times_of_files
 from iobench.errors import IobenchError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SamplePlaces", "SourceValues", "cf_meteorology", "times_in_one_unit"]
 
-SECONDS: Final = "seconds since 1970-01-01"
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
 MAX_BOUNDS_NBYTES: Final = 1 << 24
@@ -257,7 +256,7 @@ class _Collector:
         attributes = self._attributes(name)
         if read.dtype.kind == "M":
             read = _seconds(read.reshape(-1)).reshape(read.shape)
-            attributes["units"] = SECONDS
+            attributes["units"] = TIME_UNITS
         window = tuple(self.windows.get(dim, slice(None)) for dim in each.dims)
         return Coordinate(name, each.dims, read[window], attributes)
 
@@ -266,7 +265,7 @@ class _Collector:
         each, attributes = self._variable(name), self._attributes(name)
         if parts[0].dtype.kind == "M":
             parts = [_seconds(part.reshape(-1)).reshape(part.shape) for part in parts]
-            attributes["units"] = SECONDS
+            attributes["units"] = TIME_UNITS
         values, times = times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
         if times is None:
             raise _MixedUnitsError("of several units or calendars in its files")
@@ -315,7 +314,7 @@ def times_in_one_unit(
     if len(kinds) > 1:
         return given, None
     whole = [_seconds(part) for part in decoded]
-    attributes = {"units": SECONDS}
+    attributes = {"units": TIME_UNITS}
     calendar = next(iter({each for _, each in units}), "")
     if calendar:
         attributes["calendar"] = calendar

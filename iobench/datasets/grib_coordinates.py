@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.chunks.grib.field_cubes import spell_value
 from iobench.chunks.grib.grid_description import describe_grid, describe_parameter
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.errors import IobenchError
 from iobench.files.source_ranges import read_extents
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["grib_meteorology"]
 
-TIME_UNITS: Final = "seconds since 1970-01-01"
 MAX_NBYTES: Final = 1 << 26
 """Of messages that are read for the names of their parameters."""
 NAMED: Final[dict[str, dict[str, Any]]] = {

@@ -11,13 +11,14 @@ import numpy as np
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 __all__ = [
     "cf_times",
+    "coordinate_times",
     "decode_times",
     "decode_times_of_files",
     "one_row_each",
@@ -164,6 +165,18 @@ def _are_whole(values: NDArray[Any]) -> bool:
     if not values.size or values.dtype.kind not in "iuf":
         return False
     return values.dtype.kind != "f" or bool((np.isfinite(values) & (values % 1 == 0)).all())
+
+
+def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Return the times that values of a coordinate mean by its attributes, in their shape.
+
+    None as of `decode_times`, and where they are no numbers.
+    """
+    if values.dtype.kind not in "iuf":
+        return None
+    units, calendar = (str(attributes.get(name, "")) for name in ("units", "calendar"))
+    times = decode_times(values.reshape(-1), units, calendar)
+    return None if times is None else times.reshape(values.shape)
 
 
 def decode_times_of_files(

@@ -28,7 +28,7 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
 )
 from iobench.chunks.packing import unpack
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_coordinates import netcdf_meteorology
@@ -577,7 +577,7 @@ def _times(positions: Sequence[float]) -> Coordinate:
     """Return the times of samples that files have in other ways."""
     seconds = np.asarray(positions)
     whole = seconds.astype(np.int64)
-    attributes = {"standard_name": "time", "units": "seconds since 1970-01-01"}
+    attributes = {"standard_name": "time", "units": TIME_UNITS}
     values = whole if (whole == seconds).all() else seconds
     return Coordinate("time", (SAMPLE_DIM,), values, attributes)
 

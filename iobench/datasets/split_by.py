@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.datasets.positions import decode_times, spell_times, time_positions
+from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -295,9 +295,7 @@ def _found(index: SampleIndex, asked: SplitBy) -> tuple[NDArray[Any], NDArray[An
     )
     if coordinate is not None and "grid_mapping_name" not in coordinate.attributes:
         values = np.broadcast_to(coordinate.values, (len(index),))
-        units, calendar = (str(coordinate.attributes.get(k, "")) for k in ("units", "calendar"))
-        times = decode_times(values, units, calendar) if values.dtype.kind in "iuf" else None
-        return values, times
+        return values, coordinate_times(values, coordinate.attributes)
     if name in index.dims or (not index.dims and name == "time"):
         axis = index.along(name if index.dims else "")
         if len(axis.positions):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.positions import decode_times
+from iobench.datasets.positions import coordinate_times
 from iobench.errors import StoreError
 from iobench.loaders.ring.patch_source import PatchSource
 from iobench.loaders.ring.telling import beneath
@@ -90,12 +90,8 @@ def _in_patches(
 
 def _times(coordinate: Coordinate, values: NDArray[Any]) -> NDArray[Any]:
     """Return values of a coordinate of samples; times as such where their units say so."""
-    told = coordinate.attributes
-    units, calendar = str(told.get("units", "")), str(told.get("calendar", ""))
-    if values.dtype.kind not in "iuf" or " since " not in units:
-        return values
     try:
-        times = decode_times(values.reshape(-1), units, calendar)
+        times = coordinate_times(values, coordinate.attributes)
     except ImportError:  # xarray decodes what is out of the usual
         times = None
-    return values if times is None else times.reshape(values.shape)
+    return values if times is None else times

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets import (
     Arrays,
     Baseline,
@@ -112,7 +112,7 @@ def _meteorology(starts: Sequence[str], message: memoryview) -> Meteorology:
     """Return when forecasts start and are of, and where their points are, as a message has it."""
     days = np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
     seconds, lead_s = days.astype(np.int64), LEAD_HOURS * 3600
-    started = {"standard_name": "forecast_reference_time", "units": "seconds since 1970-01-01"}
+    started = {"standard_name": "forecast_reference_time", "units": TIME_UNITS}
     step = {"standard_name": "forecast_period", "units": "hours"}
     return Meteorology(
         ("time",),
