@@ -174,7 +174,7 @@ def test_what_is_no_data_file(own, refused, tmp_path: Path) -> None:
     )
     assert "gone.grib: no such file, seen from" in refused(good, "gone.grib", *dim)
     (tmp_path / "folder" / "iobench.json").write_text("{}")
-    assert "folder: is a store of finished samples; profile what it" in refused("folder", *dim)
+    assert "folder is a finished store, which is profiled as it is" in refused("folder", *dim)
 
 
 def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
         {"processes": True, "transform": doubled},
         {"transform": doubled, "dtype": "float64"},
     ],
-    ids=str,
+    ids=lambda more: ",".join(more),
 )
 def test_whatever_else_is_asked_for(
     more: dict[str, Any], tmp_path: Path, iobench_here: Callable[..., Any]
