@@ -9,11 +9,12 @@ import numpy as np
 
 from iobench.chunks.decoded_chunks import reading_alone
 from iobench.datasets.contract import BandedDataset, GroupedDataset
+from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.datasets.contract import (
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
         Locator,
         PublishedStep,
         Raw,
-        RunJobs,
         SampleIndex,
-        SpilledSamples,
         Where,
     )
-    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["DecodedSamples", "RawSamples", "decoded_samples", "raw_samples"]
@@ -97,51 +95,16 @@ class DecodedSamples(_EarlySamples):
         return self.inner.decode(raw, where)
 
 
-class _DecodedGroups(DecodedSamples):
+class _DecodedGroups(DecodedSamples, GroupedSamples):
     """The same of a dataset that makes samples in groups."""
 
-    inner: GroupedDataset  # type: ignore[assignment]
-
-    def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
-        """Return how many consecutive samples to make together."""
-        return self.inner.groups(where, memory_nbytes=memory_nbytes)
-
-    def read_group(self, where: Sequence[Where]) -> Raw:
-        """Return what is stored of these samples."""
-        return self.inner.read_group(where)
-
-    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
-        """Return the arrays of each sample of the group."""
-        return self.inner.decode_group(raw, where, run)
-
-    def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
-        """Return the bytes read and decoded for a group."""
-        return self.inner.group_nbytes(where)
+    @property
+    def _groups(self) -> Any:
+        return self.inner
 
     def band_nbytes(self) -> int | None:
         """Return the least memory for groups that are put aside; None where none can be."""
         return self.inner.band_nbytes() if isinstance(self.inner, BandedDataset) else None
-
-    def banded_groups(
-        self,
-        where: Sequence[Where],
-        *,
-        memory_nbytes: int,
-        spill_nbytes: int,
-        ends: Collection[int] = (),
-    ) -> list[tuple[int, bool]]:
-        """Return how many consecutive samples to make together, where some may be put aside."""
-        assert isinstance(self.inner, BandedDataset)
-        return self.inner.banded_groups(
-            where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
-        )
-
-    def spill_group(
-        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
-    ) -> SpilledSamples:
-        """Return samples that are put aside."""
-        assert isinstance(self.inner, BandedDataset)
-        return self.inner.spill_group(where, spill, run, memory_nbytes=memory_nbytes)
 
 
 def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import string
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunked_fields import ChunkedFields
-from iobench.chunks.grouped import SampleGroups, decode_apart
+from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     box_through_library,
@@ -32,6 +32,7 @@ from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_coordinates import netcdf_meteorology
+from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -48,9 +49,8 @@ if TYPE_CHECKING:
 
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunk_manifest import StoredVariable
-    from iobench.datasets.contract import Arrays, Locator, Raw, RunJobs, SpilledSamples
+    from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.setup_processes import Advance
-    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["Recipe", "only_variables"]
@@ -64,7 +64,7 @@ PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"
 """What a date stands for that has a year, a month, a day."""
 
 
-class Recipe(PublishedFiles, ChunkedFields):
+class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     """A dataset of NetCDF files; also a `PlannedDataset`, `BandedDataset` and `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
@@ -391,57 +391,14 @@ class Recipe(PublishedFiles, ChunkedFields):
             found[each.name or each.variable] = values
         return found
 
-    def groups(self, where: Sequence[Any], *, memory_nbytes: int) -> list[int]:
-        """Return how many samples to make together: those whose chunks hold several."""
-        if self._groups is None:
-            return [1] * len(where)
-        return self._groups.groups(_pairs(where), memory_nbytes=memory_nbytes)
+    def _in_groups(self, where: Sequence[Any]) -> list[tuple[int, int]]:
+        """Return file and index of each sample, of which more may follow."""
+        return [(each[0], each[1]) for each in where]
 
-    def read_group(self, where: Sequence[Any]) -> Raw:
-        """Return what is stored of these samples, each chunk once."""
-        if self._groups is None:
-            return [self.read(each) for each in where]
-        return self._groups.read_group(_pairs(where))
-
-    def decode_group(self, raw: Raw, where: Sequence[Any], run: RunJobs) -> list[Arrays]:
-        """Return the arrays of each sample of a group."""
-        if self._groups is None:
-            return decode_apart(raw, where, run, None if self.fused else self.decode)
-        return self._groups.decode_group(raw, _pairs(where), run)
-
-    def group_nbytes(self, where: Sequence[Any]) -> tuple[int, int]:
-        """Return the bytes read and decoded to make these samples together."""
-        if self._groups is None:
-            if self._one_nbytes is None and where:
-                self._one_nbytes = handed_on_nbytes(self.read(where[0]))
-            read = (self._one_nbytes or 0) * len(where)
-            return read, read
-        return self._groups.group_nbytes(_pairs(where))
-
-    def band_nbytes(self) -> int | None:
-        """Return the least memory that any group can be made with, put aside band by band."""
-        return None if self._groups is None else self._groups.band_nbytes()
-
-    def banded_groups(
-        self,
-        where: Sequence[Any],
-        *,
-        memory_nbytes: int,
-        spill_nbytes: int,
-        ends: Collection[int] = (),
-    ) -> list[tuple[int, bool]]:
-        """Return how many samples to make together, where some may be put aside."""
-        assert self._groups is not None
-        return self._groups.banded_groups(
-            _pairs(where), memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
-        )
-
-    def spill_group(
-        self, where: Sequence[Any], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
-    ) -> SpilledSamples:
-        """Return samples that are put aside, each chunk decoded once."""
-        assert self._groups is not None
-        return self._groups.spill_group(_pairs(where), spill, run, memory_nbytes=memory_nbytes)
+    def _alone_nbytes(self, where: Sequence[Any]) -> int:
+        if self._one_nbytes is None and where:
+            self._one_nbytes = handed_on_nbytes(self.read(where[0]))
+        return (self._one_nbytes or 0) * len(where)
 
     @cached_property
     def _is_of_indexes(self) -> bool:
@@ -592,11 +549,6 @@ def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     has_samples = sample_dim in variable.dims and not slab.of_all
     axis = variable.dims.index(sample_dim) if has_samples else -1
     return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
-
-
-def _pairs(where: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return file and index of each sample, of which more may follow."""
-    return [(each[0], each[1]) for each in where]
 
 
 def _ends(slab: Hyperslab, variable: StoredVariable) -> tuple[list[int], list[int]]:

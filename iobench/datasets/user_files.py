@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.chunks.grouped import decode_apart
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
 from iobench.datasets.grib_samples import GribSamples
+from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.own_pipelines import Baseline, MapStyle
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
@@ -24,22 +24,20 @@ from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from iobench.chunks.chunked_fields import SharedChunks
+    from iobench.chunks.grouped import SampleGroups
     from iobench.datasets.contract import (
         Arrays,
         Locator,
         PublishedStep,
         Raw,
-        RunJobs,
         SampleIndex,
-        SpilledSamples,
         Where,
     )
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
-    from iobench.files.spill import SpillFile
     from iobench.samples import Sample
 
 __all__ = ["UserFiles", "file_kind", "user_files"]
@@ -51,7 +49,7 @@ FINGERPRINT_NBYTES = 65536
 ZIP_MAGIC = b"PK\x03\x04"
 
 
-class UserFiles:
+class UserFiles(GroupedSamples):
     """Files of the user's own as a dataset; made by `user_files`.
 
     ``fused`` is known once ``samples`` has run.
@@ -178,58 +176,12 @@ class UserFiles:
         running = MapStyle(loop, index, framework="workers", workers=0, prefetch=0)
         return Baseline(running, batch_size or 1, PLAIN_LOOP)
 
-    def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
-        """Return how many samples to make together: those whose chunks hold several.
+    @property
+    def _groups(self) -> SampleGroups | None:
+        return self._source.grouped if self._source.is_grouped else None
 
-        Raises
-        ------
-        OptionError
-            If two samples and a chunk need more memory.
-        """
-        if not self._source.is_grouped:
-            return [1] * len(where)
-        return self._source.grouped.groups(where, memory_nbytes=memory_nbytes)
-
-    def read_group(self, where: Sequence[Where]) -> Raw:
-        """Return what is stored of these samples, each chunk once."""
-        if not self._source.is_grouped:
-            return [self.read(each) for each in where]
-        return self._source.grouped.read_group(where)
-
-    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
-        """Return the arrays of each sample of a group."""
-        if not self._source.is_grouped:
-            return decode_apart(raw, where, run, None if self.fused else self.decode)
-        return self._source.grouped.decode_group(raw, where, run)
-
-    def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
-        """Return the bytes read and decoded to make these samples together."""
-        if not self._source.is_grouped:
-            return self._sample_nbytes * len(where), self._sample_nbytes * len(where)
-        return self._source.grouped.group_nbytes(where)
-
-    def band_nbytes(self) -> int | None:
-        """Return the least memory that any group can be made with, put aside band by band."""
-        return self._source.grouped.band_nbytes() if self._source.is_grouped else None
-
-    def banded_groups(
-        self,
-        where: Sequence[Where],
-        *,
-        memory_nbytes: int,
-        spill_nbytes: int,
-        ends: Collection[int] = (),
-    ) -> list[tuple[int, bool]]:
-        """Return how many samples to make together, where some may be put aside."""
-        return self._source.grouped.banded_groups(
-            where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
-        )
-
-    def spill_group(
-        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
-    ) -> SpilledSamples:
-        """Return samples that are put aside, each chunk decoded once."""
-        return self._source.grouped.spill_group(where, spill, run, memory_nbytes=memory_nbytes)
+    def _alone_nbytes(self, where: Sequence[Where]) -> int:
+        return self._sample_nbytes * len(where)
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""
