@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.netcdf.description import DescribedFile, DescribedVariable
 
-__all__ = ["SamplePlaces", "SourceValues", "cf_meteorology", "times_in_one_unit"]
+__all__ = ["LeftOutError", "SamplePlaces", "SourceValues", "cf_meteorology"]
 
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
@@ -130,6 +130,10 @@ def cf_meteorology(
         attributes=file.attributes,
         left_out=collector.left_out,
     )
+
+
+class LeftOutError(IobenchError):
+    """Why samples do not have a coordinate of their source."""
 
 
 class _Collector:
@@ -266,9 +270,9 @@ class _Collector:
         if parts[0].dtype.kind == "M":
             parts = [_seconds(part.reshape(-1)).reshape(part.shape) for part in parts]
             attributes["units"] = TIME_UNITS
-        values, times = times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
+        values, times = _times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
         if times is None:
-            raise _MixedUnitsError("of several units or calendars in its files")
+            raise LeftOutError("of several units or calendars in its files")
         attributes |= {} if name in self.parents else times
         if not each.dims and all(np.array_equal(part, values[0]) for part in values):
             return Coordinate(name, (), values[0], attributes)
@@ -276,10 +280,6 @@ class _Collector:
         window = (slice(None), *(self.windows.get(dim, slice(None)) for dim in rest))
         taken = self.places.taken(each.dims, values)[window]
         return Coordinate(name, (SAMPLE_DIM, *rest), taken, attributes)
-
-
-class _MixedUnitsError(IobenchError):
-    """A coordinate whose files do not say the same."""
 
 
 def _words(text: Any) -> list[str]:
@@ -293,7 +293,7 @@ def _grid_mappings(text: Any) -> list[str]:
     return mappings or words[:1]
 
 
-def times_in_one_unit(
+def _times_in_one_unit(
     parts: Sequence[NDArray[Any]], units: Sequence[tuple[str, str]]
 ) -> tuple[list[NDArray[Any]], dict[str, str] | None]:
     """Return the values of files in one unit, and the attributes that are new by that.

@@ -415,15 +415,30 @@ class BandedDataset(GroupedDataset, Protocol):
     ) -> list[tuple[int, bool]]:
         """Return how many consecutive samples to make together, and whether memory holds them.
 
-        ``spill_nbytes`` are for two groups in files: those that do not fit into the memory, and
-        those that go on beyond one of ``ends``, where a shard ends.
+        Parameters
+        ----------
+        where : sequence of Where
+            Entries of the index, in the order in which they are made.
+        memory_nbytes : int
+            For a group in memory; no less than `band_nbytes`.
+        spill_nbytes : int
+            For two groups in files: those that do not fit into the memory, and those that go on
+            beyond one of ``ends``.
+        ends : collection of int
+            Places in ``where`` at which shards end.
         """
         ...
 
     def spill_group(
         self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
     ) -> SpilledSamples:
-        """Read and decode a group into a file, through ``run``, while another one is written."""
+        """Read and decode a group into a file, through ``run``, while another one is written.
+
+        Raises
+        ------
+        FileFormatError, StorageError
+            If what is stored cannot be read or decoded, or the disk has no room.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from iobench.chunks.netcdf.description import (
 )
 from iobench.coordinates import Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.cf_coordinates import SourceValues, cf_meteorology
+from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteorology
 from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import IobenchError
 from iobench.files.urls import URL
@@ -130,7 +130,7 @@ def _meteorology(
         """Return the values of a variable that all files are to agree on."""
         first = read(files[:1], [name])[name][0]
         if first is None:
-            raise FilesDifferError(f"not read in {files[0].path.name}")
+            raise LeftOutError(f"not read in {files[0].path.name}")
         compared = files[1:]
         if first.nbytes > MAX_COMPARED_NBYTES or _is_far(files):
             compared = compared[-1:]
@@ -138,7 +138,7 @@ def _meteorology(
         for file, other in zip(compared, others, strict=True):
             is_float = first.dtype.kind == "f"
             if other is None or not np.array_equal(first, other, equal_nan=is_float):
-                raise FilesDifferError(f"{file.path.name} has others than {files[0].path.name}")
+                raise LeftOutError(f"{file.path.name} has others than {files[0].path.name}")
         return first
 
     def units(name: str) -> list[tuple[str, str]]:
@@ -173,10 +173,6 @@ def _catalogued_values(
     )
     found, _ = catalogued([file.path for file in files], inspection, cache_dir=cache_dir)
     return {name: [each.by_name[name] for each in found] for name in names}
-
-
-class FilesDifferError(IobenchError):
-    """Files of which samples are made lie in different places."""
 
 
 def _is_far(files: Sequence[File]) -> bool:
