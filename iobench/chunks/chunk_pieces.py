@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.pieces import OtherBox
 
-__all__ = ["pieces_of"]
+__all__ = ["ChunkPieces", "pieces_of"]
 
 SLICED_NBYTES = INFLATED_NBYTES
 """Chunks up to this are inflated whole: they stay in the cache, and slices cost some calls."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
 
@@ -290,7 +291,7 @@ def _found(index: SampleIndex, asked: SplitBy) -> tuple[NDArray[Any], NDArray[An
     """Return the values of a coordinate, one for each sample, and as times if it is of times."""
     name, known = asked.coordinate, index.meteorology
     coordinate = next(
-        (one for one in known.coordinates if one.name == name and one.dims in (("sample",), ())),
+        (one for one in known.coordinates if one.name == name and one.dims in ((SAMPLE_DIM,), ())),
         None,
     )
     if coordinate is not None and "grid_mapping_name" not in coordinate.attributes:

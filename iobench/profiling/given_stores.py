@@ -92,7 +92,7 @@ def check_made_of(given: Sequence[GivenStore], source: Source) -> None:
         If one was made of something else.
     """
     for one in given:
-        if why := why_not_made_of(one.manifest, source):
+        if why := _why_not_made_of(one.manifest, source):
             raise StoreError(
                 f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
                 "name its own source, with the options it was converted with, or the store alone"
@@ -126,7 +126,7 @@ def find_finished(
             continue  # it went, or is being made again
         if manifest.n_samples != len(source.index) or not manifest.shards:
             continue
-        if why_not_made_of(manifest, source):
+        if _why_not_made_of(manifest, source):
             continue
         plan = plan or request.plan()
         if not _is_of_plan(manifest, plan, any_shards=any_shards):
@@ -152,7 +152,7 @@ def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool) -
     return same.digest == manifest.plan
 
 
-def why_not_made_of(manifest: Manifest, source: Source) -> str:
+def _why_not_made_of(manifest: Manifest, source: Source) -> str:
     """Return in words why a store does not hold the samples of a source; empty where it does."""
     index, name = source.index, source.dataset.name
     if manifest.dataset != name:

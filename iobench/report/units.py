@@ -24,6 +24,7 @@ __all__ = [
     "nanoseconds",
     "nbytes",
     "number",
+    "number_beside",
     "power_of_two",
     "printed_seconds",
     "ratio",

@@ -14,6 +14,7 @@ from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
+from iobench.stores.value_statistics import ALL_SAMPLES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def means_of(
         )
     if statistics is None:
         raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
-    of = TRAIN if TRAIN in statistics else "all"
+    of = TRAIN if TRAIN in statistics else ALL_SAMPLES
     if of not in statistics:
         raise OptionError(
             "normalise: the store's manifest has no statistics; convert it again, or give "
