@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.range_plan import RangePlan
-    from iobench.samples import Variable
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout
 
@@ -121,7 +120,7 @@ def _part_of_store(source: StoreSource, cuts: Mapping[str, GridCut]) -> BatchSou
 
 
 def _whole(nbytes: int, cuts: Mapping[str, GridCut], store: Store, why: str) -> str:
-    wanted = sum(_part_of(variable, cuts).nbytes for variable in store.manifest.spec)
+    wanted = _parts_of(store.manifest.spec, cuts).nbytes
     return (
         f"samples are read whole, {nbytes} bytes for {wanted} that are wanted "
         f"({nbytes / max(1, wanted):.2f} times): {why}"
@@ -148,7 +147,7 @@ def _smaller_store(
         return None
     if not all(name in parts for name in stored.names):
         return None
-    spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in stored))
+    spec = _parts_of(stored, cuts)
     files, offsets, lengths = zip(*(parts[name] for name in spec.names), strict=True)
     shape = len(store), len(lengths)
     table = ExtentTable(
@@ -161,13 +160,17 @@ def _smaller_store(
     return ExtentStore(store.path, manifest, table=table, decode=PlainDecoder(spec))
 
 
-def _part_of(variable: Variable, cuts: Mapping[str, GridCut]) -> Variable:
-    """Return a variable as it is stored, cut."""
-    cut = cuts.get(variable.name)
-    return variable if cut is None else replace(cut, variable=variable).part
+def _parts_of(spec: SampleSpec, cuts: Mapping[str, GridCut]) -> SampleSpec:
+    """Return variables, as samples or the store have them, cut."""
+    return SampleSpec(
+        tuple(
+            replace(cuts[each.name], variable=each).part if each.name in cuts else each
+            for each in spec
+        )
+    )
 
 
-class PartRangesSource:
+class PartRangesSource(WrappedSource):
     """Parts of samples of a store, of which no more is read; see `part_of_grid`.
 
     Parameters
@@ -197,24 +200,21 @@ class PartRangesSource:
         plan: RangePlan,
         cuts: Mapping[str, GridCut],
     ) -> None:
-        self.source = source
-        self.plan = plan
-        self._store = store
-        self._fields = fields
-        self._cuts = dict(cuts)
-        self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
-        self.choice = (
+        choice = (
             f"{plan.nbytes} of the {plan.whole_nbytes} bytes of a sample are read, in "
             f"{len(plan.ranges)} ranges, for {plan.wanted_nbytes} that are wanted "
             f"({plan.nbytes / max(1, plan.wanted_nbytes):.2f} times)"
         )
-
-    def __len__(self) -> int:
-        return len(self.source)
+        super().__init__(source, _parts_of(source.spec, cuts), "parts of a grid", choice)
+        self.plan = plan
+        self._store_source = source
+        self._store = store
+        self._fields = fields
+        self._cuts = dict(cuts)
 
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
-        return self.source.in_place(self._store, self._fields, self.plan, self._cuts)
+        return self._store_source.in_place(self._store, self._fields, self.plan, self._cuts)
 
 
 class GridPartSource(WrappedSource):
@@ -231,8 +231,7 @@ class GridPartSource(WrappedSource):
     """
 
     def __init__(self, source: BatchSource, cuts: Mapping[str, GridCut], choice: str = "") -> None:
-        spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
-        super().__init__(source, spec, "parts of a grid", choice)
+        super().__init__(source, _parts_of(source.spec, cuts), "parts of a grid", choice)
         self._cuts = dict(cuts)
 
     def filler(self) -> Filler:

@@ -19,7 +19,7 @@ __all__ = ["beneath", "innermost", "told"]
 
 def beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""
-    if isinstance(source, (WrappedSource, PartRangesSource, ProcessSource)):
+    if isinstance(source, (WrappedSource, ProcessSource)):
         return source.source
     return None
 
@@ -40,7 +40,7 @@ def told(source: BatchSource) -> list[str]:
             lines.append(at.note)
         if isinstance(at, StoreSource):
             lines += [str(at.choice)] if at.choice is not None else []
-        elif isinstance(at, (WrappedSource, PartRangesSource)) and at.choice:
+        elif isinstance(at, WrappedSource) and at.choice:
             lines.append(at.choice)
         at = None if isinstance(at, (PartRangesSource, StorePatches)) else beneath(at)
     return lines
