@@ -282,6 +282,7 @@ def _samples(index: SampleIndex) -> dict[str, Any]:
         "coordinate": [names[0], *([names[len(names) - 1]] if len(names) > 1 else [])]
         if len(names) else [],
         "coordinates": [_coordinate(each) for each in index.meteorology.coordinates],
+        "left_out": dict(index.meteorology.left_out),
     }  # fmt: skip
 
 

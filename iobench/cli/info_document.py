@@ -96,6 +96,8 @@ def _along_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
 def _coordinate_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     """Yield what a store knows of when and where its samples are, a line for each coordinate."""
     yield from listed_values("coordinates", map(_coordinate, facts.get("coordinates", ())))
+    left_out = (f"{name}: {why}" for name, why in facts.get("left_out", {}).items())
+    yield from listed_values("without", left_out)
 
 
 def _coordinate(each: Mapping[str, Any]) -> str:

@@ -167,8 +167,9 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     """
     source = open_source(request, screen)
     dataset, index = source.dataset, source.index
-    if isinstance(dataset, UserFiles) and (line := _times_there_twice(index)):
-        screen.note(line)
+    if isinstance(dataset, UserFiles):
+        for line in filter(None, (_times_there_twice(index), *dataset.mixed_units())):
+            screen.note(line)
     if isinstance(dataset, ObjectDataset) and dataset.stream is not None:
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "

@@ -172,7 +172,9 @@ class _Collector:
         for name in names:
             try:
                 texts = self._variable(name).texts
-                if name not in moving:
+                if SAMPLE_DIM in set(self._variable(name).dims) - set(self.places.dims):
+                    self.left_out[name] = f"along a dimension called {SAMPLE_DIM!r}, as samples are"
+                elif name not in moving:
                     found.append(self._static(name))
                 elif texts is not None and not self._has_files:
                     found.append(self._moving(name, [texts]))

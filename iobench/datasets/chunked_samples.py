@@ -278,6 +278,24 @@ class ChunkedSamples(ChunkedFields):
         """The files, in the order that samples count them by."""
         return tuple(file.path for file in self._files)
 
+    def mixed_units(self) -> list[str]:
+        """Return a line for each variable that another file has in other units than the first."""
+        found = []
+        for name in self._names:
+            units = [file.variables[name].attributes.get("units", "") for file in self._files]
+            other = next((n for n, each in enumerate(units) if each != units[0]), None)
+            if other is not None:
+                paths = [self._files[number].path.name for number in (0, other)]
+                here, there = (
+                    repr(units[number]) if units[number] else "none" for number in (0, other)
+                )
+                found.append(
+                    f"variable {name!r} has other units in {paths[1]} ({there}) than in "
+                    f"{paths[0]} ({here}); numbers are kept as they are, and said to be of the "
+                    "first: convert them before, if they are not the same"
+                )
+        return found
+
     @property
     def sample_dim(self) -> str:
         """The sample dimension, or several with commas; known once `samples` has run."""

@@ -13,6 +13,7 @@ import numpy as np
 from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
+from iobench.stores.value_statistics import ALL_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +78,11 @@ class SplitBy:
             raise OptionError(
                 f"--split-by {text}: expected a coordinate and an interval, as "
                 "time=2010-01-01/2015-12-31 or valid:time=2016, one end perhaps open: time=2017/.."
+            )
+        if name.strip() == ALL_SAMPLES:
+            raise OptionError(
+                f"--split-by {text}: {ALL_SAMPLES} is what all samples are called; name the split "
+                "otherwise"
             )
         first, last = ("" if end in OPEN else end for end in ends)
         return cls(name.strip(), coordinate.strip(), first, last)

@@ -177,6 +177,17 @@ def test_lead_times_that_every_file_has_are_none_of_these(converts) -> None:
     assert_holds("out", *names)
 
 
+def test_units_that_differ_are_told(converts) -> None:
+    kelvin = [write(f"{n}.nc", [n], numbers(1), units=HOURS) for n in range(2)]
+    assert converts(*kelvin, out="alike") == []
+    for name, units in zip(kelvin, ("K", "degC"), strict=True):
+        with netCDF4.Dataset(name, "a") as ds:
+            ds["t"].setncattr("units", units)
+    [line] = converts(*kelvin)
+    assert "variable 't' has other units in 1.nc ('degC') than in 0.nc ('K')" in line
+    assert_holds("out", *kelvin)
+
+
 def test_a_file_that_is_named_twice(refused) -> None:
     name = write("a.nc", range(3), numbers(3))
     assert refused(name, write("b.nc", range(3, 4), numbers(1)), name).endswith(

@@ -466,3 +466,18 @@ def test_odd_names_and_dimensions_without_coordinates(convert, tmp_path):
         assert "place" in found.coords
         assert "an odd name" not in found.variables
     assert "an odd name" in open_store("zarr").index().meteorology
+
+
+@pytest.mark.parametrize("n_samples", [3, 5])
+def test_a_dimension_of_the_grid_called_as_samples_are(convert, iobench_here, tmp_path, n_samples):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, length in {"time": n_samples, "sample": 3, "x": 2}.items():
+            file.createDimension(name, length)
+            file.createVariable(name, "f8", (name,))[:] = range(length)
+        file.createVariable("t", "f4", ("time", "sample", "x"))[:] = np.ones((n_samples, 3, 2))
+    out = convert("numpy", tmp_path / "a.nc", "--sample-dim", "time")
+    made = open_store(out).to_xarray()
+    assert set(made.coords) == {"time", "x"}
+    assert made["t"].shape == (n_samples, 3, 2)
+    said = iobench_here("info", out).stdout
+    assert "without        sample: along a dimension called 'sample', as samples are" in said

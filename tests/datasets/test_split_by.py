@@ -196,6 +196,12 @@ def test_other_spellings_are_told_how(text):
         SplitBy.parse(text)
 
 
+def test_a_split_called_as_all_samples_is_refused():
+    with pytest.raises(OptionError, match="all:time=2015: all is what all samples are called"):
+        SplitBy.parse("all:time=2015")
+    assert SplitBy.parse("all:number:time=2015").name == "all:number"
+
+
 @pytest.mark.parametrize("date", ["15", "2015-13", "2015-1-1", "2015-01-01T24", "yesterday"])
 def test_what_is_no_date_is_told(date):
     with pytest.raises(OptionError, match="is no date; expected one as 2015, 2015-12"):
