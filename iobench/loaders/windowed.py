@@ -15,8 +15,7 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import PatchFiller
-from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import PlannedDataset
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Role, Sample, Variable, Window
 
 __all__ = [
@@ -193,42 +193,30 @@ class _Stack:
         return arrays
 
 
-class _WindowFiller:
+class _WindowFiller(WrappedFiller):
     def __init__(
         self,
         items: BatchSource,
         table: NDArray[np.int64],
         plan: list[tuple[str, str, list[int]]],
     ) -> None:
-        self._filler = items.filler()
+        super().__init__(items)
         self._table = table
         self._plan = plan
         self._scratch = ScratchRows(items.spec)
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill the items once, then gather them into their windows."""
+    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
+        """Fill the items once, or patches at the window's corner, and gather them into windows."""
         wanted = self._table[samples]
-        items, place = np.unique(wanted, return_inverse=True)
+        if corners is None:
+            items, place = np.unique(wanted, return_inverse=True)
+        else:
+            every = np.repeat(corners, wanted.shape[1], axis=0)
+            asked = np.column_stack([wanted.reshape(-1), every])
+            found, place = np.unique(asked, axis=0, return_inverse=True)
+            items, corners = found[:, 0], found[:, 1:]
         filled = self._scratch.arrays(len(items), at_least=wanted.size)
-        self._filler.fill(items, filled, log)
-        self._stack(filled, place.reshape(wanted.shape), rows, log)
-
-    def fill_at(
-        self,
-        samples: NDArray[np.int64],
-        corners: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        """Fill patches of the items, all of a window at its corner; see `PatchFiller`."""
-        filler = self._filler
-        assert isinstance(filler, PatchFiller)
-        wanted = self._table[samples]
-        n_each = wanted.shape[1]
-        asked = np.column_stack([wanted.reshape(-1), np.repeat(corners, n_each, axis=0)])
-        items, place = np.unique(asked, axis=0, return_inverse=True)
-        filled = self._scratch.arrays(len(items), at_least=wanted.size)
-        filler.fill_at(items[:, 0], items[:, 1:], filled, log)
+        self.fill_beneath(items, corners, filled, log)
         self._stack(filled, place.reshape(wanted.shape), rows, log)
 
     def _stack(self, filled: Rows, place: NDArray[np.intp], rows: Rows, log: BatchLog) -> None:
@@ -240,10 +228,6 @@ class _WindowFiller:
             np.take(filled[source], place[:, offsets], axis=0, out=rows[name], mode="clip")
             nbytes += rows[name].nbytes
         log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
-
-    def close(self) -> None:
-        """Close the items' filler."""
-        self._filler.close()
 
 
 def _stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:

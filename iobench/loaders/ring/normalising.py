@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.wrapped_source import Fill
+    from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
 
 __all__ = ["MeanStd", "Normalise", "NormalisedSource", "means_of"]
@@ -234,10 +234,10 @@ class _NormalisingFiller(WrappedFiller):
         apart = tuple(v for v in source.spec if v.name in means and v.dtype != "<f4")
         self._scratch = ScratchRows(SampleSpec(apart)) if apart else None
 
-    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
         """Fill rows, then normalise them."""
         stored = self._stored(rows, len(samples))
-        fill(samples, stored, log)
+        self.fill_beneath(samples, corners, stored, log)
         self._normalise(stored, rows, log)
 
     def _stored(self, rows: Rows, n_samples: int) -> Rows:

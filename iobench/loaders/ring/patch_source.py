@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.contract import PatchFiller
 from iobench.loaders.ring.order import drawn_below
-from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
 
 __all__ = ["PLACES", "CutSamples", "PatchCut", "PatchSizes", "PatchSource"]
@@ -194,35 +195,27 @@ class CutSamples(WrappedSource):
         return _CutFiller(self.source, self._cuts, self._at_once)
 
 
-class _CutFiller:
+class _CutFiller(WrappedFiller):
     def __init__(
         self, source: BatchSource, cuts: Mapping[str, PatchCut], at_once: int | None
     ) -> None:
-        self._filler = source.filler()
+        super().__init__(source)
         self._cuts = cuts
         self._at_once = at_once
         self._scratch = ScratchRows(source.spec)
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill patches from the first corner on."""
-        columns = max(c for cut in self._cuts.values() for c in cut.columns) + 1
-        self.fill_at(samples, np.zeros((len(samples), columns), np.int64), rows, log)
-
-    def fill_at(
-        self,
-        samples: NDArray[np.int64],
-        corners: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        """Fill whole samples, each once, then copy their patches."""
+    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
+        """Fill whole samples, each once, then copy their patches, by default the first ones."""
+        if corners is None:
+            columns = max(c for cut in self._cuts.values() for c in cut.columns) + 1
+            corners = np.zeros((len(samples), columns), np.int64)
         every, place = np.unique(samples, return_inverse=True)
         at_once = self._at_once or len(every)
         boxes = corners.tolist()
         for first in range(0, len(every), at_once):
             some = every[first : first + at_once]
             whole = self._scratch.arrays(len(some))
-            self._filler.fill(some, whole, log)
+            self.fill_beneath(some, None, whole, log)
             start_ns = log.now_ns()
             nbytes = 0
             here = np.flatnonzero((place >= first) & (place < first + len(some)))
@@ -233,10 +226,6 @@ class _CutFiller:
                     target[row, ...] = source if cut is None else source[cut.box(boxes[row])]
                     nbytes += target[row].nbytes
             log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="patch")
-
-    def close(self) -> None:
-        """Close the filler of whole samples."""
-        self._filler.close()
 
 
 class PatchSource(WrappedSource):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from iobench.loaders.ring.contract import (
     PatchFiller,
@@ -17,16 +17,14 @@ from iobench.loaders.ring.contract import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["Fill", "SelectedSamples", "WrappedFiller", "WrappedSource"]
+__all__ = ["Corners", "SelectedSamples", "WrappedFiller", "WrappedSource"]
 
-Fill = Callable[["NDArray[np.int64]", "Rows", "BatchLog"], None]
-"""Fills rows with samples, as `Filler.fill`."""
+Corners = NDArray[np.int64] | None
+"""Where each patch begins, as `PatchFiller` is told; None of whole samples."""
 
 
 class WrappedSource:
@@ -76,7 +74,7 @@ class WrappedFiller:
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill rows; see `Filler`."""
-        self.fill_by(self._filler.fill, samples, rows, log)
+        self.make(samples, None, rows, log)
 
     def fill_at(
         self,
@@ -86,17 +84,22 @@ class WrappedFiller:
         log: BatchLog,
     ) -> None:
         """Fill rows with patches; see `PatchFiller`."""
-        filler = self._filler
-        assert isinstance(filler, PatchFiller)
+        self.make(samples, corners, rows, log)
 
-        def fill(made_of: NDArray[np.int64], beneath: Rows, log: BatchLog) -> None:
-            filler.fill_at(made_of, corners, beneath, log)
-
-        self.fill_by(fill, samples, rows, log)
-
-    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill rows; ``fill`` does so with samples of the other source, at the same corners."""
+    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
+        """Fill rows with samples, or patches where there are corners, made by `fill_beneath`."""
         raise NotImplementedError
+
+    def fill_beneath(
+        self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog
+    ) -> None:
+        """Fill rows with samples, or patches of them, of the other source."""
+        filler = self._filler
+        if corners is None:
+            filler.fill(samples, rows, log)
+        else:
+            assert isinstance(filler, PatchFiller)
+            filler.fill_at(samples, corners, rows, log)
 
     def close(self) -> None:
         """Close the other source's filler."""
@@ -136,6 +139,6 @@ class _SelectedFiller(WrappedFiller):
         super().__init__(source.source)
         self._made_of = source.made_of
 
-    def fill_by(self, fill: Fill, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
         """Fill rows with these of the selected samples."""
-        fill(self._made_of(samples), rows, log)
+        self.fill_beneath(self._made_of(samples), corners, rows, log)
