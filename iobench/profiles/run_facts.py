@@ -154,7 +154,8 @@ class StoreFacts:
     n_samples, n_samples_all : int or None
         Samples in it, and in the whole dataset.
     target : str or None
-        How it was named, where it was given; None of one that was made for the profile.
+        How it was named where it was given, else where a finished one was found; None of one that
+        was made for the profile.
     options : mapping of str to str
         Of its format, as it was converted with.
     lossy : mapping of str to mapping

@@ -139,11 +139,14 @@ class StoreAtHand:
     store : Store
     facts : mapping
         What ``run.json`` says of it.
+    spelled : str or None
+        How ``--format`` spells it, where that has options.
     """
 
     label: str
     store: Store
     facts: Facts
+    spelled: str | None = None
 
 
 def prepare(
@@ -391,7 +394,7 @@ def _of_store(
         ),
         numbers=store.manifest.samples if follows_plan and wanted.windows is None else None,
         taken=places if is_part and follows_plan else None,
-        spelled=label if ":" in label and at_hand.facts["target"] is None else None,
+        spelled=at_hand.spelled,
     )
 
 
@@ -424,11 +427,15 @@ def _prepare_store(
         request, samples=None, shard_nbytes=choice.shard_nbytes or USUAL_SHARD_NBYTES,
         limit_nbytes=None, limit_s=None,
     )  # fmt: skip
-    any_shards = choice.shard_nbytes is None
+    of_format = [each for each in config.choices if each.name == choice.name]
+    # Where sizes of shards are compared, usual ones are what is meant without one.
+    any_shards = all(each.shard_nbytes is None for each in of_format)
+    spelled = choice.spelled if choice.options else None
     finished = find_finished(all_of_it, source, any_shards=any_shards, notice=screen.note)
     if finished is not None:
         screen.note(f"{choice.spelled}: the finished store {finished.path} is measured, no probe")
-        return StoreAtHand(choice.spelled, finished, _facts_of(finished, len(source.index)))
+        facts = _facts_of(finished, len(source.index), str(finished.path))
+        return StoreAtHand(choice.spelled, finished, facts, spelled)
     name_there = request.plan().name
     path = source.place / "stores" / name_there
     for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
@@ -457,20 +464,19 @@ def _prepare_store(
         **_store_facts(store),
         "n_samples_all": len(source.index),
     }
-    return StoreAtHand(choice.spelled, store, facts)
+    return StoreAtHand(choice.spelled, store, facts, spelled)
 
 
 def _given(one: GivenStore, profiled: ProfiledSamples) -> StoreAtHand:
     n_samples_all = len(one.store if profiled.source is None else profiled.index)
-    facts = _facts_of(one.store, n_samples_all, mask_words([one.target])[0])
-    return StoreAtHand(one.label, one.store, facts)
+    return StoreAtHand(one.label, one.store, _facts_of(one.store, n_samples_all, one.target))
 
 
-def _facts_of(store: Store, n_samples_all: int, target: str | None = None) -> Facts:
+def _facts_of(store: Store, n_samples_all: int, target: str) -> Facts:
     """Return what ``run.json`` says of a store that was there before, whole."""
     return {
         "path": str(store.path),
-        "target": target,
+        "target": mask_words([target])[0],
         "probe": False,
         "reused": True,
         "convert_s": None,

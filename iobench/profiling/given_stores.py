@@ -19,6 +19,7 @@ from iobench.stores.sample_numbers import count_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
@@ -113,12 +114,14 @@ def find_finished(
     source : Source
         What it is of.
     any_shards : bool
-        Whether shards may hold any number of samples.
+        Whether shards may hold any number of samples, where none has the usual ones.
     notice : callable
         Told of one that cannot be read.
     """
     title = f"{request.dataset.name} as {request.fmt.name}"
     plan: ConversionPlan | None = None
+    usual: list[Path] = []
+    others: list[Path] = []
     for path in finished_stores(source.place, title)[:MOST_LOOKED_AT]:
         try:
             manifest = read_manifest(path)
@@ -129,8 +132,11 @@ def find_finished(
         if _why_not_made_of(manifest, source):
             continue
         plan = plan or request.plan()
-        if not _is_of_plan(manifest, plan, any_shards=any_shards):
-            continue
+        if _is_of_plan(manifest, plan):
+            usual.append(path)
+        elif any_shards and _is_of_plan(manifest, plan, any_shards=True):
+            others.append(path)
+    for path in (*usual, *others):
         try:
             return open_store(path)
         except IobenchError as error:
@@ -138,7 +144,7 @@ def find_finished(
     return None
 
 
-def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool) -> bool:
+def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool = False) -> bool:
     """Tell whether a store was made by a plan, but for what is told of the source's way here."""
     # What else a manifest tells, such as versions, was of no account for what it holds.
     told = {

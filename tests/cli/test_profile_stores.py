@@ -237,6 +237,11 @@ def test_a_conversion_ends_with_the_command_that_profiles_it(
     for line in (command, pasted):
         ran = iobench_here(*shlex.split(line)[1:], "--batches", "3", *BRIEF)
         assert ran.returncode == 0, ran.stderr
+    words = ("convert", own_file.name, "./-new", "--to", "numpy", "--sample-dim", "time")
+    said = iobench_here(*words, "--store-dir", tmp_path / "st").stdout
+    lines = [line.strip() for line in said.splitlines() if line.strip().startswith("iobench ")]
+    assert lines == ["iobench verify ./-new", "iobench profile ./-new"]
+    assert iobench_here(*lines[0].split()[1:]).returncode == 0
 
 
 def test_a_store_in_a_bucket_is_profiled(
@@ -307,6 +312,13 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     for name in ("zarr", "zarr:codec=none", "zarr:shard-size=20kB"):
         ((store, _),) = stores(name).values()
         assert (Path(store["path"]) == there["zarr"]) == (name == "zarr")
+    small = converted("f", "--to", "zarr", "--shard-size", "20kB")
+    ((store, _),) = stores("zarr").values()
+    assert Path(store["path"]) == there["zarr"]
+    of_two = {name: Path(store["path"]) for name, (store, _) in
+              stores("tfrecord", "tfrecord:shard-size=20kB", "zarr:shard-size=20kB").items()}
+    assert of_two["zarr:shard-size=20kB"] == small
+    assert of_two["tfrecord:shard-size=20kB"] == there["tfrecord"] != of_two["tfrecord"]
     with own_file.open("r+b") as stream:
         stream.seek(-1, 2)
         last = stream.read(1)
@@ -314,6 +326,25 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
         stream.write(bytes([last[0] ^ 1]))
     ((store, _),) = stores("zarr").values()
     assert Path(store["path"]) != there["zarr"]
+
+
+def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
+    converted, own_file: Path, iobench_here, tmp_path: Path
+) -> None:
+    there = converted("a.zarr", "--to", "zarr")
+    done = iobench_here(
+        "profile", own_file.name, "--sample-dim", "time", "--format", "source,zarr", "--pipeline",
+        "own", *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--out", "found",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "time to convert" not in done.stdout
+    advice = json.loads(iobench_here("advise", "found", "--json").stdout)
+    lines = [line for each in (*advice["changes"], *advice["to_measure"])
+             for line in each["commands"] if "zarr" in line]  # fmt: skip
+    assert lines
+    for line in lines:
+        assert str(there) in line
+        assert "convert" not in line
 
 
 def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_path: Path) -> None:

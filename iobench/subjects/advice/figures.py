@@ -43,7 +43,8 @@ __all__ = [
 class StoreProbe:
     """The store a way of loading reads: part of a dataset, converted.
 
-    ``target`` is how it was named, where it was there and was given; ``path`` where it lies.
+    ``target`` is how it was named, where it was there and was given or found; ``path`` where it
+    lies.
     """
 
     n_samples: int
@@ -94,7 +95,7 @@ class LoadingWay:
 
     @property
     def given(self) -> str | None:
-        """How the store that it reads was named; None where none was given."""
+        """How the finished store that it reads is named; None where it is none."""
         return None if self.store is None else self.store.target
 
     @property
