@@ -80,8 +80,18 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
         yield (
             "fewer bits",
             f"{kept} would keep 99 % of the real information (Klöwer et al. 2021), by a few "
-            "samples; of numbers that were packed before, fewer may do",
+            "samples; of numbers that were packed before, fewer may do"
+            f"{_smaller(request)}; --dry-run with them tells what they do to the values",
         )
+
+
+def _smaller(request: ConvertRequest) -> str:
+    """Return what it takes for fewer bits to make a store smaller, in words."""
+    if request.to == "zarr" and request.format_options.get("codec", "none") == "none":
+        return "; with --codec blosc-lz4 the store is smaller, without one it is not"
+    if request.to in ("numpy", "tfrecord"):
+        return f"; {request.to} compresses nothing: the store would be no smaller"
+    return ""
 
 
 def _held(planned: ConversionForecast) -> str:
@@ -113,16 +123,22 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     else:
         told.append(properties(_made(outcome)))
         told += quality_told(outcome.lossy, outcome.n_samples)
-        told.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
+        told.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
     told.append(Command(profile_command(path), "Measure loading it"))
     return f"{outcome.dataset} as {outcome.format} in {path}: {made} in {shards}", told
 
 
 def profile_command(store: str) -> str:
     """Return the command that measures loading a finished store."""
-    is_path = os.sep in store or (bool(Path(store).suffix) and not store.startswith("-"))
-    # A plain word may be the name of a dataset, and one with a dash an option.
-    return shlex.join(["iobench", "profile", store if is_path else f".{os.sep}{store}"])
+    is_path = os.sep in store or bool(Path(store).suffix)
+    # A plain word may be the name of a dataset.
+    named = _as_argument(store) if is_path else f".{os.sep}{store}"
+    return shlex.join(["iobench", "profile", named])
+
+
+def _as_argument(path: str) -> str:
+    """Return a path that is no option, whatever it begins with."""
+    return f".{os.sep}{path}" if path.startswith("-") else path
 
 
 def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:

@@ -312,6 +312,13 @@ def test_a_plan_without_loss_tells_which_bits_are_worth_keeping(
     assert main(["convert", *common]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"--keep-bits t={planned['keep_bits']['t']} would keep 99 % of the real" in said
+    assert "numpy compresses nothing" in said
+    in_zarr = [*common[:3], "zarr", *common[4:]]
+    assert main(["convert", *in_zarr]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "with --codec blosc-lz4 the store is smaller" in said
+    assert main(["convert", *in_zarr, "--codec", "blosc-lz4"]) == 0
+    assert "the store is smaller" not in " ".join(capsys.readouterr().out.split())
     assert converts(*common, "--keep-bits", "9")["keep_bits"] == {}
 
 
