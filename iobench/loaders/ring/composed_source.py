@@ -103,6 +103,10 @@ def _chosen(
     """Return windows of samples, or those of a split, or all."""
     if window is None and split is None:
         return source
+    if split is not None and not isinstance(split, str):
+        raise OptionError(f"split={split!r}: expected the name of one split")
+    if not (window is None or isinstance(window, (str, Window)) or hasattr(window, "among")):
+        raise OptionError(f"window={window!r}: expected offsets, as '-1,0:1', or a Window")
     if facts.index is None:
         name = "window" if window is not None else "split"
         raise OptionError(

@@ -141,8 +141,10 @@ def _given(variable: Variable, values: Any) -> MeanStd:
             f"normalise: {variable.name}: mean {mean.shape} and std {std.shape} do not fit "
             f"{variable.dims} of {variable.shape}"
         ) from None
-    if not all(np.isfinite(each).all() for each in along) or (std < 0).any():
+    if not all(np.isfinite(each).all() for each in along):
         raise OptionError(f"normalise: {variable.name}: mean or std is no finite number")
+    if (std < 0).any():
+        raise OptionError(f"normalise: {variable.name}: a std is below 0")
     return _mean_std(variable, along[0], along[1])
 
 

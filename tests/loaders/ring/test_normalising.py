@@ -204,7 +204,7 @@ def test_statistics_are_those_of_training_by_channel() -> None:
         ("t", statistics_of(), "normalise='t': expected True, names of variables"),
         (3, statistics_of(), "normalise=3: expected True"),
         ({"t": 3}, {}, "t: expected a pair of mean and std"),
-        ({"t": (0, -1)}, {}, "mean or std is no finite number"),
+        ({"t": (0, -1)}, {}, "a std is below 0"),
         ({"t": (np.zeros(4), 1)}, {}, r"mean \(4,\) and std \(\) do not fit"),
     ],
 )
