@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,10 @@ class ProfileCommand:
         ]
         return [*self.targets, *(word for option in kept for word in _spelled(*option))]
 
+    def values(self, name: str) -> list[str]:
+        """Return what was given for an option, each time."""
+        return [option[-1] for option in self.options if option[0] == name and len(option) > 1]
+
     def varied(
         self,
         changed: Mapping[str, object],
@@ -131,7 +136,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if STORED & levers and "store" not in settings:
         lines.append(_convert(candidate, given, sources, name))
     if {*STORED, Lever.LOADER} & levers:
-        lines.extend(_load(candidate, facts, name, baseline))
+        lines.extend(_load(candidate, facts, name, baseline, given))
     if facts.is_script:
         lines.extend(_of_tasks(settings, facts.command))
         grains = facts.framework == "grain"
@@ -171,7 +176,8 @@ def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -
     """Yield what puts a finished store into memory, and what loads it from there."""
     there = f"/dev/shm/{store.rstrip('/').rpartition('/')[2]}"
     yield shlex.join(["cp", "-r", store, there])
-    yield f'iobench.loader("{there}", {baseline.run.batch_size or "BATCH_SIZE"}, shuffle=True)'
+    size, more = baseline.run.batch_size or "BATCH_SIZE", _of_samples(given, is_store=True)
+    yield f'iobench.loader("{there}", {size}, shuffle=True{more})'
     if given is not None:
         yield given.varied({}, NOT_OF_STORES, (there,))
 
@@ -263,25 +269,80 @@ def _out(candidate: Candidate, name: str, stored: str) -> str:
     return f"{folder}{short}.{stored.partition(':')[0]}"
 
 
-def _load(candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay) -> Iterator[str]:
+def _load(
+    candidate: Candidate,
+    facts: RunFacts,
+    name: str,
+    baseline: LoadingWay,
+    given: ProfileCommand | None,
+) -> Iterator[str]:
     """Yield the line that loads what was converted, or the dataset itself, by the fast loader."""
     run, stored = baseline.run, candidate.settings.get("format", "source")
     size = run.batch_size or "BATCH_SIZE"
     known = facts.framework in ("torch", "tensorflow")
     framework = f', framework="{facts.framework}"' if known else ""
     named = candidate.settings.get("store")
+    more = _of_samples(given, is_store=True)
     if named is not None or stored != "source":
         where = named or _out(candidate, name, str(stored))
-        if facts.framework == "torch" and Lever.LOADER not in candidate.levers:
+        if candidate.settings.get("framework", facts.framework) == "torch":
             workers = f", num_workers={run.workers}" if run.workers else ""
             yield f'DataLoader(iobench.open_store("{where}"), {size}, shuffle=True{workers})'
         else:
-            yield f'iobench.loader("{where}", {size}, shuffle=True{framework})'
+            yield f'iobench.loader("{where}", {size}, shuffle=True{framework}{more})'
     elif facts.is_script:
         yield "iobench.open_dataset(DATASET).loader(BATCH_SIZE)"
     elif Lever.LOADER in candidate.levers and baseline.store is not None:
         # Of a probe the report of the run tells where it lies.
         where = "STORE" if baseline.given is None else f'"{baseline.given}"'
-        yield f"iobench.loader({where}, {size}, shuffle=True{framework})"
+        yield f"iobench.loader({where}, {size}, shuffle=True{framework}{more})"
     elif Lever.LOADER in candidate.levers:
-        yield f'iobench.open_dataset("{name}").loader({size}, shuffle=True)'
+        targets = ", ".join(map(_text, _sources(given, facts) or (name,)))
+        of_samples = _of_samples(given, is_store=False)
+        opened = f"iobench.open_dataset({targets}{_of_source(given)})"
+        yield f"{opened}.loader({size}, shuffle=True{of_samples})"
+
+
+def _of_samples(given: ProfileCommand | None, *, is_store: bool) -> str:
+    """Return the arguments of a loader that make its samples those of a profile.
+
+    Splits by coordinates a loader does not make.
+    """
+    if given is None:
+        return ""
+    told = {"window": given.values("--window")}
+    if is_store and not given.values("--split-by"):
+        told["split"] = given.values("--split")
+    return "".join(f", {name}={_text(values[-1])}" for name, values in told.items() if values)
+
+
+def _of_source(given: ProfileCommand | None) -> str:
+    """Return the arguments of `iobench.open_dataset` that open what a profile did."""
+    if given is None:
+        return ""
+    told: dict[str, str] = {}
+    for name in ("--data-dir", "--files", "--sample-dim", "--split"):
+        if values := given.values(name):
+            told[name] = _text(values[-1])
+    for name in ("--scale", "--seed"):
+        if values := given.values(name):
+            told[name] = values[-1]
+    several = {
+        "--variables": [part for value in given.values("--variables") for part in value.split(",")],
+        "--split-by": given.values("--split-by"),
+    }
+    for name, values in several.items():
+        if values:
+            told[name] = f"[{', '.join(_text(each.strip()) for each in values)}]"
+    if pairs := [each.partition("=") for each in given.values("--option")]:
+        told["--options"] = f"{{{', '.join(f'{_text(n)}: {_text(v)}' for n, _, v in pairs)}}}"
+    told |= dict.fromkeys((option[0] for option in given.options if len(option) == 1), "True")
+    taken = {
+        name: value for name, value in told.items() if name in OF_SOURCE or name == "--options"
+    }
+    return "".join(f", {name[2:].replace('-', '_')}={value}" for name, value in taken.items())
+
+
+def _text(value: str) -> str:
+    """Return a text as Python has it."""
+    return json.dumps(value, ensure_ascii=False)
