@@ -83,7 +83,7 @@ class Making:
     shard_n_samples : int
         Samples to a shard.
     spill_nbytes : int
-        Room for samples that are put aside.
+        Room for samples that are put aside; below 0 where there is less than none.
     is_apart : bool
         Whether each shard is made by itself, as by the workers of a cluster.
     """

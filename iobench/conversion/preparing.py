@@ -75,9 +75,12 @@ class PreparedConversion:
         return max(1, request.shard_nbytes // max(1, self.stored_nbytes))
 
     def spill_nbytes(self, request: ConvertRequest) -> int:
-        """Return the room beside the store for samples that are put aside meanwhile."""
+        """Return the room beside the store for samples that are put aside meanwhile.
+
+        Below 0 where there is not even room for the store; 0 where nobody can tell.
+        """
         free = free_nbytes(existing_folder(request.out))
-        return 0 if free is None else max(0, free - len(self.samples) * self.stored_nbytes)
+        return 0 if free is None else free - len(self.samples) * self.stored_nbytes
 
     def bound(self, request: ConvertRequest) -> MemoryBound:
         """Return what the conversion may hold of the data; see `memory_bound`."""
