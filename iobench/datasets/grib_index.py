@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["index_grib"]
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 
 def index_grib(

@@ -125,6 +125,18 @@ def test_missing_points_are_nan(edition):
     np.testing.assert_array_equal(np.isnan(decode_message(content)), np.equal(values, 9999))
 
 
+@pytest.mark.parametrize("edition", [1, 2])
+def test_missing_points_are_counted(index, written, edition):
+    name = f"regular_ll_sfc_grib{edition}"
+    values = [[1.0, *[9999.0] * n, *[3.0] * (495 - n)] for n in (7, 30, 0)]
+    told = [{"bitmapPresent": 1, "dataDate": 20200101}, {"bitmapPresent": 1, "dataDate": 20200102}]
+    contents = [
+        message(name, each, **keys)
+        for each, keys in zip(values, [*told, {"dataDate": 20200103}], strict=True)
+    ]
+    assert index(written(b"".join(contents)))["numberOfValues"].tolist() == [496] * 3
+
+
 def test_a_value_of_9999_without_a_bitmap_stays():
     values = np.linspace(9998, 10000, 496)
     assert not np.isnan(decode_message(message(values=values))).any()

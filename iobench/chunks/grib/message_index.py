@@ -247,6 +247,9 @@ def _grid_keys(codes: ModuleType, handle: int, section: bytes) -> dict[str, Any]
     row: dict[str, Any] = {
         key: _long_or_unknown(codes, handle, key) for key in _GRID if key != "gridType"
     }
+    if codes.codes_get_long(handle, "bitmapPresent"):
+        # What ecCodes gives back has a value for each point; those that are coded are fewer.
+        row["numberOfValues"] = codes.codes_get_long(handle, "numberOfDataPoints")
     row["gridType"] = codes.codes_get_string(handle, "gridType")
     row["gridHash"] = hashlib.blake2b(section, digest_size=8).hexdigest()
     return row
