@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import default_collate
 
 from iobench.errors import OptionError
-from iobench.stores.stacked import StackedSamples
+from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

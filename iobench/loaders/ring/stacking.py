@@ -11,7 +11,7 @@ import numpy as np
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.stores.stacked import StackedSamples
+from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions
 from iobench.loaders.ring.presenting import ArrayCast
 from iobench.loaders.ring.rank_lookup import find_rank
-from iobench.stores.stacked import StackedSamples
+from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from iobench.stores.contract import Store
