@@ -401,14 +401,22 @@ class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, NDArray[Any]]]: ...
+    def __getitem__(self, index: slice) -> StackedSamples: ...
 
     def __getitem__(self, index: Any) -> Any:
         rows = range(self._n_samples)[index]
-        return self._row(rows) if isinstance(rows, int) else [self._row(row) for row in rows]
+        if isinstance(rows, int):
+            return self._row(rows)
+        some = {name: array[index] for name, array in self.arrays.items()}
+        return StackedSamples(some, len(rows))
 
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         return map(self._row, range(self._n_samples))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
 
     def _row(self, row: int) -> dict[str, NDArray[Any]]:
         return {name: array[row, ...] for name, array in self.arrays.items()}

@@ -266,9 +266,10 @@ def write_shard(
             with tally.timed("write"):
                 _append(writer, samples)
             statistics.add(samples)
-            encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
-            lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
-            spectra += [sample.spectra for sample in encoded if sample.spectra]
+            if conversion.request.encoding is not None:
+                encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
+                lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
+                spectra += [sample.spectra for sample in encoded if sample.spectra]
             n_written = len(samples)
             del samples
             if not advance(n_written):

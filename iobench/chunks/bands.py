@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.pieces import JOB_NBYTES, IndexRun, PieceTarget, empty_array, group_shape
+from iobench.chunks.pieces import (
+    JOB_NBYTES,
+    IndexRun,
+    PieceTarget,
+    as_samples,
+    empty_array,
+    group_shape,
+)
 from iobench.files.memory import own_pages
 
 if TYPE_CHECKING:
@@ -207,14 +214,10 @@ class SpilledGroup:
             self._rows[number].setdefault(first, []).append((band, at))
             self._row_of[number][band.positions] = first
 
-    def take(self, start: int, stop: int) -> list[Arrays]:
+    def take(self, start: int, stop: int) -> Sequence[Arrays]:
         """Return the arrays of some samples, by their positions in the group."""
         found = [self._taken(number, start, stop) for number in range(len(self.variables))]
-        named = list(zip(self.variables, found, strict=True))
-        return [
-            {each.name: array[i, ...] if each.axis >= 0 else array for each, array in named}
-            for i in range(stop - start)
-        ]
+        return as_samples(self.variables, found, stop - start)
 
     def _taken(self, number: int, start: int, stop: int) -> NDArray[Any]:
         variable = self.variables[number]

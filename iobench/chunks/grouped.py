@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class SampleGroups:
 
     def decode_group(
         self, raw: Raw, where: Sequence[tuple[int, ...]], run: RunJobs
-    ) -> list[Arrays]:
+    ) -> Sequence[Arrays]:
         """Return the arrays of each sample."""
         return self._group(where).decode(raw, run, self._in_flight_nbytes)
 
@@ -115,7 +115,7 @@ class SampleGroups:
     def _numbered(self, where: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, int]]:
         """Return files and indexes; along several dimensions samples are numbered in C order."""
         if self._lengths is None or not len(where):
-            return [(each[0], each[1]) for each in where]
+            return cast("Sequence[tuple[int, int]]", where)
         every = np.asarray(where, dtype=np.int64)
         found = np.empty((len(where), 2), dtype=np.int64)
         found[:, 0] = every[:, 0]

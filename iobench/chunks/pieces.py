@@ -15,6 +15,7 @@ import numpy as np
 
 from iobench.chunks.group_plan import SharedDecoding
 from iobench.files.memory import own_pages
+from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ __all__ = [
     "PiecedGroup",
     "PiecedVariable",
     "RowSizes",
+    "as_samples",
     "consecutive_runs",
     "empty_array",
     "group_shape",
@@ -111,13 +113,12 @@ class RowSizes:
 
 def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
     """Return the runs that make up a group of samples, in the order of the group."""
-    runs: list[IndexRun] = []
-    start = 0
-    for position in range(1, len(indexes) + 1):
-        if position == len(indexes) or indexes[position] != indexes[position - 1] + 1:
-            runs.append(IndexRun(start, indexes[start], position - start))
-            start = position
-    return runs
+    every = np.asarray(indexes, dtype=np.int64)
+    if not every.size:
+        return []
+    starts = [0, *(np.flatnonzero(np.diff(every) != 1) + 1).tolist()]
+    lengths = np.diff([*starts, every.size]).tolist()
+    return list(map(IndexRun, starts, every[starts].tolist(), lengths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,7 @@ class PiecedGroup:
             allowed -= sum(buffer.nbytes for buffers in batch for buffer in buffers)
         return found
 
-    def decode(self, raw: GroupBytes, run: RunJobs, in_flight_nbytes: int) -> list[Arrays]:
+    def decode(self, raw: GroupBytes, run: RunJobs, in_flight_nbytes: int) -> Sequence[Arrays]:
         """Return the arrays of each sample, in order; they are views of the group's.
 
         Parameters
@@ -280,11 +281,7 @@ class PiecedGroup:
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
         run(self._jobs(raw, arrays, gate))
         raw.clear()
-        named = list(zip(self._variables, arrays, strict=True))
-        return [
-            {each.name: array[i, ...] if each.axis >= 0 else array for each, array in named}
-            for i in range(self._n_samples)
-        ]
+        return as_samples(self._variables, arrays, self._n_samples)
 
     def _jobs(
         self, raw: GroupBytes, arrays: Sequence[NDArray[Any]], gate: threading.BoundedSemaphore
@@ -391,6 +388,19 @@ class PieceTarget:
             ]
             self._along[start, stop] = found
         return found
+
+
+def as_samples(
+    variables: Sequence[PiecedVariable], arrays: Sequence[NDArray[Any]], n_samples: int
+) -> Sequence[Arrays]:
+    """Return the samples of a group; one that lacks their dimension is the same in all."""
+    named = list(zip(variables, arrays, strict=True))
+    if all(variable.axis >= 0 for variable in variables):
+        return StackedSamples({each.name: array for each, array in named}, n_samples)
+    return [
+        {each.name: array[i, ...] if each.axis >= 0 else array for each, array in named}
+        for i in range(n_samples)
+    ]
 
 
 def group_shape(variable: PiecedVariable, n_samples: int) -> tuple[int, ...]:

@@ -198,7 +198,7 @@ class TiledSamples:
             return self.inner.read_group(items)
         return [self.inner.read(item) for item in items]
 
-    def decode_group(self, raw: Raw, where: Sequence[TileWhere], run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[TileWhere], run: RunJobs) -> Sequence[Arrays]:
         """Return the arrays of each tile, in order."""
         if isinstance(self.inner, GroupedDataset):
             items = self.inner.decode_group(raw, _distinct(where), run)
@@ -296,7 +296,7 @@ class SpilledTiles:
         self._lock = threading.Lock()
         self._last: tuple[int, Arrays] = -1, {}
 
-    def take(self, start: int, stop: int) -> list[Arrays]:
+    def take(self, start: int, stop: int) -> Sequence[Arrays]:
         """Return the arrays of tiles, by their positions in the group."""
         return [self._cut(self._item(item), tile) for item, tile in self._places[start:stop]]
 

@@ -39,6 +39,7 @@ __all__ = [
     "SpilledSamples",
     "Synthesizer",
     "Where",
+    "as_decoded",
     "check_steps",
     "make_sample",
     "no_progress",
@@ -311,6 +312,14 @@ def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
 
 
+def as_decoded(dataset: Any, arrays: Arrays, where: Where) -> Sample:
+    """Return the arrays as they are: the ``preprocess`` of datasets that have none.
+
+    Samples of one group stay side by side then, where they were decoded so.
+    """
+    return arrays
+
+
 def make_sample(dataset: Dataset, where: Where) -> Sample:
     """Return one sample of a dataset, through all its steps."""
     given: tuple[Any, ...] = (where,)
@@ -358,7 +367,7 @@ class GroupedDataset(Protocol):
         """
         ...
 
-    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> Sequence[Arrays]:
         """Return the arrays of each sample of the group, in order; decodes chunks through ``run``.
 
         ``where`` is what `read_group` was given. The samples may be views of arrays of the whole
@@ -387,7 +396,7 @@ class SpilledSamples(Protocol):
     read_nbytes: int
     spilled_nbytes: int
 
-    def take(self, start: int, stop: int) -> list[Arrays]:
+    def take(self, start: int, stop: int) -> Sequence[Arrays]:
         """Return the arrays of samples, by their positions in the group, as `decode` would."""
         ...
 

@@ -63,7 +63,7 @@ class GroupedSamples:
             return [self.read(each) for each in where]
         return self._groups.read_group(self._in_groups(where))
 
-    def decode_group(self, raw: Raw, where: Sequence[Any], run: RunJobs) -> list[Arrays]:
+    def decode_group(self, raw: Raw, where: Sequence[Any], run: RunJobs) -> Sequence[Arrays]:
         """Return the arrays of each sample of a group."""
         if self._groups is None:
             return decode_apart(raw, where, run, None if self.fused else self.decode)

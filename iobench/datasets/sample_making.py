@@ -11,19 +11,19 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from iobench.chunks.group_plan import SAMPLES_SHARE
-from iobench.datasets.contract import BandedDataset, GroupedDataset, sample_steps
+from iobench.datasets.contract import BandedDataset, GroupedDataset, as_decoded, sample_steps
 from iobench.datasets.sample_groups import sample_groups
 from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
 from iobench.files.spill import SpillFile
-from iobench.samples import handed_on_nbytes
+from iobench.samples import StackedSamples, handed_on_nbytes
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from iobench.datasets.contract import Dataset, SampleIndex, SpilledSamples, Where
+    from iobench.datasets.contract import Arrays, Dataset, SampleIndex, SpilledSamples, Where
     from iobench.datasets.sample_groups import SampleGroup
     from iobench.samples import Sample
     from iobench.stores.encoding import Encoder
@@ -137,7 +137,7 @@ class Maker:
                 spill_nbytes=0 if self._spill_folder is None else self._spill_nbytes,
             )
 
-    def batches(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
+    def batches(self, numbers: Sequence[int]) -> Generator[Sequence[Sample], None, None]:
         """Yield the samples of these numbers in order, a few at a time; made a little ahead.
 
         Raises
@@ -174,10 +174,10 @@ class Maker:
     def _one_by_one(
         self,
         numbers: Sequence[int],
-        make: Callable[[Sequence[int]], tuple[float, list[Sample]]],
+        make: Callable[[Sequence[int]], tuple[float, Sequence[Sample]]],
         memory_nbytes: int,
-    ) -> Generator[list[Sample], None, None]:
-        pending: deque[Future[tuple[float, list[Sample]]]] = deque()
+    ) -> Generator[Sequence[Sample], None, None]:
+        pending: deque[Future[tuple[float, Sequence[Sample]]]] = deque()
         at, size = 0, 1
 
         def submit(limit: int) -> None:
@@ -219,7 +219,7 @@ class Maker:
         fitting = int(TASK_S * count / max(seconds, 1e-9))
         return max(1, min(fitting, 8 * count, self._largest_size))
 
-    def _timed_make(self, numbers: Sequence[int]) -> tuple[float, list[Sample]]:
+    def _timed_make(self, numbers: Sequence[int]) -> tuple[float, Sequence[Sample]]:
         watch = stopwatch()
         where = self._where(numbers)
         given: tuple[list[Any], ...] = (where,)
@@ -243,10 +243,24 @@ class Maker:
         self._tally.add_nbytes(name, nbytes)
         return made, nbytes
 
-    def _stored(self, numbers: Sequence[int], samples: list[Sample]) -> list[Sample]:
+    def _preprocessed(
+        self, arrays: Sequence[Arrays], where: Sequence[Where]
+    ) -> tuple[Sequence[Sample], int]:
+        """Return samples of a group, and the bytes of what was made for them."""
+        preprocess = self._dataset.preprocess
+        if getattr(preprocess, "__func__", None) is as_decoded:
+            with self._tally.timed("preprocess", nbytes_of_all(arrays)):
+                return arrays, 0
+        given = list(arrays)
+        made, nbytes = self._apply("preprocess", preprocess, given, where)
+        return made, nbytes if made[0] is not given[0] else 0
+
+    def _stored(self, numbers: Sequence[int], samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return the samples as they are stored, after checking them."""
         name, encoder = self._dataset.name, self._encoder
         if encoder is None:
+            if isinstance(samples, StackedSamples) and self._index.spec.are_rows(samples.arrays):
+                return samples
             for number, sample in zip(numbers, samples, strict=True):
                 self._index.spec.check(sample, where=f"{name} sample {number}")
             return samples
@@ -263,7 +277,7 @@ class Maker:
         self._tally.add_nbytes("encode", sum(map(nbytes_of, encoded)))
         return list(encoded)
 
-    def _measured(self, samples: list[Sample]) -> list[Sample]:
+    def _measured(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return the samples with their moments, where these are asked for."""
         if self._measure is None:
             return samples
@@ -272,7 +286,7 @@ class Maker:
 
     def _by_groups(
         self, start: int, stop: int, here: Sequence[int]
-    ) -> Generator[list[Sample], None, None]:
+    ) -> Generator[Sequence[Sample], None, None]:
         """Yield the samples from ``start`` to ``stop`` of all that are expected."""
         self._let_go(here[0])
         ahead = GroupsAhead(
@@ -344,7 +358,7 @@ class Maker:
 
     def _make_group(
         self, here: Sequence[int], place: int, ahead: GroupsAhead
-    ) -> Callable[[int, int], Iterator[list[Sample]]]:
+    ) -> Callable[[int, int], Iterator[Sequence[Sample]]]:
         """Make a group, and return what gives back its samples, a few in each of several lists."""
         number = here[place]
         if self._groups[number].is_spilled:
@@ -358,12 +372,12 @@ class Maker:
             arrays = dataset.decode_group(raw, where, self._run)
         del raw
         ahead.read(place + 1, n_read=1)
-        self._tally.add_nbytes("decode", sum(map(nbytes_of, arrays)))
+        self._tally.add_nbytes("decode", nbytes_of_all(arrays))
         size = max(1, TASK_NBYTES // self._nbytes)
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
 
-        def finish(task: slice) -> list[Sample]:
-            made, _ = self._apply("preprocess", dataset.preprocess, arrays[task], where[task])
+        def finish(task: slice) -> Sequence[Sample]:
+            made, _ = self._preprocessed(arrays[task], where[task])
             return self._measured(self._stored(numbers[task], made))
 
         made = deque(self._pool.map(finish, tasks))
@@ -393,21 +407,19 @@ class Maker:
 
     def _taken_back(
         self, number: int, spilled: SpilledSamples, start: int, stop: int
-    ) -> Iterator[list[Sample]]:
+    ) -> Iterator[Sequence[Sample]]:
         """Yield the samples from ``start`` to ``stop`` of a group that was put aside."""
         begin, numbers = self._groups[number].start, self._numbers_of(number)
 
-        def make(some: Sequence[int]) -> tuple[float, list[Sample]]:
+        def make(some: Sequence[int]) -> tuple[float, Sequence[Sample]]:
             watch = stopwatch()
             own = numbers[some[0] : some[-1] + 1]
             with self._tally.timed("spill"):
                 arrays = spilled.take(some[0], some[-1] + 1)
-            sizes = [sum(map(nbytes_of, arrays))]
+            sizes = [nbytes_of_all(arrays)]
             self._tally.add_nbytes("spill", sizes[0])
-            made, nbytes = self._apply(
-                "preprocess", self._dataset.preprocess, arrays, self._where(own)
-            )
-            sizes.append(nbytes if made[0] is not arrays[0] else 0)
+            made, nbytes = self._preprocessed(arrays, self._where(own))
+            sizes.append(nbytes)
             samples = self._stored(own, made)
             sizes.append(len(samples) * self._nbytes if samples is not made else 0)
             self._held.learn(sizes, len(some))
@@ -468,7 +480,7 @@ def samples_in_order(
         maker.close()
 
 
-def _popped(made: deque[list[Sample]]) -> Iterator[list[Sample]]:
+def _popped(made: deque[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
     """Yield what is first until nothing is left, and hold none of it."""
     while made:
         yield made.popleft()
@@ -560,6 +572,11 @@ class HeldBytes:
             given = nbytes or given
         self.nbytes = max(self.nbytes, -(-held // max(1, count)))
         self.is_learnt = True
+
+
+def nbytes_of_all(values: Sequence[Any]) -> int:
+    """Return the bytes of what a step returned for several samples."""
+    return values.nbytes if isinstance(values, StackedSamples) else sum(map(nbytes_of, values))
 
 
 def nbytes_of(value: Any) -> int:

@@ -14,6 +14,7 @@ from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
+from iobench.datasets.contract import as_decoded
 from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.own_pipelines import Baseline, MapStyle
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     )
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
-    from iobench.samples import Sample
 
 __all__ = ["UserFiles", "file_kind", "user_files"]
 
@@ -187,9 +187,7 @@ class UserFiles(GroupedSamples):
     def _alone_nbytes(self, where: Sequence[Where]) -> int:
         return self._sample_nbytes * len(where)
 
-    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return the arrays as they are."""
-        return arrays
+    preprocess = as_decoded
 
 
 def user_files(

@@ -39,8 +39,4 @@ def crc32c_of_rows(
     rows: NDArray[np.uint8], start: int = 0, stop: int | None = None
 ) -> NDArray[np.uint32]:
     """Return the CRC-32C of bytes ``start`` to ``stop`` of each row; rows lie side by side."""
-    n_rows, nbytes = rows.shape
-    first, last, _ = slice(start, stop).indices(nbytes)
-    data = rows.reshape(-1).data
-    places = (row * nbytes for row in range(n_rows))
-    return np.array([crc32c(data[at + first : at + last]) for at in places], dtype=np.uint32)
+    return np.fromiter(map(_crc32c, rows[:, start:stop]), dtype=np.uint32, count=len(rows))

@@ -33,7 +33,7 @@ PIECE: Final = 1 << 16
 """Values summed at a time: with what is in between they stay in a processor's cache."""
 FEW: Final = 1 << 12
 """Rows of fewer values are taken many at once, as float64."""
-FEW_AT_ONCE: Final = 1 << 14
+FEW_AT_ONCE: Final = 1 << 15
 """Values of these, so that all that is in between stays in a cache."""
 STRIDE: Final = 16
 """One value in so many tells about where a piece's mean is."""
@@ -163,28 +163,28 @@ def _many_small(rows: NDArray[Any]) -> NDArray[np.float64]:
         moments[:] = EMPTY
         return moments
     exact = rows.astype(np.float64)
-    there = np.isfinite(exact)
-    n = there.sum(axis=1)
-    is_whole = bool(there.all())
-    if not is_whole:
-        np.copyto(exact, 0.0, where=~there)
-    some = np.maximum(n, 1)
+    there: NDArray[np.bool_] | None = None
+    n: Any = rows.shape[1]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        low, high = np.minimum.reduce(exact, axis=1), np.maximum.reduce(exact, axis=1)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):  # a NaN is both
+            there = np.isfinite(exact)
+            n = there.sum(axis=1)
+            low = np.minimum.reduce(np.where(there, exact, np.inf), axis=1)
+            high = np.maximum.reduce(np.where(there, exact, -np.inf), axis=1)
+            np.copyto(exact, 0.0, where=~there)
+        some = np.maximum(n, 1)
         mean = np.add.reduce(exact, axis=1) / some
-        off = exact - mean[:, None]
-        if not is_whole:
+        off = np.subtract(exact, mean[:, None], out=exact)
+        if there is not None:
             np.copyto(off, 0.0, where=~there)
         total = np.add.reduce(off, axis=1)
-        squares = np.add.reduce(np.square(off), axis=1) - total * total / some
-    if not is_whole:
-        np.copyto(exact, np.inf, where=~there)
-    moments[:, LOW] = exact.min(axis=1)
-    if not is_whole:
-        np.copyto(exact, -np.inf, where=~there)
-    moments[:, HIGH] = exact.max(axis=1)
+        squares = np.add.reduce(np.square(off, out=off), axis=1) - total * total / some
+    moments[:, LOW], moments[:, HIGH] = low, high
     moments[:, N], moments[:, N_MISSING] = n, rows.shape[1] - n
-    is_constant = moments[:, LOW] == moments[:, HIGH]
-    moments[:, MEAN] = np.where(is_constant, moments[:, LOW], mean + total / some)
+    is_constant = low == high
+    moments[:, MEAN] = np.where(is_constant, low, mean + total / some)
     moments[:, SQUARES] = np.where(is_constant, 0.0, np.maximum(squares, 0.0))
-    moments[n == 0, MEAN] = 0.0
+    if there is not None:
+        moments[n == 0, MEAN] = 0.0
     return moments

@@ -8,12 +8,13 @@ is the same to the bit however samples were batched, threaded, or interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.samples import StackedSamples
 from iobench.stores.encoding import EncodedSample
 from iobench.stores.moments import (
     EMPTY,
@@ -92,18 +93,30 @@ class Measured:
         return cls(moments, [np.concatenate(each) for each in values])
 
 
-class MeasuredSamples(list["Sample"]):
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSamples(Sequence["Sample"]):
     """Samples as they are stored, and what was measured of them.
 
-    Attributes
+    Parameters
     ----------
+    samples : sequence of Sample
     measured : Measured
     rows : mapping of str to ndarray, or None
-        The arrays of all samples side by side, where they are short.
+        The arrays of all samples side by side, where they lie so or are short.
     """
 
+    samples: Sequence[Sample]
     measured: Measured
     rows: Mapping[str, NDArray[Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.samples[index]
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
 
 
 class SampleMeasure:
@@ -142,11 +155,12 @@ class SampleMeasure:
 
     def measured(self, samples: Sequence[Sample]) -> MeasuredSamples:
         """Return samples, whose arrays are as they should be, with what is measured of them."""
-        found = MeasuredSamples(samples)
-        if samples and all(values.nbytes < SHORT_NBYTES for values in samples[0].values()):
-            found.rows = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
-        found.measured = self.take(samples, found.rows)
-        return found
+        rows: Mapping[str, NDArray[Any]] | None = None
+        if isinstance(samples, StackedSamples):
+            rows = samples.arrays
+        elif samples and all(values.nbytes < SHORT_NBYTES for values in samples[0].values()):
+            rows = {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+        return MeasuredSamples(samples, self.take(samples, rows), rows)
 
     def take(
         self, samples: Sequence[Sample], stacked: Mapping[str, NDArray[Any]] | None = None
