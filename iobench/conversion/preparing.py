@@ -216,7 +216,9 @@ def _times_there_twice(index: SampleIndex) -> str:
     _, numbers = np.unique(np.stack(places), axis=1, return_inverse=True)
     numbers = numbers.reshape(-1)
     seen = np.unique(numbers, return_index=True)[1]
-    again = np.setdiff1d(np.arange(len(numbers)), seen)
+    is_first = np.zeros(len(numbers), dtype=bool)
+    is_first[seen] = True
+    again = np.flatnonzero(~is_first)
     if not len(again):
         return ""
     first = int(again[0])

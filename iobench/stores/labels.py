@@ -213,9 +213,11 @@ def _sample_dims(
     if grid:
         return names
     along = meteorology.along(names[0]) if len(names) == 1 else None
-    if along is None or len(np.unique(along.values)) != n_samples:
-        return (SAMPLE_DIM,)  # a time that is there twice is no index
-    return names
+    if along is None:
+        return (SAMPLE_DIM,)
+    # With indexes NumPy sorts: of as many values as these, hashing them takes a hundred times that.
+    _, seen = np.unique(along.values, return_index=True)
+    return names if len(seen) == n_samples else (SAMPLE_DIM,)  # one that is there twice is no index
 
 
 def _placed(
