@@ -273,10 +273,7 @@ class PiecedGroup:
         in_flight_nbytes : int
             Jobs wait while more than this is decoded on the way; one always runs.
         """
-        arrays = [
-            empty_array(group_shape(variable, self._n_samples), variable.dtype)
-            for variable in self._variables
-        ]
+        arrays: list[NDArray[Any]] = []
         largest = max((variable.on_the_way_nbytes for variable in self._variables), default=1)
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
         run(self._jobs(raw, arrays, gate))
@@ -284,12 +281,17 @@ class PiecedGroup:
         return as_samples(self._variables, arrays, self._n_samples)
 
     def _jobs(
-        self, raw: GroupBytes, arrays: Sequence[NDArray[Any]], gate: threading.BoundedSemaphore
+        self, raw: GroupBytes, arrays: list[NDArray[Any]], gate: threading.BoundedSemaphore
     ) -> Iterator[Callable[[], None]]:
+        """Yield what fills the arrays of all variables; each is made when its turn comes.
+
+        By then pages of the group before may be free, whose samples are being written.
+        """
         batch: list[Callable[[], None]] = []
         nbytes = 0
-        every = zip(self._variables, self._runs, arrays, raw, strict=True)
-        for variable, runs, array, stored in every:
+        for variable, runs, stored in zip(self._variables, self._runs, raw, strict=True):
+            array = empty_array(group_shape(variable, self._n_samples), variable.dtype)
+            arrays.append(array)
             target = PieceTarget(variable, array, runs)
             for number, piece in enumerate(variable.pieces(runs)):
                 batch.append(partial(_put, variable, target, stored, number, piece))

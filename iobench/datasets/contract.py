@@ -371,8 +371,9 @@ class GroupedDataset(Protocol):
         """Return the arrays of each sample of the group, in order; decodes chunks through ``run``.
 
         ``where`` is what `read_group` was given. The samples may be views of arrays of the whole
-        group, and share what all have in common. ``raw`` is used up: its bytes are let go one
-        by one as they are decoded.
+        group, and share what all have in common; as `StackedSamples` they are handled together
+        as far as `preprocess` is `as_decoded`. ``raw`` is used up: its bytes are let go one by
+        one as they are decoded.
         """
         ...
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
+from iobench.datasets.contract import as_decoded
 from iobench.datasets.sample_making import samples_in_order
-from iobench.errors import FileFormatError
-from iobench.samples import SampleSpec, Variable
+from iobench.errors import FileFormatError, SampleError
+from iobench.samples import SampleSpec, StackedSamples, Variable
 from iobench.testing import MadeUpDataset, random_sample
 
 SPEC = SampleSpec((Variable("x", (3,), "f4", ("x",)),))
@@ -112,3 +114,49 @@ def test_samples_that_share_chunks_are_made_in_groups(size):
 
 def test_nothing_asked_for_is_nothing():
     assert list(samples_in_order(Grouped(), Grouped().index(10), [])) == []
+
+
+class Stacked(Grouped):
+    """Samples that are decoded side by side, and not preprocessed."""
+
+    preprocess = as_decoded
+    dtype = "f4"
+
+    def decode_group(self, raw, where, run):
+        made = [each["x"] for each in super().decode_group(raw, where, run)]
+        return StackedSamples({"x": np.stack(made).astype(self.dtype)}, len(made))
+
+
+class Doubled(Stacked):
+    """The same, preprocessed."""
+
+    def preprocess(self, arrays, where):
+        return {"x": arrays["x"] * np.float32(2)}
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_samples_that_are_decoded_side_by_side_are_the_same(size):
+    assert bits(samples_in_order(Stacked(size), Stacked().index(10), NUMBERS)) == EXPECTED
+    doubled = list(samples_in_order(Doubled(size), Doubled().index(10), NUMBERS))
+    assert bits([{"x": each["x"] / np.float32(2)} for each in doubled]) == EXPECTED
+
+
+def test_samples_that_are_decoded_side_by_side_are_checked_too():
+    class Wide(Stacked):
+        dtype = "f8"
+
+    with pytest.raises(SampleError, match=r"sample 7: array 'x' is <f8 \(3,\), expected <f4"):
+        list(samples_in_order(Wide(), Wide().index(10), NUMBERS))
+
+
+def test_samples_that_lie_side_by_side_are_taken_by_number_and_by_range():
+    arrays = {"x": np.arange(12.0).reshape(4, 3), "n": np.arange(4)}
+    samples = StackedSamples(arrays, 4)
+    part = samples[1:3]
+    assert (len(part), len(samples[::2]), samples.nbytes) == (2, 2, 12 * 8 + 4 * 8)
+    for number, each in enumerate(part, 1):
+        assert each["n"] == number
+        assert each["x"].tolist() == arrays["x"][number].tolist()
+    assert samples[-1]["n"] == 3
+    with pytest.raises(IndexError):
+        samples[4]
