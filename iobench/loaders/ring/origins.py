@@ -13,7 +13,7 @@ from iobench.loaders.ring.telling import beneath
 from iobench.loaders.ring.wrapped_source import WrappedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,42 +50,40 @@ def coordinates_of(
         return found
     held = np.asarray(facts.held, dtype=np.int64)[numbers]
     for each in index.meteorology.coordinates:
-        if each.of_samples:
-            found.setdefault(each.name, _times(each, each.values[held]))
-        elif each.dims:
-            known = _in_patches(each, starts, lengths, whole)
-            if known is not None:
-                found.setdefault(each.name, known)
+        values = each.values[held] if each.of_samples else each.values
+        dims = each.dims[1:] if each.of_samples else each.dims
+        if not each.dims or not _is_whole(values, dims, whole):
+            continue
+        if starts.keys() & {*dims}:
+            rows = values if each.of_samples else [values] * len(numbers)
+            values = _in_patches(rows, dims, starts, lengths)
+        found.setdefault(each.name, _times(each, values) if each.of_samples else values)
     return found
 
 
+def _is_whole(values: NDArray[Any], dims: Sequence[str], whole: Mapping[str, int]) -> bool:
+    """Whether a coordinate is of whole samples: not of a part, or of others so called."""
+    lengths = values.shape[values.ndim - len(dims) :]
+    return all(whole.get(dim, n) == n for dim, n in zip(dims, lengths, strict=True))
+
+
 def _in_patches(
-    coordinate: Coordinate,
+    rows: Sequence[NDArray[Any]] | NDArray[Any],
+    dims: Sequence[str],
     starts: Mapping[str, NDArray[np.int64]],
     lengths: Mapping[str, int],
-    whole: Mapping[str, int],
-) -> NDArray[Any] | None:
-    """Return a coordinate of the grid, in each patch; None where it is not known for these."""
-    values = coordinate.values
-    for dim, length in zip(coordinate.dims, values.shape, strict=True):
-        if whole.get(dim, length) != length:
-            return None  # a part of the grid, or other dimensions of that name
-    if not starts.keys() & {*coordinate.dims}:
-        return values
-    n_samples = len(next(iter(starts.values())))
-    return np.stack(
-        [
-            values[
-                tuple(
-                    slice(starts[dim][row], starts[dim][row] + lengths[dim])
-                    if dim in starts
-                    else slice(None)
-                    for dim in coordinate.dims
-                )
-            ]
-            for row in range(n_samples)
-        ]
-    )
+) -> NDArray[Any]:
+    """Return a coordinate in each patch: of each a row, cut along its last axes."""
+    cut = []
+    for number, row in enumerate(rows):
+        box = (
+            slice(starts[dim][number], starts[dim][number] + lengths[dim])
+            if dim in starts
+            else slice(None)
+            for dim in dims
+        )
+        cut.append(row[(..., *box)])
+    return np.stack(cut)
 
 
 def _times(coordinate: Coordinate, values: NDArray[Any]) -> NDArray[Any]:
