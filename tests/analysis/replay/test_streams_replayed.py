@@ -34,7 +34,8 @@ def run_of(durations, steps, **how):
 @settings(max_examples=30, deadline=None)
 def test_a_stream_is_replayed_as_it_was(durations, step, ahead, batches_ahead):
     run = run_of(durations, [step] * len(durations), ahead=ahead, batches_ahead=batches_ahead)
-    assert replay(run).wall_ns == pytest.approx(run.wall_ns, rel=0.02)
+    # Which of two goes first within a nanosecond is not recorded.
+    assert replay(run).wall_ns == pytest.approx(run.wall_ns, rel=0.02, abs=2)
 
 
 @pytest.mark.parametrize("slow", [0, 1, 2])
