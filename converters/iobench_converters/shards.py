@@ -265,7 +265,8 @@ def write_shard(
         for samples in made:
             with tally.timed("write"):
                 _append(writer, samples)
-            statistics.add(samples)
+            with tally.timed("statistics"):
+                statistics.add(samples)
             if conversion.request.encoding is not None:
                 encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
                 lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
