@@ -320,6 +320,10 @@ def as_decoded(dataset: Any, arrays: Arrays, where: Where) -> Sample:
     return arrays
 
 
+# A method is pickled as the attribute of its object that has its function's name.
+as_decoded.__name__ = "preprocess"
+
+
 def make_sample(dataset: Dataset, where: Where) -> Sample:
     """Return one sample of a dataset, through all its steps."""
     given: tuple[Any, ...] = (where,)
