@@ -430,14 +430,15 @@ def no_file_above(nbytes: int) -> Iterator[None]:
     """Let no file of this process grow above a size: a disk that is full, for anybody's tests."""
     resource = pytest.importorskip("resource", reason="limits of files are of POSIX")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writes_none = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # Python leaves half a file where it can write no more
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        sys.dont_write_bytecode = writes_none
+    # Python leaves half a file where it can write no more: here, and in what is started meanwhile.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("there_before", [False, True])

@@ -209,7 +209,9 @@ def test_a_disk_that_refuses_leaves_a_resumable_store(tmp_path, fmt, code, part,
 def run_with_little_room(path, fmt, told):
     """Convert where no file may become larger than the system's limit says."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    sys.dont_write_bytecode = True  # Python leaves half a file where it can write no more
+    # Python leaves half a file where it can write no more: here, and in what is started meanwhile.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     spec = SampleSpec((Variable("x", (1 << 16,), "f4", ("x",)),))
     try:

@@ -23,7 +23,9 @@ Launch = Callable[..., Any]
 Script = Callable[..., Path]
 Plainly = Callable[..., subprocess.CompletedProcess[str]]
 
-NO_BYTECODE = "import sys; sys.dont_write_bytecode = True\n"
+NO_BYTECODE = (
+    "import os, sys; sys.dont_write_bytecode = True; os.environ['PYTHONDONTWRITEBYTECODE'] = '1'\n"
+)
 """Python leaves half a file where it can write no more, and other tests find that."""
 
 READS = """
