@@ -388,9 +388,7 @@ def _check_metadata(
             continue  # the numbers of a coordinate, which opening does not need
         with storage_errors(path / name):
             content = (path / name).read_bytes()
-        if crc32c(content) != file.crc32c or (
-            name in expected and _placed(parse_json(content)) != _placed(expected[name])
-        ):
+        if crc32c(content) != file.crc32c or not _is_placed(content, expected.get(name)):
             raise StoreError(f"{path / name}: not as written with its store; convert again")
     room = math.prod(box)
     if any(shard.n_samples > room for shard in manifest.shards) or any(
@@ -398,6 +396,16 @@ def _check_metadata(
     ):
         raise StoreError(f"{path}: shards are not of {room} samples each; convert the store again")
     return box
+
+
+def _is_placed(content: bytes, expected: Mapping[str, Any] | None) -> bool:
+    """Return whether a document says of an array what is expected of it, if that is known."""
+    if expected is None:
+        return True
+    try:
+        return _placed(parse_json(content)) == _placed(expected)
+    except (ValueError, AttributeError):  # no JSON, or no object
+        return False
 
 
 def _placed(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path):
     assert content(place) == content(tmp_path / "whole")
 
 
-def test_a_store_that_refuses_leaves_a_resumable_state(place, tmp_path, monkeypatch):
+def test_a_store_that_refuses_leaves_a_resumable_state(place):
     call = S3FileSystem._call_s3
 
     async def refuse(self, name, *more, **values):
@@ -239,11 +239,11 @@ def test_a_store_that_refuses_leaves_a_resumable_state(place, tmp_path, monkeypa
             raise OSError("no more room")
         return await call(self, name, *more, **values)
 
-    listen(monkeypatch, refuse)
-    with pytest.raises(StorageError) as caught:
-        run(place, tfrecord.FORMAT)
+    with pytest.MonkeyPatch.context() as patch:
+        listen(patch, refuse)
+        with pytest.raises(StorageError) as caught:
+            run(place, tfrecord.FORMAT)
     assert caught.value.exit_code == 75
-    monkeypatch.undo()
     assert uploads(place) == []
 
 
