@@ -315,8 +315,12 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     small = converted("f", "--to", "zarr", "--shard-size", "20kB")
     ((store, _),) = stores("zarr").values()
     assert Path(store["path"]) == there["zarr"]
-    of_two = {name: Path(store["path"]) for name, (store, _) in
-              stores("tfrecord", "tfrecord:shard-size=20kB", "zarr:shard-size=20kB").items()}
+    of_two = {
+        name: Path(store["path"])
+        for name, (store, _) in stores(
+            "tfrecord", "tfrecord:shard-size=20kB", "zarr:shard-size=20kB"
+        ).items()
+    }
     assert of_two["zarr:shard-size=20kB"] == small
     assert of_two["tfrecord:shard-size=20kB"] == there["tfrecord"] != of_two["tfrecord"]
     with own_file.open("r+b") as stream:

@@ -108,9 +108,7 @@ def with_encoding(made, chunks, container):
 @pytest.mark.parametrize("container", ["netcdf", "zarr"])
 @SEVERAL
 @given(layout=layouts(), memory_nbytes=st.sampled_from([20_000, 40_000, 1 << 30]))
-def test_samples_are_xarrays_whatever_the_chunks(
-    open_user_files, container, layout, memory_nbytes
-):
+def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, layout, memory_nbytes):
     lengths, dims, chunks = layout
     names = [name for name in NAMES if name == "t" or "level" not in dims]
     made = with_encoding(hypercube(lengths["time"], lengths["number"]), chunks, container)

@@ -115,8 +115,7 @@ def test_a_window_says_along_which_of_several_dimensions():
     with pytest.raises(OptionError) as caught:
         place_index_windows(hypercube(), Window.parse("-1,0:1"))
     assert str(caught.value) == (
-        "--window=-1,0:1: samples are along time, number: name one of them, as --window "
-        "time=-1,0:1"
+        "--window=-1,0:1: samples are along time, number: name one of them, as --window time=-1,0:1"
     )
 
 
