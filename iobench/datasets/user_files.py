@@ -282,8 +282,8 @@ def _folder_kind(path: Path) -> str:
         return ZarrSamples.kind
     if (path / STORE_MARK).is_file():
         raise FileFormatError(
-            f"{path}: is a store of finished samples; profile what it was made of, with --format, "
-            "or load it: iobench.loader(store, batch_size)"
+            f"{path}: is a store of finished samples, no source; name what it was made of, or take "
+            "the store as it is: iobench profile STORE, iobench.loader(store, batch_size)"
         )
     raise FileFormatError(
         f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"

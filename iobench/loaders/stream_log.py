@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.loaders.stage_timer import Detail
     from iobench.recording.recorder import Recorder
 
-__all__ = ["CONSUMER", "NOTHING", "StreamPlace", "ThreadLog", "Work"]
+__all__ = ["CONSUMER", "NOTHING", "REASON_LIMIT", "StreamPlace", "ThreadLog", "Work"]
 
 CONSUMER: Final = "consumer"
 """The cause of what the training loop set free."""

@@ -1,16 +1,19 @@
-"""Reading stores with other libraries, in processes of their own."""
+"""Reading stores with other libraries, in processes of their own; counting what is decoded."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from iobench.chunks import chunk_pieces
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
@@ -28,6 +31,20 @@ def read_elsewhere(tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
             return dict(found)
 
     return run
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[object, ...]]:
+    """Count how often each chunk is read to be decoded."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    read = chunk_pieces.read_chunks
+
+    def counted(wanted, **more):
+        counts.update((file, variable.name, place) for file, variable, place in wanted)
+        return read(wanted, **more)
+
+    monkeypatch.setattr(chunk_pieces, "read_chunks", counted)
+    return counts
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,20 +93,6 @@ def content(path):
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
-
-
-@pytest.fixture
-def decoded(monkeypatch):
-    """Count how often each chunk is read to be decoded."""
-    counts = Counter()
-    read = chunk_pieces.read_chunks
-
-    def counted(wanted, **more):
-        counts.update((file, variable.name, place) for file, variable, place in wanted)
-        return read(wanted, **more)
-
-    monkeypatch.setattr(chunk_pieces, "read_chunks", counted)
-    return counts
 
 
 @st.composite

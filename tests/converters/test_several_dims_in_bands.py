@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from converting import convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks import chunk_pieces
 from iobench.datasets.contract import no_progress
 from iobench.datasets.user_files import user_files
 from iobench_converters import numpy_records, tfrecord
@@ -26,20 +24,6 @@ pytestmark = [
     pytest.mark.timeout(110),
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
 ]
-
-
-@pytest.fixture
-def decoded(monkeypatch):
-    """Count how often each chunk is read to be decoded."""
-    counts = Counter()
-    read = chunk_pieces.read_chunks
-
-    def counted(wanted, **more):
-        counts.update((file, variable.name, place) for file, variable, place in wanted)
-        return read(wanted, **more)
-
-    monkeypatch.setattr(chunk_pieces, "read_chunks", counted)
-    return counts
 
 
 def write(path, lengths, chunks):
