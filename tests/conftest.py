@@ -78,7 +78,7 @@ def no_places_of_the_user(
     """Keep tests out of the user's caches, mirrors and stores."""
     folder = tmp_path_factory.getbasetemp() / "home"
     folder.mkdir(exist_ok=True)
-    (folder / "cache" / "iobench" / "stores").unlink(missing_ok=True)  # of other tests
+    (folder / "cache" / "iobench" / "finished").unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     for name in ("IOBENCH_STORE_DIR", "SCRATCH", "CLIMETLAB_MIRROR"):

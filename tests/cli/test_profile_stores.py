@@ -332,6 +332,23 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     assert Path(store["path"]) != there["zarr"]
 
 
+def test_finished_stores_are_found_where_the_cache_holds_the_probes_too(
+    converted, own_file: Path, iobench_here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TMPDIR", raising=False)
+
+    def profiled_store() -> Path:
+        words = ("--sample-dim", "time", "--format", "numpy", *BRIEF, "--batches", "3", "--json")
+        done = iobench_here("profile", own_file.name, *words)
+        assert done.returncode == 0, done.stderr
+        return Path(json.loads(done.stdout)["runs"][0]["store"]["path"])
+
+    assert profiled_store().is_relative_to(tmp_path / "cache")
+    there = converted("a", "--to", "numpy")
+    assert profiled_store() == there
+
+
 def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:

@@ -180,6 +180,10 @@ def test_a_patch_is_all_that_is_asked_for(
     samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
     store = uploaded(make_store(spec, samples, "zarr", options=options), f"s3://{bucket}/store")
     loader = iobench.loader(store, 1, patch={"y": 2, "x": 1 << 16}, threads=1)
+    assert len(loader) == len(samples)
+    first = next(iter(loader))  # how far to read ahead is measured before it, by reads of its own
+    del first
+    asked.clear()
     for batch in loader:
         where = loader.coordinates()
         y, x = int(where["y_start"][0]), int(where["x_start"][0])
