@@ -13,15 +13,16 @@ import threading
 import weakref
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
 import torch
 
 from iobench.errors import StorageError
 from iobench.recording.clocks import now_ns, wait_until_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 __all__ = ["FakeAccelerator", "Faults", "Kernel", "Piece"]
@@ -230,6 +231,18 @@ class FakeAccelerator:
 
     # -- copies ---------------------------------------------------------------------------------
 
+    def pin(self, pages: object) -> object:
+        """Pin memory until the returned object is gone."""
+        self._check()
+        start, nbytes = ctypes.c_ubyte.from_buffer(pages), memoryview(pages).nbytes
+        if self.faults.pinning:
+            raise RuntimeError(f"CUDA cannot pin a buffer of {nbytes} bytes (error 2)")
+        return _Pinned(self.pinned, start, nbytes)
+
+    def takes(self, leaf: object) -> bool:
+        """Return whether it can be copied."""
+        return isinstance(leaf, torch.Tensor | np.ndarray)
+
     def register(self, start: ctypes.c_ubyte, nbytes: int) -> object:
         """Pin memory until the returned object is gone."""
         self._check()
@@ -237,19 +250,38 @@ class FakeAccelerator:
             raise StorageError(f"CUDA cannot pin a buffer of {nbytes} bytes (error 2)")
         return _Pinned(self.pinned, start, nbytes)
 
-    def copy(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Mark]:
-        """Begin to copy on the queue for copies; return the copies and a mark behind them."""
-        self._check()
-        copies = [self._copied(tensor, self.copies) for tensor in tensors]
-        return copies, self.copies.mark()
+    def copy(self, leaves: Sequence[Any], *, ahead: bool | None = None) -> Any:
+        """Begin to copy, ``ahead`` on the queue for copies, else on that of kernels.
 
-    def order(self, mark: Mark, tensors: Sequence[torch.Tensor]) -> None:
-        """Let kernels given from now on come after the mark, and memory of these after them."""
+        The host goes on meanwhile only where the memory is pinned.
+        """
         self._check()
+        if ahead is None:
+            copies = [self._copied(tensor, self.copies) for tensor in leaves]
+            return copies, self.copies.mark()
+        from iobench.recording.accelerator import DeviceCopy
+
+        queue = self.copies if ahead else self.compute
+        tensors = [torch.as_tensor(leaf) for leaf in leaves]
+        first = queue.mark()
+        copies = [self._copied(tensor, queue) for tensor in tensors]
+        last = queue.mark()
+        if not all(self.is_pinned(tensor) for tensor in tensors if tensor.numel()):
+            self.wait(last)
+        return DeviceCopy(copies, first, last, sum(tensor.nbytes for tensor in tensors))
+
+    def order(self, copy: Any, tensors: Sequence[torch.Tensor] | None = None) -> None:
+        """Let kernels given from now on come after the copies, and their memory after these."""
+        self._check()
+        mark = copy if tensors is not None else copy.last
         self.compute.todo.put(lambda: self._sleep(mark))
-        for tensor in tensors:
+        for tensor in copy.values if tensors is None else tensors:
             if tensor.numel():
                 self._lent[tensor.data_ptr()].used_by.add(self.compute)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what a run keeps of it."""
+        return {"title": "threads", "kind": "fake"}
 
     # -- what a script does ---------------------------------------------------------------------
 
@@ -264,10 +296,10 @@ class FakeAccelerator:
             self.wait(self.compute.mark())
         return copied
 
-    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy in pinned memory, as ``tensor.pin_memory()`` does."""
         memory = bytearray(tensor.nbytes)
-        registered = self.register(ctypes.c_ubyte.from_buffer(memory), tensor.nbytes)
+        registered = self.pin(memory)
         owner = (ctypes.c_ubyte * tensor.nbytes).from_buffer(memory)
         pinned = torch.frombuffer(owner, dtype=tensor.dtype).view(tensor.shape)
         # Until the last view of it goes.
