@@ -17,6 +17,7 @@ its traceback.
     │   └── StoreClaimedError                 another process is writing this store
     ├── StorageError          (OSError)       disk full, read-only, unreadable
     ├── ProfileError          (ValueError)    a run directory cannot be read as a profile
+    ├── DeviceError           (RuntimeError)  a device refuses memory or a copy, or is gone
     ├── TrackingError         (RuntimeError)  a tracking server cannot be told of a run
     ├── TrialError            (RuntimeError)  one of several things run in turns failed
     └── WorkerError           (RuntimeError)  a loading process died or raised
@@ -27,6 +28,7 @@ from __future__ import annotations
 from iobench.masking import mask_text, printable
 
 __all__ = [
+    "DeviceError",
     "FileFormatError",
     "IobenchError",
     "MissingExtraError",
@@ -96,6 +98,10 @@ class StoreClaimedError(StoreError):
 
 class StorageError(IobenchError, OSError):
     """The file system refused: full, read-only, or not permitted."""
+
+
+class DeviceError(IobenchError, RuntimeError):
+    """A device's driver refuses memory or a copy, or the device is gone."""
 
 
 class ProfileError(IobenchError, ValueError):

@@ -44,8 +44,8 @@ class Clock(Protocol):
 class DeviceClock(Protocol):
     """The time of a device that works through a queue: marks are put into it, and looked at later.
 
-    ``iobench.torch.CudaClock`` is one; any accelerator whose driver has events can be another. What
-    its driver refuses is a ``RuntimeError``.
+    ``iobench.torch.TorchAccelerator`` is one; whatever else has events can be another. What its
+    driver refuses is a ``RuntimeError``.
     """
 
     @property

@@ -27,6 +27,9 @@ ANCHOR: Final = "anchor"
 """Label of the span, of kind ``other``, in which the device passed a mark: how far its times may
 be off."""
 DEVICE_FLAGS: Final = Flag.DEVICE | Flag.DETAIL
+DRIFT: Final = 20_000
+"""The clocks of host and device go apart by less than one in so many."""
+REGIONS_AN_ANCHOR: Final = 64
 
 # Lanes with regions that are not written yet, so that no timer that is dropped takes them along.
 _pending: Final[set[DeviceLane]] = set()
@@ -34,7 +37,7 @@ _pending: Final[set[DeviceLane]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DeviceRegion:
-    """A stretch of a device's queue: two marks in it, and when the first was put there."""
+    """A stretch of a device's queue: two marks in it, and when or before they were put there."""
 
     kind: Kind
     label: str
@@ -43,6 +46,18 @@ class DeviceRegion:
     put_ns: int
     batch: int
     epoch: int
+    nbytes: int = -1
+
+
+@dataclass(slots=True)
+class _Noticed:
+    """The last region that somebody waited for: its end lies between two times of the host."""
+
+    last: Any
+    earliest_ns: int
+    latest_ns: int
+    n_since_told: int = 0
+    uncertainty_ns: int = 0
 
 
 class DeviceLane:
@@ -67,6 +82,7 @@ class DeviceLane:
         self._regions: list[DeviceRegion] = []
         self._recorder: Recorder | None = None
         self._lane: Lane | None = None
+        self._noticed: _Noticed | None = None
 
     def mark(self) -> Any:
         """Put a mark into the queue; None where that cannot be done."""
@@ -80,16 +96,54 @@ class DeviceLane:
 
     def add(self, recorder: Recorder, region: DeviceRegion) -> int:
         """Keep a region for the next `write`; return how many there are."""
-        if recorder is not self._recorder:
-            self._begin(recorder)
         with self._lock:
+            if recorder is not self._recorder:
+                self._begin(recorder)
             self._regions.append(region)
-        _pending.add(self)
-        return len(self._regions)
+            _pending.add(self)
+            return len(self._regions)
+
+    def noticed(self, recorder: Recorder, region: DeviceRegion, noticed_ns: int) -> None:
+        """Write a region whose last mark somebody waited for, and found passed at ``noticed_ns``.
+
+        So nothing is waited for here. Late to notice, as who was asleep is, does not make the
+        region late: on the device's time it lies behind those before it.
+        """
+        with self._lock:
+            if self.failed:
+                return
+            if recorder is not self._recorder:
+                self._begin(recorder)
+            try:
+                self._write_noticed(recorder, region, noticed_ns)
+            except RuntimeError as error:
+                self._fail(error)
+
+    def _write_noticed(self, recorder: Recorder, region: DeviceRegion, noticed_ns: int) -> None:
+        clock, before = self.clock, self._noticed
+        duration_ns = max(0, clock.between_ns(region.first, region.last))
+        earliest_ns, latest_ns = region.put_ns + duration_ns, noticed_ns
+        since_ns = -1 if before is None else clock.between_ns(before.last, region.last)
+        if before is not None and since_ns >= 0:
+            drift_ns = since_ns // DRIFT
+            earliest_ns = max(earliest_ns, before.earliest_ns + since_ns - drift_ns)
+            latest_ns = min(latest_ns, before.latest_ns + since_ns + drift_ns)
+        latest_ns = max(earliest_ns, latest_ns)
+        now = _Noticed(region.last, earliest_ns, latest_ns)
+        if before is not None:
+            now.n_since_told, now.uncertainty_ns = before.n_since_told + 1, before.uncertainty_ns
+        now.uncertainty_ns = max(now.uncertainty_ns, latest_ns - earliest_ns)
+        self._emit(recorder, region, latest_ns - duration_ns, latest_ns)
+        if before is None or now.n_since_told >= REGIONS_AN_ANCHOR:
+            self._emit_anchor(recorder, latest_ns - now.uncertainty_ns, latest_ns)
+            now.n_since_told = now.uncertainty_ns = 0
+        if before is None or since_ns >= 0:
+            self._noticed = now
 
     def _begin(self, recorder: Recorder) -> None:
         self.drop()
         self._recorder = recorder
+        self._noticed = None
         self._lane = recorder.foreign_lane(self.clock.name)
         recording = current_recording()
         if recording is not None:
@@ -152,6 +206,7 @@ class DeviceLane:
             end_ns,
             batch=region.batch,
             epoch=region.epoch,
+            nbytes=region.nbytes,
             label=recorder.string(region.label),
             flags=DEVICE_FLAGS,
         )

@@ -1,96 +1,43 @@
-"""Batches to a GPU: from pinned buffers, on a stream of their own, in the reader threads.
+"""The device that batches go to and steps run on, as torch has it: CUDA, HIP and Intel's XPU.
 
-A reader thread starts the copies of a batch and sleeps until they are done, while another one
-fills the next buffer. So a buffer comes back to the ring when nothing reads it any more, without
-anybody who polls; and what is handed out is on the device.
+torch calls HIP's devices ``cuda``, and has streams and events of the same names for each, so that
+one class serves all. Only pinning differs: see `TorchAccelerator.pin`.
 
-`CudaStream` is all that needs CUDA. The tests run everything else over a stand-in of it, on the
-CPU, which copies as late as a device may.
+The tests run everything that uses it over stand-ins of it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
-from iobench.errors import StorageError
-from iobench.loaders.ring.presenting import map_leaves
-from iobench.recording.kinds import Kind
-from iobench.torch.cuda_clock import cuda_device
+from iobench.errors import DeviceError, OptionError
+from iobench.recording.accelerator import DeviceCopy
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring.buffers import BatchMemory
-    from iobench.loaders.ring.log import BatchLog
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["CopyStream", "CudaStream", "DeviceCopies", "find_device"]
+__all__ = ["TYPES", "TorchAccelerator", "current_accelerator", "find_accelerator"]
 
-
-class CopyStream(Protocol):
-    """What a device does: everything that `DeviceCopies` needs of one, for a test to stand in."""
-
-    def register(self, start: ctypes.c_ubyte, nbytes: int) -> object:
-        """Pin the memory there; it is pinned, and kept, until the returned object is gone."""
-        ...
-
-    def copy(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
-        """Start copying; return the copies and a mark behind them."""
-        ...
-
-    def wait(self, mark: Any) -> None:
-        """Sleep until the device has come to the mark."""
-        ...
-
-    def order(self, mark: Any, tensors: list[torch.Tensor]) -> None:
-        """Let whatever the calling thread gives the device to do next come after the mark.
-
-        ``tensors`` are in use by it, until they are freed.
-        """
-        ...
+TYPES: Final = ("cuda", "xpu")
+"""Of devices with streams and events, as torch calls them."""
+NVIDIA_DRIVER: Final = Path("/proc/driver/nvidia/version")
+AMD_DRIVER: Final = Path("/sys/module/amdgpu/version")
+PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
-class DeviceCopies:
-    """Copies batches to a device; see `DevicePath`.
+class TorchAccelerator:
+    """A device of torch's; an `iobench.recording.accelerator.Accelerator`.
 
-    Parameters
-    ----------
-    stream : CopyStream
-        Of the device.
-    """
-
-    def __init__(self, stream: CopyStream) -> None:
-        self._stream = stream
-
-    def prepare(self, memory: BatchMemory) -> None:
-        """Pin the buffer, once: copies from pageable memory take twice as long."""
-        start = ctypes.c_ubyte.from_buffer(memory.pages)
-        memory.pinned = self._stream.register(start, len(memory.pages))
-
-    def send(self, value: Any, log: BatchLog) -> tuple[Any, list[torch.Tensor], Any]:
-        """Copy all tensors of a batch, and wait for it."""
-        start_ns = log.now_ns()
-        tensors: list[torch.Tensor] = []
-        map_leaves(value, lambda leaf: tensors.append(leaf) if _is_tensor(leaf) else None)
-        copies, mark = self._stream.copy(tensors)
-        self._stream.wait(mark)
-        nbytes = sum(tensor.nbytes for tensor in tensors)
-        log.add(Kind.H2D, start_ns, log.now_ns(), nbytes=nbytes)
-        left = iter(copies)
-        batch = map_leaves(value, lambda leaf: next(left) if _is_tensor(leaf) else leaf)
-        return batch, copies, mark
-
-    def receive(self, sent: tuple[Any, list[torch.Tensor], Any]) -> Any:
-        """Return the batch, ordered before what the consumer's stream does next."""
-        batch, copies, mark = sent
-        self._stream.order(mark, copies)
-        return batch
-
-
-class CudaStream:
-    """A stream of a CUDA device, for copies alone.
+    Marks are events of a pool that grows as needed, put into the current stream of the calling
+    thread. Who waits for one sleeps, where the driver has such events (CUDA and HIP).
 
     Parameters
     ----------
@@ -100,47 +47,126 @@ class CudaStream:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stream = torch.cuda.Stream(device)
+        self.name = f"{device.type}:{device.index}"
+        self._api: Any = getattr(torch, device.type)
+        self._mark_options = {"enable_timing": True}
+        if device.type == "cuda":
+            self._mark_options["blocking"] = True
+        self._is_capturing = getattr(self._api, "is_current_stream_capturing", None)
+        self._free: list[Any] = []
+        self._copying = threading.Lock()  # so that the time between two marks is of one batch
+        self._copy_stream: Any = None
 
-    def register(self, start: ctypes.c_ubyte, nbytes: int) -> object:
-        """Pin memory with ``cudaHostRegister``.
+    # -- its time -----------------------------------------------------------------------------
+
+    def mark(self) -> Any:
+        """Put an event into the stream; None while that is captured into a graph."""
+        if self._is_capturing is not None and self._is_capturing():
+            return None  # it would become a part of the graph, and have no time
+        try:
+            mark = self._free.pop()
+        except IndexError:
+            mark = self._api.Event(**self._mark_options)
+        mark.record(self._api.current_stream(self.device))
+        return mark
+
+    def passed(self, mark: Any) -> bool:
+        """Return whether the device has come past the event."""
+        return bool(mark.query())
+
+    def wait(self, mark: Any) -> None:
+        """Wait for the event."""
+        mark.synchronize()
+
+    def between_ns(self, first: Any, last: Any) -> int:
+        """Return the time between two events, which CUDA tells to about half a microsecond."""
+        milliseconds: float = first.elapsed_time(last)
+        return round(milliseconds * 1e6)
+
+    def release(self, mark: Any) -> None:
+        """Keep the event for another time."""
+        self._free.append(mark)
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def pin(self, pages: Any) -> object:
+        """Pin memory with ``cudaHostRegister``, HIP's too; SYCL has nothing like it.
 
         Raises
         ------
-        StorageError
-            If CUDA refuses.
+        DeviceError
+            If the driver refuses.
         """
-        with torch.cuda.device(self.device):
-            code = int(torch.cuda.cudart().cudaHostRegister(ctypes.addressof(start), nbytes, 0))
+        if self.device.type != "cuda":
+            return None
+        start = ctypes.c_ubyte.from_buffer(pages)
+        nbytes = memoryview(pages).nbytes
+        with self._api.device(self.device):
+            runtime = self._api.cudart()
+            code = int(runtime.cudaHostRegister(ctypes.addressof(start), nbytes, 0))
         if code != 0:
-            raise StorageError(
-                f"CUDA cannot pin a buffer of {nbytes} bytes (error {code}): take a smaller "
-                "batch_size or depth, or raise the limit of locked memory (ulimit -l)"
+            raise DeviceError(
+                f"{self.name}: cannot pin a buffer of {nbytes} bytes ({_named(runtime, code)}): "
+                "take a smaller batch_size or depth, or raise the limit of locked memory "
+                "(ulimit -l)"
             )
         return _Pinned(start)
 
-    def copy(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.cuda.Event]:
-        """Start copying; return the copies and the event behind them."""
-        with torch.cuda.stream(self._stream):
-            copies = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
-            mark = torch.cuda.Event(blocking=True)  # who waits for it sleeps
-            mark.record(self._stream)
-        return copies, mark
+    def takes(self, leaf: Any) -> bool:
+        """Tell whether something is a tensor, or an array that torch has a dtype for."""
+        if isinstance(leaf, torch.Tensor):
+            return True
+        return isinstance(leaf, np.ndarray) and leaf.dtype.isnative and leaf.dtype.kind in "biufc"
 
-    def wait(self, mark: torch.cuda.Event) -> None:
-        """Sleep until the copies are made."""
-        mark.synchronize()
+    def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
+        """Start copying; return the tensors on the device, with events around the copies."""
+        tensors = [leaf if isinstance(leaf, torch.Tensor) else _tensor(leaf) for leaf in leaves]
+        if self.device.type != "cuda":  # buffers of ours are not pinned
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        if not ahead:
+            return self._copy(tensors)
+        with self._copying:
+            if self._copy_stream is None:
+                self._copy_stream = self._api.Stream(self.device)
+            with self._api.stream(self._copy_stream):
+                return self._copy(tensors)
 
-    def order(self, mark: torch.cuda.Event, tensors: list[torch.Tensor]) -> None:
-        """Order the consumer's stream after the copies, and memory of these after its work."""
-        stream = torch.cuda.current_stream(self.device)
-        stream.wait_event(mark)
-        for tensor in tensors:
+    def _copy(self, tensors: list[torch.Tensor]) -> DeviceCopy:
+        first = self.mark()
+        copies = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
+        nbytes = sum(tensor.nbytes for tensor in tensors)
+        return DeviceCopy(copies, first, self.mark(), nbytes, tensors)
+
+    def order(self, copy: DeviceCopy) -> None:
+        """Order the thread's stream after the copies, and memory of these after its work."""
+        stream = self._api.current_stream(self.device)
+        if copy.last is not None:
+            stream.wait_event(copy.last)
+        for tensor in copy.values:
             tensor.record_stream(stream)  # allocated on the other one
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what torch and the system tell of it; see `Accelerator.facts`."""
+        known = self._api.get_device_properties(self.device)
+        kind = "hip" if self.device.type == "cuda" and torch.version.hip else self.device.type
+        runtimes = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+        drivers = {"cuda": _nvidia_driver(), "hip": _first_line(AMD_DRIVER)}
+        found = {
+            "title": known.name,
+            "kind": kind,
+            "memory_nbytes": known.total_memory,
+            "driver": drivers.get(kind) or getattr(known, "driver_version", None),
+            "runtime": runtimes.get(kind) or getattr(torch.version, kind, None),
+            "mig": _is_mig(known.name) if kind == "cuda" else None,
+            "link": _pci_link(known),
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class _Pinned:
-    """A registration with CUDA; when it ends, so does that, and only then the memory."""
+    """A registration with the driver; when it ends, so does that, and only then the memory."""
 
     def __init__(self, start: ctypes.c_ubyte) -> None:
         # Not at exit: CUDA may be gone by then, and with it what it knew.
@@ -152,20 +178,124 @@ def _unregister(start: ctypes.c_ubyte, pid: int) -> None:
         torch.cuda.cudart().cudaHostUnregister(ctypes.addressof(start))
 
 
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor)
+def _named(runtime: Any, code: int) -> str:
+    try:
+        return f"error {code}: {runtime.cudaGetErrorString(runtime.cudaError(code))}"
+    except (AttributeError, TypeError, ValueError):  # one that torch has no name for
+        return f"error {code}"
 
 
-def find_device(device: Any) -> DeviceCopies | None:
-    """Return the way to a device; None for the CPU, where there is none to go.
+def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _is_mig(title: str) -> bool:
+    return "MIG" in title.split()
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").splitlines()[0].strip() or None
+    except (OSError, IndexError):
+        return None
+
+
+def _nvidia_driver() -> str | None:
+    """Return the driver's version, which its first line has behind the name of the module."""
+    words = (_first_line(NVIDIA_DRIVER) or "").split()
+    return next((word for word in words if word[0].isdigit() and "." in word), None)
+
+
+def _pci_link(known: Any) -> str | None:
+    """Return what the system says of a device's slot; its speed sinks while nothing is copied."""
+    places = [getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    domain, bus, slot = places
+    if domain is None or bus is None or slot is None:
+        return None
+    folder = PCI_DEVICES / f"{domain:04x}:{bus:02x}:{slot:02x}.0"
+    width = _first_line(folder / "current_link_width")
+    most = _first_line(folder / "max_link_speed")
+    if width is None or most is None:
+        return None
+    return f"PCIe x{width}, at most {most.removesuffix(' PCIe')}"
+
+
+# -- finding one ----------------------------------------------------------------------------
+
+
+def current_accelerator() -> TorchAccelerator | None:
+    """Return the device that this process uses at the moment; None if it uses none (yet)."""
+    for kind in TYPES:
+        api: Any = getattr(torch, kind, None)
+        if api is not None and api.is_initialized():
+            return TorchAccelerator(torch.device(kind, api.current_device()))
+    return None
+
+
+def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator | None:
+    """Return the device that is asked for.
+
+    Parameters
+    ----------
+    asked : torch.device, str, int or None
+        ``"auto"``: one that is there. ``"none"``, ``"cpu"`` or None: none. Else ``"cuda"``,
+        ``"xpu"``, or one of several as ``"cuda:1"``.
+    option : str
+        How errors call what was asked.
+
+    Returns
+    -------
+    TorchAccelerator or None
+        None for none, and with ``"auto"`` where torch sees none.
 
     Raises
     ------
     OptionError
-        If it is no device, none we know a way to, or not there.
+        If it is no device, none we know a way to, not there or not to be used.
     """
-    if device is None:
+    if asked is None or asked == "none":
         return None
-    advice = "leave device= away and move batches with .to()"
-    found = cuda_device(device, f"only 'cpu' and 'cuda' are known; {advice}")
-    return None if found is None else DeviceCopies(CudaStream(found))
+    if asked == "auto":
+        for kind in TYPES:
+            api: Any = getattr(torch, kind, None)
+            if api is not None and api.is_available():
+                return _opened(torch.device(kind), f"{option}auto" if option else "auto")
+        return None
+    told = f"{option}{asked!r}" if option.endswith("=") else f"{option} {asked}"
+    try:
+        device = torch.device(asked)
+    except (RuntimeError, TypeError):
+        raise OptionError(f"{told}: expected 'cpu', 'cuda', 'cuda:N', 'xpu' or 'xpu:N'") from None
+    if device.type == "cpu":
+        return None
+    if device.type not in TYPES:
+        raise OptionError(
+            f"{told}: iobench knows a way to 'cuda' devices, which AMD's are for torch as well, "
+            "and to 'xpu'; leave it away and move batches with .to()"
+        )
+    return _opened(device, told)
+
+
+def _opened(device: torch.device, told: str) -> TorchAccelerator:
+    """Return a device that the driver lets us use.
+
+    Raises
+    ------
+    OptionError
+        If there is none of that kind and number, or the driver refuses.
+    """
+    api: Any = getattr(torch, device.type)
+    kind = device.type.upper()
+    try:
+        api.init()
+        count = api.device_count()
+        index = device.index if device.index is not None else api.current_device()
+    except (RuntimeError, AssertionError, AttributeError) as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise OptionError(f"{told}: torch {torch.__version__} has no {kind} here: {why}") from None
+    if not 0 <= index < count:
+        instances = ""
+        if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+            instances = ", of instances of MIG only one for a process"
+        raise OptionError(f"{told}: torch sees {count} {kind} devices here{instances}")
+    return TorchAccelerator(torch.device(device.type, index))

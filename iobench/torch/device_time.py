@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError
 from iobench.recording.activation import active_recorder
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.torch.cuda_clock import CudaClock, cuda_device, current_cuda_clock
+from iobench.torch.device import current_accelerator, find_accelerator
 from iobench.torch.training_hooks import Watch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ KINDS: Final = {
 class DeviceTimer:
     """Times the parts of a training step: ``with timer("forward"):``.
 
-    Each becomes a span of the training loop, with the thread's CPU time; on a CUDA (or HIP)
+    Each becomes a span of the training loop, with the thread's CPU time; on a CUDA, HIP or Intel
     device also a span of what the device did for it, which may be much later. For that two events
     are put into the current stream, and once in 64 regions one of them is waited for; nothing else
     synchronises. With no recording active nothing is done at all.
@@ -47,7 +47,7 @@ class DeviceTimer:
     Parameters
     ----------
     device : torch.device or str or int, optional
-        By default the current CUDA device, once the script uses one. With ``"cpu"`` the same names
+        By default the current device, once the script uses one. With ``"cpu"`` the same names
         time the CPU alone.
     clock : DeviceClock, optional
         The clock of another sort of device, in place of ``device``.
@@ -71,7 +71,7 @@ class DeviceTimer:
             raise OptionError(f"regions_per_flush={regions_per_flush}: expected 1 or more")
         self._regions_per_flush = regions_per_flush
         if clock is None and device is not None:
-            clock = _clock_of(device)
+            clock = find_accelerator(device)
         self._lane = None if clock is None else DeviceLane(clock)
         self._finds_device = clock is None and device is None
         self._open: dict[str, _Region] = {}
@@ -115,7 +115,7 @@ class DeviceTimer:
 
     def _device_lane(self) -> DeviceLane | None:
         if self._lane is None and self._finds_device:
-            clock = current_cuda_clock()
+            clock = current_accelerator()
             self._lane = None if clock is None else DeviceLane(clock)
         return self._lane
 
@@ -173,10 +173,3 @@ class _Region:
         traceback: TracebackType | None,
     ) -> None:
         self.end()
-
-
-def _clock_of(device: Any) -> CudaClock | None:
-    """Return the clock of a device; None for the CPU, whose time needs none."""
-    advice = "give clock= an iobench.recording.clocks.DeviceClock of yours"
-    found = cuda_device(device, f"iobench knows the clocks of 'cpu' and 'cuda' devices; {advice}")
-    return None if found is None else CudaClock(found)

@@ -23,6 +23,7 @@ from iobench.recording.session import current_recording, record
 from iobench.recording.span_file import Flag
 from iobench.torch import hooks
 from iobench.torch.checkpoint_times import checkpoint_span
+from iobench.torch.device import TYPES
 from iobench.torch.device_time import DeviceTimer
 from iobench.torch.training_hooks import PARTS, claim, name_of_optimizer
 
@@ -74,7 +75,7 @@ class StepHooks:
             hooks.install()
             self._undo.append(hooks.uninstall)
         device = trainer.strategy.root_device
-        self._timer = DeviceTimer(device if device.type == "cuda" else "cpu")
+        self._timer = DeviceTimer(device if device.type in TYPES else "cpu")
         self._undo.append(claim(*PARTS))
         self._undo.append(register_optimizer_step_post_hook(self._stepped).remove)
         save = trainer.save_checkpoint = _timed_save(trainer.save_checkpoint)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from torch.utils.data import DataLoader
 
+from iobench.loaders.ring.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
-from iobench.torch.device import find_device
+from iobench.torch.device import find_accelerator
 from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
 from iobench.torch.samplers import EpochBatches, EpochSampler
 from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
@@ -44,9 +45,9 @@ class StoreLoader(RingLoader):
     batch_size : int
         Samples a batch.
     device : torch.device or str, optional
-        ``"cuda"``: batches are copied there ahead, from pinned buffers, on a stream of their own;
-        up to ``depth`` of them are on the device. ``"cpu"`` and none are the same. Without,
-        tensors share the ring's memory, which is then not pinned.
+        ``"cuda"`` (or ``"xpu"``): batches are copied there ahead, from pinned buffers, on a stream
+        of their own; up to ``depth`` of them are on the device. ``"cpu"`` and none are the same.
+        Without, tensors share the ring's memory, which is then not pinned.
     **options
         As of `iobench.loader`.
 
@@ -82,7 +83,9 @@ class StoreLoader(RingLoader):
         self._place: EpochPlace | None = None
         settled = settle(store, batch_size, options, cast=TensorCast, convert=as_tensor)
         check_tensors(settled["source"].spec)
-        super().__init__(device=find_device(device), **settled)
+        accelerator = find_accelerator(device)
+        copies = None if accelerator is None else DeviceCopies(accelerator)
+        super().__init__(device=copies, **settled)
 
     def data_loader(self) -> DataLoader:
         """Return a real ``DataLoader`` that hands on the batches of this one as they are.

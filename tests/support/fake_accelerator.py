@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import torch
 
-from iobench.errors import StorageError
+from iobench.recording.accelerator import DeviceCopy
 from iobench.recording.clocks import now_ns, wait_until_ns
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ class FakeAccelerator:
         self._memory_nbytes = memory_nbytes
         self._changed = threading.Condition()
         self._counting = threading.Lock()
+        self._copying = threading.Lock()
         self._link = threading.Lock()
         self._free: list[_Block] = []
         self._lent: dict[int, _Block] = {}  # by address
@@ -243,39 +244,27 @@ class FakeAccelerator:
         """Return whether it can be copied."""
         return isinstance(leaf, torch.Tensor | np.ndarray)
 
-    def register(self, start: ctypes.c_ubyte, nbytes: int) -> object:
-        """Pin memory until the returned object is gone."""
-        self._check()
-        if self.faults.pinning:
-            raise StorageError(f"CUDA cannot pin a buffer of {nbytes} bytes (error 2)")
-        return _Pinned(self.pinned, start, nbytes)
-
-    def copy(self, leaves: Sequence[Any], *, ahead: bool | None = None) -> Any:
+    def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
         """Begin to copy, ``ahead`` on the queue for copies, else on that of kernels.
 
         The host goes on meanwhile only where the memory is pinned.
         """
         self._check()
-        if ahead is None:
-            copies = [self._copied(tensor, self.copies) for tensor in leaves]
-            return copies, self.copies.mark()
-        from iobench.recording.accelerator import DeviceCopy
-
         queue = self.copies if ahead else self.compute
         tensors = [torch.as_tensor(leaf) for leaf in leaves]
-        first = queue.mark()
-        copies = [self._copied(tensor, queue) for tensor in tensors]
-        last = queue.mark()
+        with self._copying:  # so that nothing else is between the marks
+            first = queue.mark()
+            copies = [self._copied(tensor, queue) for tensor in tensors]
+            last = queue.mark()
         if not all(self.is_pinned(tensor) for tensor in tensors if tensor.numel()):
             self.wait(last)
         return DeviceCopy(copies, first, last, sum(tensor.nbytes for tensor in tensors))
 
-    def order(self, copy: Any, tensors: Sequence[torch.Tensor] | None = None) -> None:
+    def order(self, copy: DeviceCopy) -> None:
         """Let kernels given from now on come after the copies, and their memory after these."""
         self._check()
-        mark = copy if tensors is not None else copy.last
-        self.compute.todo.put(lambda: self._sleep(mark))
-        for tensor in copy.values if tensors is None else tensors:
+        self.compute.todo.put(lambda: self._sleep(copy.last))
+        for tensor in copy.values:
             if tensor.numel():
                 self._lent[tensor.data_ptr()].used_by.add(self.compute)
 

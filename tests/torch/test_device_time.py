@@ -21,7 +21,7 @@ from iobench.recording.span_file import Flag
 from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
 from iobench.torch import checkpoint_times
-from iobench.torch.cuda_clock import CudaClock
+from iobench.torch.device import TorchAccelerator
 from iobench.torch.device_time import DeviceTimer
 
 
@@ -265,8 +265,9 @@ class StandInEvent:
 
     made = 0
 
-    def __init__(self, *, enable_timing):
+    def __init__(self, *, enable_timing, blocking):
         assert enable_timing
+        assert blocking
         StandInEvent.made += 1
 
     def record(self, stream):
@@ -287,7 +288,7 @@ def test_cuda_events_are_used_again_and_kept_out_of_graphs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(times) * 0.5)
     monkeypatch.setattr(torch.cuda, "Event", StandInEvent)
-    clock = CudaClock(torch.device("cuda", 1))
+    clock = TorchAccelerator(torch.device("cuda", 1))
     assert clock.name == "cuda:1"
     first, last = clock.mark(), clock.mark()
     assert clock.passed(last)

@@ -13,14 +13,15 @@ import pytest
 
 pytest.importorskip("torch", reason="batches of tensors need torch")
 import torch
-from fake_accelerator import FakeAccelerator
+from fake_accelerator import FakeAccelerator, Faults
 from number_stores import expected_batch, nothing_left, write_numbers
-from span_rows import rows_by_kind
 
+import iobench
+from iobench.errors import DeviceError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
 from iobench.torch import StoreLoader, store_loader
-from iobench.torch.device import DeviceCopies
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.buffers import BatchMemory
@@ -50,7 +51,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[FakeAccelerator],
     with ExitStack() as opened:
 
         def used(device: FakeAccelerator) -> FakeAccelerator:
-            monkeypatch.setattr(store_loader, "find_device", lambda _: DeviceCopies(device))
+            monkeypatch.setattr(store_loader, "find_accelerator", lambda _: device)
             return opened.enter_context(device)
 
         yield used
@@ -128,12 +129,49 @@ def test_transforms_and_casts_come_before_the_copy(store: Store, device: FakeAcc
         assert rest["name"] == "kept"
 
 
-def test_copies_are_spans_of_their_own(
+def test_copies_are_spans_of_the_host_and_of_the_device(
     store: Store, device: FakeAccelerator, tmp_path: Path
 ) -> None:
     run = RunDirectory.create(tmp_path / "run", {})
     with run.recorder(role="consumer") as recorder:
-        for _batch in StoreLoader(store, 4, device="cuda", recorder=recorder):
-            pass
-    copies = rows_by_kind(run)[Kind.H2D]
-    assert len(copies) == 50
+        loader = StoreLoader(store, 4, device="cuda", recorder=recorder)
+        batches = sum(1 for _ in loader)
+    profile = iobench.open_profile(run.path)
+    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
+    of_device = (spans["flags"] & Flag.DEVICE) != 0
+    assert of_device.sum() == (~of_device).sum() == batches
+    assert (spans["nbytes"] == loader.spec.nbytes * 4).all()
+    host, there = spans[~of_device], np.sort(spans[of_device], order="batch")
+    assert there["batch"].tolist() == sorted(host["batch"].tolist()) == list(range(batches))
+    lanes = {profile.processes[0].threads[thread] for thread in there["thread"].tolist()}
+    assert lanes == {device.name}
+    # Each lies on the device where that was at work on the batch, as far as the host can tell.
+    took = there["end_ns"] - there["start_ns"]
+    assert (took >= sum(piece.least_ns for piece in device.pieces[:5])).all()
+    assert took.sum() <= host["end_ns"].max() - host["start_ns"].min()
+    begun = host[np.argsort(host["batch"])]["start_ns"]
+    assert (there["start_ns"] >= begun).all()
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        (Faults(pinning=True), r"fake:0: pinning a buffer of \d+ bytes failed: CUDA cannot pin"),
+        (
+            Faults(allocation=23),
+            r"fake:0: copying a batch of \d+ bytes failed: CUDA out of memory.*; take a smaller ba",
+        ),
+        (Faults(copy=23), r"fake:0: (copying a|handing over a) batch.* failed: CUDA error: device"),
+    ],
+)
+def test_what_the_driver_refuses_is_one_line_and_ends_the_loader(
+    store: Store,
+    use: Callable[[FakeAccelerator], FakeAccelerator],
+    faults: Faults,
+    told: str,
+) -> None:
+    use(FakeAccelerator(faults=faults))
+    with pytest.raises(DeviceError, match=told) as raised:
+        list(StoreLoader(store, 4, device="cuda"))
+    assert "\n" not in str(raised.value)
+    raised.value.__cause__ = None  # whose traceback holds the buffer

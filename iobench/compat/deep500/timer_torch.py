@@ -32,10 +32,10 @@ class CPUGPUTimer(CPUGPUTimerBase):
     def _gpu_times(self) -> TimeSource:
         import torch
 
-        from iobench.torch.cuda_clock import current_cuda_clock
+        from iobench.torch.device import current_accelerator
 
         if not torch.cuda.is_available() or torch.cuda.device_count() < 1:
             return NoDeviceTimes()
         torch.cuda.init()
-        clock = current_cuda_clock()
+        clock = current_accelerator()
         return NoDeviceTimes() if clock is None else DeviceTimes(clock, self.MAX_EVENTS)

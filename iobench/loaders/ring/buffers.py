@@ -51,7 +51,7 @@ class BatchMemory:
 
     def __init__(self, nbytes: int, pages: mmap.mmap | None = None) -> None:
         self.freed_ns = 0  # when it last came back
-        self.pinned: object = None  # keeps a registration with CUDA as long as the memory
+        self.pinned: object = None  # keeps a registration with a driver as long as the memory
         if pages is not None:
             self.pages = pages
             return

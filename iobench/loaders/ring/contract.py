@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchSource",
-    "DevicePath",
     "Filler",
     "OwnMemory",
     "PatchFiller",
@@ -151,25 +150,6 @@ class PlannedSource(Protocol):
 def is_planned(source: BatchSource) -> bool:
     """Tell whether a source is helped by knowing the order of a pass."""
     return isinstance(source, PlannedSource) and source.is_planned
-
-
-class DevicePath(Protocol):
-    """How batches get to a device whose memory is not the host's."""
-
-    def prepare(self, memory: BatchMemory) -> None:
-        """Make the memory of a new buffer one that the device can copy from by itself."""
-        ...
-
-    def send(self, value: Any, log: BatchLog) -> Any:
-        """Copy what was made of a batch, in a reader thread; return what `receive` is given.
-
-        When it returns, nothing reads the host's memory any more.
-        """
-        ...
-
-    def receive(self, sent: Any) -> Any:
-        """Return the batch on the device, in the consumer's thread, ready for what it runs next."""
-        ...
 
 
 def refuse_own_memory(source: BatchSource, what: str) -> None:

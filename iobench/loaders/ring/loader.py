@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.composed_source import SampleFacts
-    from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
+    from iobench.loaders.ring.contract import BatchSource, Present
+    from iobench.loaders.ring.device_copies import DeviceCopies
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.recorded import RecordedPass
@@ -76,7 +77,7 @@ class RingLoader:
         With ``unsafe_reuse``: overwrite what is no longer valid.
     find_rank : callable, optional
         Where the order's rank and number of ranks were found: asked again when an epoch begins.
-    device : DevicePath, optional
+    device : DeviceCopies, optional
         Takes batches to a device; buffers come back once they are copied.
     recorder : Recorder, optional
         Where reader threads note what they do.
@@ -114,7 +115,7 @@ class RingLoader:
         unsafe_reuse: bool = False,
         guard: bool = False,
         find_rank: Callable[[], tuple[int, int]] | None = None,
-        device: DevicePath | None = None,
+        device: DeviceCopies | None = None,
         recorder: Recorder | None = None,
         why: str = "",
         dataset: Any = None,

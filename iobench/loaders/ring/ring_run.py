@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
     from iobench.loaders.ring.contract import (
         BatchSource,
-        DevicePath,
         Filler,
         Present,
         RingBatch,
     )
+    from iobench.loaders.ring.device_copies import DeviceCopies
     from iobench.recording.recorder import Recorder
 
 __all__ = ["RingRun"]
@@ -56,7 +56,7 @@ class RingRun:
         Batches made ahead of the consumer, at most.
     present : callable, optional
         Makes what is handed out of the arrays, in the reader thread.
-    device : DevicePath, optional
+    device : DeviceCopies, optional
         Copies what was made to a device, in the reader thread.
     recorder : Recorder, optional
         Where threads note what they do.
@@ -78,7 +78,7 @@ class RingRun:
         threads: int,
         ahead: int,
         present: Present | None = None,
-        device: DevicePath | None = None,
+        device: DeviceCopies | None = None,
         recorder: Recorder | None = None,
         recorder_now: Callable[[], Recorder | None] | None = None,
     ) -> None:

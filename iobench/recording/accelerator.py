@@ -1,0 +1,79 @@
+"""What iobench asks of a device: its time, and copies to its memory. Knows no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from iobench.recording.clocks import DeviceClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Accelerator", "DeviceCopy"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCopy:
+    """Arrays on their way to a device.
+
+    Parameters
+    ----------
+    values : list
+        Them on the device, as its framework has them.
+    first, last : object
+        Marks in the device's queue before the copies and behind them; None where none can be put.
+    nbytes : int
+        Of all of them.
+    held : object
+        What is copied from; to be kept until the last mark is passed.
+    """
+
+    values: list[Any]
+    first: Any
+    last: Any
+    nbytes: int
+    held: Any = None
+
+
+class Accelerator(DeviceClock, Protocol):
+    """A device that works through queues and has a memory of its own.
+
+    `iobench.torch.device.TorchAccelerator` is one. Several threads use it at once. What its driver
+    refuses is a ``RuntimeError``.
+    """
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what a run keeps of it; what nobody tells is left out.
+
+        ``title``; ``kind``, as ``cuda``, ``hip`` or ``xpu``; ``memory_nbytes``; ``driver`` and
+        ``runtime``, their versions; ``mig``, whether it is an instance of a larger one; ``link``,
+        what the system says of the way to it.
+        """
+        ...
+
+    def pin(self, pages: Any) -> object:
+        """Make the memory of a writable buffer one that the device reads by itself.
+
+        It is that, and kept, until the returned object is gone. None: it cannot be, and copies go
+        through memory that can.
+        """
+        ...
+
+    def takes(self, leaf: Any) -> bool:
+        """Tell whether something of a batch is an array that can be copied."""
+        ...
+
+    def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
+        """Start copying; do not wait, where the memory copied from is pinned.
+
+        ``ahead``: in a queue of their own, beside the device's work; else in the calling thread's.
+        """
+        ...
+
+    def order(self, copy: DeviceCopy) -> None:
+        """Let what the calling thread gives the device to do next come after the copies.
+
+        They are in use by it, until they are freed.
+        """
+        ...
