@@ -3,7 +3,9 @@
 A mark is put into the device's queue where a region begins and ends, and looked at much later,
 many at a time. To bring them to the host's time one more mark is waited for: the only
 synchronisation there is. Its time on the host is known to lie between the time it was put there,
-or that of any mark plus the device time since, and the time its passing was noticed.
+or that of any mark plus the device time since, and the time its passing was noticed. Who notices
+late, as who was asleep is, makes nothing late: what was known of marks before holds on, with the
+device's time since, and an idle device passes another mark at once.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ DEVICE_FLAGS: Final = Flag.DEVICE | Flag.DETAIL
 DRIFT: Final = 20_000
 """The clocks of host and device go apart by less than one in so many."""
 REGIONS_AN_ANCHOR: Final = 64
+CLOSE_NS: Final = 100_000
+"""How closely the time of a mark should be known."""
+MARKS_A_WRITE: Final = 3
+"""That are waited for, at most, until it is."""
 
 # Lanes with regions that are not written yet, so that no timer that is dropped takes them along.
 _pending: Final[set[DeviceLane]] = set()
@@ -49,15 +55,17 @@ class DeviceRegion:
     nbytes: int = -1
 
 
-@dataclass(slots=True)
-class _Noticed:
-    """The last region that somebody waited for: its end lies between two times of the host."""
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """A mark that the device passed between two times of the host."""
 
-    last: Any
+    mark: Any
     earliest_ns: int
     latest_ns: int
-    n_since_told: int = 0
-    uncertainty_ns: int = 0
+
+    @property
+    def width_ns(self) -> int:
+        return self.latest_ns - self.earliest_ns
 
 
 class DeviceLane:
@@ -82,7 +90,9 @@ class DeviceLane:
         self._regions: list[DeviceRegion] = []
         self._recorder: Recorder | None = None
         self._lane: Lane | None = None
-        self._noticed: _Noticed | None = None
+        self._sighted: _Sighting | None = None
+        self._own_mark: Any = None  # of that, where nobody else has it
+        self._n_untold = self._widest_ns = 0  # regions since the last anchor was told
 
     def mark(self) -> Any:
         """Put a mark into the queue; None where that cannot be done."""
@@ -120,30 +130,42 @@ class DeviceLane:
                 self._fail(error)
 
     def _write_noticed(self, recorder: Recorder, region: DeviceRegion, noticed_ns: int) -> None:
-        clock, before = self.clock, self._noticed
-        duration_ns = max(0, clock.between_ns(region.first, region.last))
-        earliest_ns, latest_ns = region.put_ns + duration_ns, noticed_ns
-        since_ns = -1 if before is None else clock.between_ns(before.last, region.last)
-        if before is not None and since_ns >= 0:
-            drift_ns = since_ns // DRIFT
-            earliest_ns = max(earliest_ns, before.earliest_ns + since_ns - drift_ns)
-            latest_ns = min(latest_ns, before.latest_ns + since_ns + drift_ns)
+        duration_ns = max(0, self.clock.between_ns(region.first, region.last))
+        is_first = self._sighted is None
+        seen = self._sight(region.last, region.put_ns + duration_ns, noticed_ns)
+        self._emit(recorder, region, seen.latest_ns - duration_ns, seen.latest_ns)
+        self._n_untold += 1
+        self._widest_ns = max(self._widest_ns, seen.width_ns)
+        if is_first or self._n_untold >= REGIONS_AN_ANCHOR:
+            self._emit_anchor(recorder, seen.latest_ns - self._widest_ns, seen.latest_ns)
+            self._n_untold = self._widest_ns = 0
+
+    def _sight(
+        self, mark: Any, earliest_ns: int, latest_ns: int, *, own: bool = False
+    ) -> _Sighting:
+        """Note between which times a mark was passed, as closely as is known by now.
+
+        ``own``: nobody else has the mark.
+        """
+        before = self._sighted
         latest_ns = max(earliest_ns, latest_ns)
-        now = _Noticed(region.last, earliest_ns, latest_ns)
         if before is not None:
-            now.n_since_told, now.uncertainty_ns = before.n_since_told + 1, before.uncertainty_ns
-        now.uncertainty_ns = max(now.uncertainty_ns, latest_ns - earliest_ns)
-        self._emit(recorder, region, latest_ns - duration_ns, latest_ns)
-        if before is None or now.n_since_told >= REGIONS_AN_ANCHOR:
-            self._emit_anchor(recorder, latest_ns - now.uncertainty_ns, latest_ns)
-            now.n_since_told = now.uncertainty_ns = 0
-        if before is None or since_ns >= 0:
-            self._noticed = now
+            since_ns = self.clock.between_ns(before.mark, mark)
+            drift_ns = abs(since_ns) // DRIFT
+            least_ns = max(earliest_ns, before.earliest_ns + since_ns - drift_ns)
+            most_ns = min(latest_ns, before.latest_ns + since_ns + drift_ns)
+            if least_ns <= most_ns:  # else a clock was set, and what was known is of no use
+                earliest_ns, latest_ns = least_ns, most_ns
+            if self._own_mark is not None:
+                self.clock.release(self._own_mark)
+        self._own_mark = mark if own else None
+        self._sighted = _Sighting(mark, earliest_ns, latest_ns)
+        return self._sighted
 
     def _begin(self, recorder: Recorder) -> None:
         self.drop()
         self._recorder = recorder
-        self._noticed = None
+        self._forget()
         self._lane = recorder.foreign_lane(self.clock.name)
         recording = current_recording()
         if recording is not None:
@@ -152,6 +174,14 @@ class DeviceLane:
     def leave(self) -> None:
         """Write all there is: the recording, or its window, ends."""
         self.write(last=True)
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._own_mark is not None:
+            self.clock.release(self._own_mark)
+        self._sighted = self._own_mark = None
+        self._n_untold = self._widest_ns = 0
 
     def write(self, *, last: bool = False) -> None:
         """Write what the device has done as spans, after waiting once for what it was given.
@@ -181,18 +211,24 @@ class DeviceLane:
             if last and not clock.passed(region.last):
                 clock.wait(region.last)
             (passed if clock.passed(region.last) else left).append(region)
-        begun = [(region.put_ns, clock.between_ns(region.first, anchor)) for region in passed]
-        earliest_ns = max([put_ns, *(put + since for put, since in begun)])
-        at_ns = max(earliest_ns, noticed_ns)
-        for region, (_, since_ns) in zip(passed, begun, strict=True):
-            start_ns = at_ns - since_ns
-            end_ns = max(start_ns, at_ns - clock.between_ns(region.last, anchor))
-            self._emit(recorder, region, start_ns, end_ns)
+        begun = [region.put_ns + clock.between_ns(region.first, anchor) for region in passed]
+        seen = self._sight(anchor, max([put_ns, *begun]), noticed_ns, own=True)
+        for _ in range(1, MARKS_A_WRITE):
+            if seen.width_ns <= CLOSE_NS:
+                break
+            put_ns = now_ns()
+            if (another := clock.mark()) is None:
+                break
+            clock.wait(another)
+            seen = self._sight(another, put_ns, now_ns(), own=True)
+        for region in passed:
+            start_ns = seen.latest_ns - clock.between_ns(region.first, seen.mark)
+            end_ns = seen.latest_ns - clock.between_ns(region.last, seen.mark)
+            self._emit(recorder, region, start_ns, max(start_ns, end_ns))
             if self._releases:
                 clock.release(region.first)
                 clock.release(region.last)
-        clock.release(anchor)
-        self._emit_anchor(recorder, earliest_ns, at_ns)
+        self._emit_anchor(recorder, seen.earliest_ns, seen.latest_ns)
         self._regions = left
         if not left:
             _pending.discard(self)

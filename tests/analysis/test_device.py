@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
+from iobench.analysis.run import RankRun
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure
+from iobench.subjects.device.figures import device_exposure, device_sums
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 STEPS = st.lists(
@@ -178,6 +179,17 @@ def test_nothing_is_said_where_no_device_was_timed(rank):
     sketch = Sketch()
     sketch.wait(0, 0, 10)
     assert device_exposure(profile_of(sketch), rank) is None
+
+
+def test_copies_alone_do_not_say_that_a_device_had_no_work():
+    sketch = Sketch()
+    sketch.wait(0, 0, 10)
+    sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
+    assert device_sums(RankRun(profile_of(sketch), 0)) is None
+    sketch.add(CONSUMER, Kind.FORWARD, 30, 40, batch=0, **ON_DEVICE)
+    found = device_sums(RankRun(profile_of(sketch), 0))
+    assert found is not None
+    assert found.exposed_ns == 30
 
 
 def test_how_far_the_times_may_be_off_is_told():

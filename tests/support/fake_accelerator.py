@@ -32,7 +32,7 @@ PATIENCE_S: Final = 60.0
 LOST: Final = "CUDA error: device-side assert triggered\nCUDA kernel errors might be reported late"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """What the device did, as it happened.
 
@@ -50,6 +50,8 @@ class Piece:
         Bytes of a copy.
     pinned : bool
         Whether a copy was from pinned memory.
+    since_ns, until_ns : int
+        When the queue came to the host's last mark before it, and to the first one after it.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Piece:
     least_ns: int
     nbytes: int = 0
     pinned: bool = False
+    since_ns: int = 0
+    until_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -90,8 +94,12 @@ class Mark:
 
 @dataclass(slots=True)
 class Kernel:
-    """A kernel, and what it saw of the tensors it read, as it began and as it ended."""
+    """A kernel: when it was given, what became of it, and what it saw of the tensors it read.
 
+    That is as it began (``first``), and as it ended (``last``).
+    """
+
+    given_ns: int
     piece: Piece | None = None
     first: list[torch.Tensor] = field(default_factory=list)
     last: list[torch.Tensor] = field(default_factory=list)
@@ -105,16 +113,33 @@ class _Queue(threading.Thread):
         self.short = name
         self.todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._device = device
+        self._marked_ns = 0
+        self._unmarked: list[Piece] = []  # since that
 
     def run(self) -> None:
         while (work := self.todo.get()) is not None:
             if not self._device.is_lost:
                 work()
 
-    def mark(self) -> Mark:
+    def mark(self, *, is_told: bool = False) -> Mark:
+        """Put a mark; one of the host's ``is_told`` to the pieces around it."""
         mark = Mark()
-        self.todo.put(lambda: self._device.come_to(mark))
+
+        def work() -> None:
+            self._device.come_to(mark)
+            if is_told:
+                for piece in self._unmarked:
+                    piece.until_ns = mark.at_ns
+                self._marked_ns, self._unmarked = mark.at_ns, []
+
+        self.todo.put(work)
         return mark
+
+    def did(self, piece: Piece) -> Piece:
+        piece.since_ns = self._marked_ns
+        self._unmarked.append(piece)
+        self._device.pieces.append(piece)
+        return piece
 
 
 class _Block:
@@ -200,7 +225,7 @@ class FakeAccelerator:
     def mark(self) -> Mark:
         """Put a mark into the current queue: that of kernels."""
         self._check()
-        return self.compute.mark()
+        return self.compute.mark(is_told=True)
 
     def come_to(self, mark: Mark) -> None:
         """Pass a mark, as a queue does."""
@@ -253,9 +278,9 @@ class FakeAccelerator:
         queue = self.copies if ahead else self.compute
         tensors = [torch.as_tensor(leaf) for leaf in leaves]
         with self._copying:  # so that nothing else is between the marks
-            first = queue.mark()
+            first = queue.mark(is_told=True)
             copies = [self._copied(tensor, queue) for tensor in tensors]
-            last = queue.mark()
+            last = queue.mark(is_told=True)
         if not all(self.is_pinned(tensor) for tensor in tensors if tensor.numel()):
             self.wait(last)
         return DeviceCopy(copies, first, last, sum(tensor.nbytes for tensor in tensors))
@@ -306,7 +331,7 @@ class FakeAccelerator:
     ) -> Kernel:
         """Give it a kernel that takes so long."""
         self._check()
-        kernel = Kernel()
+        kernel = Kernel(now_ns())
         # Addresses: whoever lets go of a tensor frees its memory, kernels or not.
         places = [(each.data_ptr(), each.nbytes, each.dtype, each.shape) for each in reads]
 
@@ -315,8 +340,8 @@ class FakeAccelerator:
             kernel.first = [_seen(*place) for place in places]
             wait_until_ns(start_ns + duration_ns)
             kernel.last = [_seen(*place) for place in places]
-            kernel.piece = Piece(name, "compute", start_ns, now_ns(), duration_ns)
-            self.pieces.append(kernel.piece)
+            piece = Piece(name, "compute", start_ns, now_ns(), duration_ns)
+            kernel.piece = self.compute.did(piece)
 
         self.compute.todo.put(work)
         return kernel
@@ -383,9 +408,7 @@ class FakeAccelerator:
                 wait_until_ns(start_ns + least_ns)
                 ctypes.memmove(end, start, nbytes)
                 end_ns = now_ns()
-            self.pieces.append(
-                Piece("copy", queue.short, start_ns, end_ns, least_ns, nbytes, is_pinned)
-            )
+            queue.did(Piece("copy", queue.short, start_ns, end_ns, least_ns, nbytes, is_pinned))
 
         queue.todo.put(work)
         return copied

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iobench.json_keys import key
 from iobench.recording.device_lane import ANCHOR
-from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that, stage_name
+from iobench.recording.kinds import Kind, Trait, is_one_of, kind_named, kinds_that, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -122,9 +122,14 @@ class DeviceExposure:
 
 
 def device_sums(run: RankRun) -> DeviceSums | None:
-    """Return what the devices of a training process waited for; None if none were timed."""
+    """Return what the devices of a training process waited for; None if no work was timed.
+
+    Copies alone do not tell it: what else a device did meanwhile is not known.
+    """
     found = device_exposure(run.profile, run.rank)
-    return None if found is None else found.sums
+    if found is None or not any(kind_named(stage) in USE_KINDS for stage in found.busy_ns):
+        return None
+    return found.sums
 
 
 def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:

@@ -1,0 +1,203 @@
+"""What a run says of a device, held against what that device did, as it wrote it down itself.
+
+Waking up late on a busy machine is part of what happened, not an error of what is said of it; what
+was meant to happen is a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the training loop is PyTorch's")
+import torch
+from fake_accelerator import FakeAccelerator, Kernel, Piece
+
+import iobench
+from iobench.recording.clocks import now_ns, wait_until_ns
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.subjects.device.figures import device_exposure
+from iobench.torch import DataLoader
+from iobench.torch.device_time import DeviceTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from iobench.profiles.contents import Profile
+    from iobench.subjects.device.figures import DeviceExposure
+
+MS = 1_000_000
+WITHIN = 0.05
+N_BATCHES = 12
+
+
+@pytest.fixture(autouse=True)
+def no_run_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def device() -> Iterator[FakeAccelerator]:
+    with FakeAccelerator(pinned_bytes_per_s=20e6, pageable_bytes_per_s=10e6) as opened:
+        yield opened
+
+
+class Loading(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples of 200 kB that take known times, pinned where a way to is given."""
+
+    def __init__(
+        self,
+        times_ns: list[int],
+        pin: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    ) -> None:
+        self.times_ns, self.pin = times_ns, pin
+
+    def __len__(self) -> int:
+        return len(self.times_ns)
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        wait_until_ns(now_ns() + self.times_ns[number])
+        return self.pin(torch.full((50_000,), float(number)))
+
+
+@dataclass
+class Loop:
+    """What the loop itself knows: when it asked, and its kernels."""
+
+    asked_ns: list[int] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+
+    @property
+    def idle_ns(self) -> int:
+        """How long the device had been given nothing while the loop was after the next batch.
+
+        By the clock and what the device wrote down: nothing of iobench's is asked.
+        """
+        had = [(kernel.given_ns, kernel.piece.end_ns) for kernel in self.kernels]
+        total = 0
+        for number, asked_ns in enumerate(self.asked_ns[:-1]):
+            used_ns = self.kernels[number].piece.start_ns
+            at_work = max((end for _, end in had[:number]), default=0)
+            total += max(used_ns - max(asked_ns, at_work), 0)
+        return total
+
+    @property
+    def wall_ns(self) -> int:
+        return self.kernels[-1].piece.end_ns - self.asked_ns[0]
+
+
+def train(
+    device: FakeAccelerator,
+    loader: Iterable[torch.Tensor],
+    kernel_ns: Iterable[int],
+    move: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Loop:
+    timer = DeviceTimer(clock=device, regions_per_flush=8)
+    batches, loop = iter(loader), Loop()
+    for duration_ns in kernel_ns:
+        loop.asked_ns.append(now_ns())
+        batch = next(batches)
+        if move is not None:
+            with timer("h2d"):
+                batch = move(batch)
+        with timer("forward"):
+            loop.kernels.append(device.launch(duration_ns, [batch]))
+    loop.asked_ns.append(now_ns())
+    assert next(batches, None) is None
+    device.synchronize()
+    return loop
+
+
+def recorded(path: Path, run: Callable[[], Loop]) -> tuple[Loop, Profile, DeviceExposure]:
+    # What the first loader of a process imports is no wait of this run's.
+    with iobench.record(path / "before"):
+        list(DataLoader(Loading([0]), batch_size=None))
+    with iobench.record(path / "run"):
+        loop = run()
+    profile = iobench.open_profile(path / "run")
+    found = device_exposure(profile)
+    assert found is not None
+    return loop, profile, found
+
+
+SCHEDULES = {
+    "loader": ([30 * MS] * N_BATCHES, [10 * MS] * N_BATCHES),
+    "compute": ([5 * MS] * N_BATCHES, [25 * MS] * N_BATCHES),
+    "alternating": ([5 * MS, 55 * MS] * (N_BATCHES // 2), [20 * MS] * N_BATCHES),
+    "kernels alternate": ([20 * MS] * N_BATCHES, [5 * MS, 35 * MS] * (N_BATCHES // 2)),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_device_is_idle_as_long_as_is_said(
+    tmp_path: Path, device: FakeAccelerator, schedule: str
+) -> None:
+    loads, kernels = SCHEDULES[schedule]
+    loader = DataLoader(Loading(loads), batch_size=None)
+    loop, _, found = recorded(tmp_path, lambda: train(device, loader, kernels))
+    held_against(loop, found)
+    assert found.sums.host_wait_ns >= sum(loads)
+    assert found.busy_ns["forward"] >= sum(kernels)
+
+
+def held_against(loop: Loop, found: DeviceExposure) -> None:
+    """Hold what is said of the device's idle time, and of its kernels, against what was."""
+    sums = found.sums
+    assert sums.exposed_ns == pytest.approx(loop.idle_ns, rel=WITHIN, abs=WITHIN * loop.wall_ns)
+    kernels = [kernel.piece for kernel in loop.kernels]
+    assert sums.busy_ns["forward"] == pytest.approx(between_marks_ns(kernels), rel=WITHIN)
+
+
+def between_marks_ns(pieces: Iterable[Piece]) -> int:
+    """Return how long the marks around each of them lay apart, which is what can be told."""
+    return sum(piece.until_ns - piece.since_ns for piece in pieces)
+
+
+@pytest.mark.parametrize("moving", ["blocking", "non_blocking", "pinned", "pinned, non_blocking"])
+@pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
+def test_copies_in_the_loop_keep_the_device_from_its_work(
+    tmp_path: Path, device: FakeAccelerator, moving: str, kernel_ns: int
+) -> None:
+    more = [device.pinned_copy] if "pinned" in moving else []
+    loader = DataLoader(Loading([1 * MS] * N_BATCHES, *more), batch_size=None)
+
+    def move(batch: torch.Tensor) -> torch.Tensor:
+        return device.to(batch, non_blocking="non_blocking" in moving)
+
+    loop, _, found = recorded(
+        tmp_path, lambda: train(device, loader, [kernel_ns] * N_BATCHES, move)
+    )
+    held_against(loop, found)
+    copies = [piece for piece in device.pieces if piece.name == "copy"]
+    assert found.busy_ns["h2d"] == pytest.approx(between_marks_ns(copies), rel=WITHIN)
+    # Each copy is in the way of the kernel behind it, and so is the device's to have waited for.
+    assert found.sums.exposed_ns >= (1 - WITHIN) * sum(piece.least_ns for piece in copies)
+
+
+class Dozing(FakeAccelerator):
+    """Who waits for it wakes up late, every other time."""
+
+    def wait(self, mark: Any) -> None:
+        super().wait(mark)
+        if self.n_waits % 2:
+            wait_until_ns(now_ns() + 25 * MS)
+
+
+def test_who_wakes_up_late_does_not_make_the_device_late(tmp_path: Path) -> None:
+    with Dozing() as device:
+        loader = DataLoader(Loading([10 * MS] * 3 * N_BATCHES), batch_size=None)
+        loop, profile, found = recorded(
+            tmp_path, lambda: train(device, loader, [15 * MS] * 3 * N_BATCHES)
+        )
+    held_against(loop, found)
+    assert device.n_waits > 6
+    spans = profile.spans[(profile.spans["flags"] & Flag.DEVICE) != 0]
+    told = spans[spans["kind"] == Kind.FORWARD]
+    for number, kernel in enumerate(loop.kernels):
+        (span,) = told[told["batch"] == number]
+        assert abs(int(span["end_ns"]) - kernel.piece.end_ns) < 5 * MS
