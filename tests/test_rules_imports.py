@@ -120,7 +120,7 @@ PUBLIC_TO_PLUGINS = {
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
     "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs", "darshan", "matplotlib",
-    "mlflow", "wandb", "pyarrow", "pynvml", "jinja2", "IPython",
+    "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""

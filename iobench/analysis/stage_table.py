@@ -39,6 +39,8 @@ ALWAYS: Final = (
     Kind.UNKNOWN,
     Kind.WORKER_GAP,
 )
+MOVING_KINDS: Final = frozenset({Kind.PIN, Kind.H2D})
+"""What of a batch's way is the training loop's compute, where it does it between its waits."""
 
 
 class StageTable:
@@ -126,7 +128,9 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = is_one_of(kind, WAITING_KINDS)
-    compute = is_one_of(kind, LOOP_KINDS) | (main & (kind == Kind.H2D) & ~_waited(spans, loop))
+    compute = is_one_of(kind, LOOP_KINDS) | (
+        main & is_one_of(kind, MOVING_KINDS) & ~_waited(spans, loop)
+    )
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     in_pool = ~main & ~waiting & (~compute | loading[process])
     in_own = main & ~compute & ~is_one_of(kind, {Kind.WAIT, *LIFE_KINDS})

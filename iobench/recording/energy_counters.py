@@ -54,13 +54,14 @@ class CounterRoots:
     ----------
     powercap, cray : Path
         Folders of RAPL and of HPE Cray's counters.
-    nvidia : Path
-        There where NVIDIA's driver is loaded.
+    nvidia, amd : Path
+        There where NVIDIA's driver is loaded, and AMD's.
     """
 
     powercap: Path = Path("/sys/class/powercap")
     cray: Path = Path("/sys/cray/pm_counters")
     nvidia: Path = Path("/proc/driver/nvidia")
+    amd: Path = Path("/sys/module/amdgpu")
 
 
 SYSTEM_ROOTS: Final = CounterRoots()
@@ -79,7 +80,7 @@ class EnergySource:
     title : str
         As people know it: ``"package-0"``, ``"NVIDIA A100-SXM4-40GB"``.
     by : str
-        Who counts: ``"RAPL"``, ``"NVML"``, ``"NVML power"``, ``"HPE Cray"``.
+        Who counts: ``"RAPL"``, ``"NVML"``, ``"NVML power"``, ``"AMD SMI"``, ``"HPE Cray"``.
     period_ns : int
         How old its value may be: the time between two renewals.
     wraps_uj : int or None

@@ -32,11 +32,18 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = ["find_gpu_counters", "load_pynvml"]
+__all__ = [
+    "DriverSession",
+    "GpuCounter",
+    "PowerCounter",
+    "chosen_gpus",
+    "find_gpu_counters",
+    "load_pynvml",
+]
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 COUNTER_PERIOD_NS: Final = 100 * MS
-"""How old NVML's count may be: untold, ``tests/benchmarks/energy_gpu.py`` measures it."""
+"""How old a driver's count may be: untold, ``tests/benchmarks/energy_gpu.py`` measures it."""
 POWER_PERIOD_NS: Final = 1000 * MS
 """What a reading of power may be the mean of."""
 MICROJOULES_OF_MJ: Final = 1000
@@ -60,11 +67,11 @@ def load_pynvml() -> Any:
         ) from error
 
 
-class NvmlSession:
-    """NVML in use by some counters; shut down with the last of them."""
+class DriverSession:
+    """A library of a driver's in use by some counters; shut down with the last of them."""
 
-    def __init__(self, nvml: Any) -> None:
-        self.nvml = nvml
+    def __init__(self, module: Any) -> None:
+        self.module = module
         self._users: set[int] = set()
 
     def enter(self, user: object) -> None:
@@ -77,6 +84,19 @@ class NvmlSession:
             self._users.remove(id(user))
             if not self._users:
                 self.shut_down()
+
+    def shut_down(self) -> None:
+        """End its use."""
+        raise NotImplementedError
+
+
+class NvmlSession(DriverSession):
+    """NVML."""
+
+    @property
+    def nvml(self) -> Any:
+        """Its module."""
+        return self.module
 
     def shut_down(self) -> None:
         """End NVML's use."""
@@ -115,38 +135,52 @@ class NvmlSession:
 
 
 class GpuCounter:
-    """NVML's count of one GPU."""
+    """A driver's count of one GPU.
 
-    def __init__(self, source: EnergySource, session: NvmlSession, handle: Any) -> None:
+    Parameters
+    ----------
+    source : EnergySource
+    session : DriverSession
+        In use until this is closed.
+    read_uj : callable
+        What asks the driver; None is none at the moment.
+    """
+
+    def __init__(
+        self, source: EnergySource, session: DriverSession, read_uj: Callable[[], int | None]
+    ) -> None:
         self.source = source
-        self._session, self._handle = session, handle
+        self._session, self._read_uj = session, read_uj
         session.enter(self)
 
     def read_uj(self) -> int:
         """Return the energy since the driver was loaded."""
-        told = self._session.call("nvmlDeviceGetTotalEnergyConsumption", self._handle)
-        return int(told) * MICROJOULES_OF_MJ
+        return _told(self._read_uj())
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Let go of the driver."""
         self._session.leave(self)
 
 
 class PowerCounter:
-    """Readings of one GPU's power, summed from one to the next; an estimate."""
+    """Readings of one GPU's power (``read_mw``), summed from one to the next; an estimate."""
 
     def __init__(
-        self, source: EnergySource, session: NvmlSession, handle: Any, now_ns: Callable[[], int]
+        self,
+        source: EnergySource,
+        session: DriverSession,
+        read_mw: Callable[[], int | None],
+        now_ns: Callable[[], int],
     ) -> None:
         self.source = source
-        self._session, self._handle, self._now_ns = session, handle, now_ns
+        self._session, self._read_mw, self._now_ns = session, read_mw, now_ns
         self._last: tuple[int, int] | None = None
         self._picojoules = 0
         session.enter(self)
 
     def read_uj(self) -> int:
         """Return the energy since the first reading."""
-        milliwatts = int(self._session.call("nvmlDeviceGetPowerUsage", self._handle))
+        milliwatts = _told(self._read_mw())
         now_ns = self._now_ns()
         if self._last is not None:
             then_ns, before = self._last
@@ -155,8 +189,14 @@ class PowerCounter:
         return self._picojoules // PICOJOULES
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Let go of the driver."""
         self._session.leave(self)
+
+
+def _told(value: int | None) -> int:
+    if value is None:
+        raise CounterError("tells none at the moment")
+    return value
 
 
 def find_gpu_counters(environment: Mapping[str, str], clock: Clock, driver: Path) -> FoundCounters:
@@ -198,7 +238,7 @@ def _visible(session: NvmlSession, environment: Mapping[str, str], clock: Clock)
     if not handles:
         return _unreadable("no GPU")
     uuids = list(handles)
-    wanted, whole = _chosen(environment.get(VISIBLE), uuids)
+    wanted, whole = chosen_gpus(environment.get(VISIBLE), uuids)
     if not wanted and whole:
         return _unreadable(f"the job sees no GPU ({VISIBLE}={environment.get(VISIBLE)})")
     found = FoundCounters() if whole else _unreadable(SHARED)
@@ -207,7 +247,7 @@ def _visible(session: NvmlSession, environment: Mapping[str, str], clock: Clock)
     return found
 
 
-SHARED: Final = "a MIG instance has no counter of its own"
+SHARED: Final = "a MIG instance has no counter of its own: the card's is of all its instances"
 
 
 def _handles(session: NvmlSession) -> dict[str, Any]:
@@ -224,8 +264,8 @@ def _handles(session: NvmlSession) -> dict[str, Any]:
     return handles
 
 
-def _chosen(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the GPUs that CUDA shows, and whether it shows no MIG instance."""
+def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the GPUs that a list shows, and whether it shows no MIG instance."""
     if visible is None:
         return list(uuids), True
     chosen: list[str] = []
@@ -252,15 +292,25 @@ def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> Foun
         source = EnergySource(f"{GPU}:{uuid}", GPU, name, "NVML", COUNTER_PERIOD_NS)
         counter: EnergyCounter
         if session.supports("nvmlDeviceGetTotalEnergyConsumption", handle):
-            counter = GpuCounter(source, session, handle)
+            counter = GpuCounter(source, session, lambda: _energy_uj(session, handle))
         elif session.supports("nvmlDeviceGetPowerUsage", handle):
             source = replace(source, by="NVML power", period_ns=POWER_PERIOD_NS, estimated=True)
-            counter = PowerCounter(source, session, handle, clock.now_ns)
+            counter = PowerCounter(
+                source,
+                session,
+                lambda: int(session.call("nvmlDeviceGetPowerUsage", handle)),
+                clock.now_ns,
+            )
         else:
             return _unreadable(f"{name}: tells neither energy nor power")
     except CounterError as error:
         return _unreadable(f"{uuid}: {error}")
     return FoundCounters((counter,))
+
+
+def _energy_uj(session: NvmlSession, handle: Any) -> int:
+    told = session.call("nvmlDeviceGetTotalEnergyConsumption", handle)
+    return int(told) * MICROJOULES_OF_MJ
 
 
 def _is_divided(session: NvmlSession, handle: Any) -> bool:

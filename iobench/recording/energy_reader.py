@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import OptionError
 from iobench.recording import energy_counters
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.energy_amd_gpus import find_amd_counters
 from iobench.recording.energy_counters import (
     GPU,
     CounterError,
@@ -65,7 +66,9 @@ def find_counters(
     """
     roots = roots or energy_counters.SYSTEM_ROOTS
     host = energy_counters.find_host_counters(roots)
-    gpus = find_gpu_counters(environment, clock, roots.nvidia)
+    gpus = find_amd_counters(environment, clock, roots.amd)
+    if roots.nvidia.exists() or not (gpus.counters or gpus.unreadable):
+        gpus += find_gpu_counters(environment, clock, roots.nvidia)
     if host.of(GPU).counters and not gpus.counters:
         return host
     return gpus + energy_counters.without(host, [GPU])

@@ -152,6 +152,8 @@ class ProcessFacts:
     batches_per_step : int or None
         Batches whose gradients a framework collects for one step of the optimiser; None where it
         does not say.
+    moves : list of str
+        Frameworks whose moves from the host to devices were watched.
     initial_nbytes : int or None
         Bytes that all read calls of the process had returned by then, as the system counts them.
     """
@@ -179,6 +181,7 @@ class ProcessFacts:
     initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
     initial_nbytes: int | None = None
     batches_per_step: int | None = None
+    moves: list[str] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""

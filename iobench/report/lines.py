@@ -296,10 +296,20 @@ def measurement_lines(report: RunReport) -> list[str]:
         kind_named(row.stage) == Kind.H2D for row in whole.compute_stages
     )
     if exposure.has_consumer and not copies:
-        is_own = report.facts.compute.step_ns is None
-        why = "the training loop's own" if is_own else "no accelerator"
-        lines.append(f"Host-to-device copies: not measured ({why}).")
+        lines.append(f"Host-to-device copies: {_no_copies(report)}.")
     return lines
+
+
+def _no_copies(report: RunReport) -> str:
+    """Return why none were measured."""
+    if any("torch" in told.moves for told in report.told):
+        return (
+            "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
+            "compiled code, are not seen"
+        )
+    if report.facts.compute.step_ns is None:
+        return "not measured (the training loop's own)"
+    return "not measured (no accelerator)"
 
 
 def _unclosed(report: RunReport) -> list[str]:

@@ -28,9 +28,10 @@ def install() -> None:
 
     Needs ``torch.utils.data`` imported; a StatefulDataLoader may be imported later.
     """
-    from iobench.torch import roles  # torch is whole by now
+    from iobench.torch import device_moves, roles  # torch is whole by now
 
     roles.install()
+    device_moves.install()
     loader: Any = sys.modules["torch.utils.data"].DataLoader
     with _lock:
         _replace(loader)
@@ -43,8 +44,9 @@ def install() -> None:
 
 def uninstall() -> None:
     """Put torch's own methods back; passes that go on are recorded to their end."""
-    from iobench.torch import roles
+    from iobench.torch import device_moves, roles
 
+    device_moves.uninstall()
     roles.uninstall()
     with _lock:
         for kind, original in _replaced.items():

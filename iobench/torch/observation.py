@@ -13,6 +13,7 @@ from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.wait_notes import WaitNotes
+from iobench.torch import device_moves
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 from iobench.torch.short_batches import EstimatedSpans, Pace
 
@@ -129,6 +130,8 @@ class Observation:
             raise
         taken_ns = now_ns()
         self.deliver()
+        if device_moves.in_use:
+            device_moves.deliver(data, self.log.delivered[0], self.log.epoch)
         self.recorder.own_ns += now_ns() - taken_ns + asked_ns - entered_ns
         return data
 

@@ -22,6 +22,7 @@ from torch.utils.data import (
 
 from iobench.adapters.installed import install
 from iobench.recording.session import loop_recording
+from iobench.torch import device_moves
 from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
 from iobench.torch.observation import (
     KnownLoader,
@@ -88,6 +89,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     if recording is None:
         return stock_iter(loader)
     began_ns = recording.clock.now_ns()
+    device_moves.watch(recording)
     known = _known_loader(recording, loader)
     if torch.is_grad_enabled() and not known.facts.gradients:
         known.facts.gradients = True

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Span
     from iobench.torch.device_time import DeviceTimer
 
-__all__ = ["PARTS", "Watch", "claim", "install", "name_of_optimizer", "see_model", "uninstall"]
+__all__ = [
+    "PARTS", "Watch", "claim", "install", "name_of_optimizer", "see_model", "uninstall",
+    "within_part",
+]  # fmt: skip
 
 PARTS: Final = ("forward", "backward", "step")
 MOST_CLASSES: Final = 16
@@ -187,6 +190,7 @@ class _Here(threading.local):
 
     backward: Span | None = None
     in_model = False
+    evaluates = False
 
     def __init__(self) -> None:
         # Of each optimizer that steps: its span, how often its hooks are inside of each other, and
@@ -257,6 +261,12 @@ def uninstall() -> None:
         else:
             type.__setattr__(kind, name, before)
     _classes.clear()
+
+
+def within_part() -> bool:
+    """Tell whether the calling thread is in a model's forward pass, a backward pass or a step."""
+    here = _here
+    return here.in_model or here.evaluates or here.backward is not None or bool(here.steps)
 
 
 def name_of_optimizer(optimizer: Any) -> str:
@@ -347,7 +357,11 @@ def _run(model: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: An
     # A validation, and what a frozen model brings, trains nothing.
     span = _span("forward", Kind.FORWARD) if torch.is_grad_enabled() else None
     if span is None:
-        return call(*args, **kwargs)
+        before, _here.evaluates = _here.evaluates, True
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _here.evaluates = before
     _here.in_model = True
     try:
         return call(*args, **kwargs)

@@ -1,11 +1,12 @@
-"""NVML's count of energy on a real GPU: python tests/benchmarks/energy_gpu.py.
+"""The driver's count of energy on a real GPU: python tests/benchmarks/energy_gpu.py.
 
-Needs an NVIDIA GPU, nvidia-ml-py, and torch with CUDA for the load. It tells
+Needs an NVIDIA GPU and nvidia-ml-py, or AMD's and amdsmi, and torch for either for the load. It
+tells
 
 - which GPUs iobench reads, and why not the others; exits with 1 where it reads none;
 - how often the counter is renewed, by asking it as often as it answers, and what asking costs;
 - idle and under load (matrix products, ``--seconds`` of each): the counter's joules beside the sum
-  of readings of power, which is the estimate of GPUs that count none; exits with 1 where they
+  of NVML's readings of power, the estimate of GPUs that count none; exits with 1 where they
   differ by more than a quarter under load;
 - a run under ``iobench.record(energy=True)`` that loads for 1 s and computes for 1 s, six times:
   joules while waiting and computing as `energy_of` tells them, beside the power of either; exits
@@ -17,7 +18,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.energy_gpus import find_gpu_counters, load_pynvml
+from iobench.recording.energy_gpus import load_pynvml
 from iobench.recording.energy_reader import find_counters
 from iobench.subjects.energy.readings import energy_of
 
@@ -140,10 +139,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
-    found: FoundCounters = find_gpu_counters(os.environ, SYSTEM_CLOCK, Path("/proc/driver/nvidia"))
+    every = find_counters()
+    found: FoundCounters = every.of("gpu")
     for counter in found.counters:
         print(f"{counter.source.by}: {counter.source.name} ({counter.source.title})")
-    for each in [*found.unreadable, *find_counters().of("cpu").unreadable]:
+    for each in [*found.unreadable, *every.of("cpu").unreadable]:
         print(f"{each.kind}: not readable: {each.reason}")
     if not found.counters:
         return 1
@@ -151,14 +151,15 @@ def main() -> int:
     document: dict[str, Any] = {"counter": renewals(first, asked.seconds)}
     load = Load()
     failed = []
-    if not first.source.estimated:
+    has_power = first.source.by == "NVML"
+    if has_power:
         uuid = first.source.name.partition(":")[2]
         document["idle"] = beside_power(first, uuid, time.sleep, asked.seconds)
     if load.torch is None:
         print("no load: torch with CUDA is not there")
     else:
         load.run(1)
-        if not first.source.estimated:
+        if has_power:
             told = document["load"] = beside_power(first, uuid, load.run, asked.seconds)
             if abs(told["counter_w"] / told["power_w"] - 1) > TOLERANCE:
                 failed.append("the counter and the readings of power differ")
@@ -168,7 +169,7 @@ def main() -> int:
             failed.append("computing took no more than waiting")
         elif abs(run["wait_j"] + run["compute_j"] - run["total_j"]) > 1e-3:
             failed.append("waits and the rest are not the whole")
-    found.close()
+    every.close()
     print(json.dumps(document, indent=1))
     for what in failed:
         print(f"FAILED: {what}", file=sys.stderr)

@@ -35,7 +35,7 @@ def stand_in(root: Path, packages: int) -> CounterRoots:
             (folder / "name").write_text(f"{title}\n")
             (folder / "energy_uj").write_text("123456789\n")
             (folder / "max_energy_range_uj").write_text("262143328850\n")
-    return CounterRoots(root / "powercap", root / "none", root / "none")
+    return CounterRoots(root / "powercap", *[root / "none"] * 3)
 
 
 def cost_us(found: FoundCounters, folder: Path) -> tuple[float, float]:

@@ -36,7 +36,7 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
         (package / name).write_text(f"{text}\n")
-    roots = energy_counters.CounterRoots(tmp_path / "powercap", tmp_path / "no", tmp_path / "no")
+    roots = energy_counters.CounterRoots(tmp_path / "powercap", *[tmp_path / "no"] * 3)
     monkeypatch.setattr(energy_counters, "SYSTEM_ROOTS", roots)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_ENERGY"):
@@ -133,7 +133,7 @@ from pathlib import Path
 from iobench.cli import main
 from iobench.recording import energy_counters
 nothing = Path("no")
-energy_counters.SYSTEM_ROOTS = energy_counters.CounterRoots(Path("powercap"), nothing, nothing)
+energy_counters.SYSTEM_ROOTS = energy_counters.CounterRoots(Path("powercap"), *[nothing] * 3)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -218,7 +218,7 @@ def test_without_a_driver_or_the_module_the_reason_is_the_one_that_helps(
 
 def test_gpus_are_asked_themselves_before_the_machine_is(driver, tmp_path):
     (tmp_path / "accel0_energy").write_text("7 J 1 us\n")
-    roots = CounterRoots(tmp_path / "none", tmp_path, tmp_path / "none")
+    roots = CounterRoots(tmp_path / "none", tmp_path, *[tmp_path / "none"] * 2)
     driver(gpus(a={"mj": 12}))
     counters = find_counters({}, roots=roots, clock=FakeClock())
     assert told(counters)[0] == {"gpu:GPU-a0000": 12_000}

@@ -67,7 +67,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
         (folder / name).write_text(f"{text}\n")
-    roots = CounterRoots(tmp_path / "powercap", tmp_path / "no", tmp_path / "no")
+    roots = CounterRoots(tmp_path / "powercap", *[tmp_path / "no"] * 3)
     monkeypatch.setattr(energy_counters, "SYSTEM_ROOTS", roots)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     return folder

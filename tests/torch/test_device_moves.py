@@ -1,0 +1,242 @@
+"""Tensors that a script moves to a device, with the batch that they belong to.
+
+The device is torch's ``meta``: moving there takes no memory, and needs no accelerator.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
+from iobench.torch import DataLoader, device_moves
+
+NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
+META = torch.device("meta")
+
+
+@pytest.fixture(autouse=True)
+def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = {name: getattr(torch.Tensor, name) for name in NAMES}
+    monkeypatch.setattr(device_moves, "HOSTS", frozenset({"cpu"}))
+    device_moves.install()
+    yield
+    device_moves.uninstall()
+    assert {name: getattr(torch.Tensor, name) for name in NAMES} == before
+    assert not set(NAMES) & set(vars(torch.Tensor))
+
+
+def loader_of(n_batches: int, **more: Any) -> Any:
+    values = torch.arange(n_batches * 2 * 3.0).reshape(-1, 3)
+    return DataLoader(TensorDataset(values, torch.arange(n_batches * 2)), batch_size=2, **more)
+
+
+def moved(run: Path) -> list[tuple[str, str, int, int]]:
+    """Return label, call, bytes and batch of each move that was recorded."""
+    profile = open_profile(run)
+    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
+    text = profile.strings
+    return [
+        (text[each["label"]], text[each["detail"]], int(each["nbytes"]), int(each["batch"]))
+        for each in spans
+    ]
+
+
+def test_moves_are_of_the_batch_that_was_delivered(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        torch.ones(9).to(META)  # before the first batch
+        for values, labels in loader_of(2):
+            values.to("meta", non_blocking=True)
+            labels.to(device=META)
+            values.double().to(META)
+            values.to(torch.float64)
+            values.to(META).to("meta")
+            torch.empty_like(values, device=META).copy_(values)
+            torch.empty_like(values).copy_(values)
+    own = [("", "to", 24, 0), ("", "to", 16, 0), ("", "to", 48, 0), ("", "to", 24, 0)]
+    rows = [*own, ("", "copy_", 24, 0)]
+    second = [(label, call, nbytes, 1) for label, call, nbytes, _ in rows]
+    assert moved(tmp_path / "run") == [("other", "to", 36, -1), *rows, *second]
+
+
+def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        batches = iter(loader_of(3))
+        first, second = next(batches), next(batches)
+        first[0].to(META)
+        second[0][:, 1:].to(META)
+        first[0].double().to(META)  # of its own memory: of what was handed out last
+    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1, 1]
+
+
+def test_parameters_are_no_batch(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    with record(tmp_path / "run"):
+        copy.deepcopy(model).to(META)
+        for _ in loader_of(1):
+            copy.deepcopy(model).to(META)
+    assert moved(tmp_path / "run") == []
+
+
+def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that(
+    tmp_path: Path,
+) -> None:
+    from iobench.torch import hooks
+
+    class Model(torch.nn.Module):
+        def forward(self, values: Any) -> Any:
+            torch.arange(5).to(META)  # positions
+            return values.to(META)
+
+    hooks.install()
+    try:
+        with record(tmp_path / "run"):
+            model = Model().train()
+            torch.ones(1).to(META)
+            for values, _ in loader_of(1):
+                model(values)
+                with torch.no_grad():
+                    model(values)
+    finally:
+        hooks.uninstall()
+    row = [("other", "to", 40, 0), ("", "to", 24, 0)]
+    assert moved(tmp_path / "run")[1:] == [*row, *row]
+
+
+def test_a_thread_that_moves_for_the_loop_names_the_batch(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        for values, _ in loader_of(2):
+            thread = threading.Thread(target=values.to, args=(META,))
+            thread.start()
+            thread.join()
+    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1]
+
+
+def test_batches_of_workers_and_memory_that_is_used_again(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        for values, _ in loader_of(40, num_workers=1):
+            values.to(META)
+    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, *range(40)]
+    assert len(device_moves._deliveries) <= device_moves.DELIVERIES
+
+
+def test_without_a_recording_and_of_other_devices_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert torch.ones(3).to(torch.float64).tolist() == [1, 1, 1]
+    assert torch.ones(3).to(META).device == META
+    monkeypatch.setattr(device_moves, "HOSTS", frozenset({"cpu", "meta"}))
+    with record(tmp_path / "run"):
+        for values, _ in loader_of(1):
+            values.to(META)
+    assert moved(tmp_path / "run") == []
+    assert open_profile(tmp_path / "run").facts[0].moves == ["torch"]
+
+
+def test_methods_are_told_apart_by_nothing_but_their_time(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        for name in NAMES:
+            method = getattr(torch.Tensor, name)
+            assert pickle.loads(pickle.dumps(method)) is method
+            assert method.__doc__ == method.__wrapped__.__doc__
+            assert method.__name__ == name
+            assert copy.deepcopy(method) is method
+            with pytest.raises(ValueError, match="signature"):
+                inspect.signature(method)
+        with pytest.raises(TypeError):
+            torch.ones(1).to("cpu", 1, 2, 3, 4, 5)
+        with pytest.raises(TypeError):
+            torch.ones(1).copy_()  # type: ignore[call-arg]
+        with pytest.raises(RuntimeError):
+            torch.ones(1).to("no-device")
+        values = torch.ones(3, requires_grad=True)
+        assert values.to(torch.float32) is values
+        (values.to(torch.float64).sum() * 2).backward()
+        assert values.grad is not None
+        assert values.grad.tolist() == [2, 2, 2]
+        with torch.inference_mode():
+            assert torch.ones(1).to(META).is_inference()
+        doubled = torch.vmap(lambda row: row.to(torch.float64) * 2)(torch.ones(2, 3))
+        assert doubled.dtype == torch.float64
+
+
+def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
+    def function(values: Any) -> Any:
+        there = (values.to(torch.float64) + 1).to("cpu", torch.float32)
+        return torch.empty_like(there).copy_(there) * 2, values.to("meta")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    counter = torch._dynamo.utils.counters
+    counter.clear()
+    try:
+        with record(tmp_path / "run"):
+            results = [compiled(torch.ones(4))[0] for _ in range(3)]
+        device_moves.uninstall()
+        results.append(compiled(torch.ones(4))[0])
+        assert counter["stats"]["unique_graphs"] == 1
+    finally:
+        torch._dynamo.reset()
+    assert all(result.tolist() == [4] * 4 for result in results)
+    assert moved(tmp_path / "run") == []
+
+
+class _Told(torch.Tensor):
+    """A tensor whose class is told of each call."""
+
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls.append(getattr(func, "__name__", str(func)))
+        assert func is not torch.Tensor.to or func in {torch.Tensor.to}
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class _Mode(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+def test_classes_and_modes_are_asked_for_nothing_more(tmp_path: Path) -> None:
+    def calls() -> list[str]:
+        _Told.calls.clear()
+        torch.ones(3).as_subclass(_Told).to(META)
+        with _Mode() as mode:
+            torch.ones(3).to(META)
+            torch.nn.Linear(2, 2).to(META)
+        return [*_Told.calls, "|", *mode.calls]
+
+    with record(tmp_path / "run"):
+        seen = calls()
+    assert [nbytes for _, _, nbytes, _ in moved(tmp_path / "run")] == [12, 12]
+    device_moves.uninstall()
+    assert calls() == seen
+
+
+def test_stand_ins_of_tensors_are_no_moves(tmp_path: Path) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with record(tmp_path / "run"):
+        with FakeTensorMode():
+            torch.ones(3).to(META)
+        torch.ones(2, 2).to_sparse().to(torch.float64)
+    assert moved(tmp_path / "run") == []
