@@ -45,65 +45,14 @@ from iobench.errors import IobenchError
 from iobench.registry import find_converter, find_format
 from iobench.stores import StoreRequest
 from iobench.torch import StoreLoader, collate
+from iobench.torch.unet import FILTERS, TINY_FILTERS, UNet
 from iobench_maelstrom.ens10.dataset import PUBLISHED
 
-FILTERS = (32, 64, 128)
-TINY_FILTERS = (4, 8, 16)
 N_WORKERS = 2
 N_FIRST = 3
 """Batches of an epoch that are not its steady state: they fill what is read ahead."""
 ROWS = ("epoch", "batch", "forward", "backward", "I/O")
 COLUMNS = ("min", "mean", "median", "max", "stdev")
-
-
-class Twice(nn.Module):
-    """Two convolutions, each normalised."""
-
-    def __init__(self, n_in: int, n_out: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for channels in (n_in, n_out):
-            layers += [
-                nn.Conv2d(channels, n_out, 3, padding=1),
-                nn.BatchNorm2d(n_out),
-                nn.ReLU(inplace=True),
-            ]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Return as many values, in other channels."""
-        return self.layers(values)
-
-
-class UNet(nn.Module):
-    """Levels of these many filters, each half as fine as the one before, and back up again."""
-
-    def __init__(self, n_channels: int, filters: tuple[int, ...]) -> None:
-        super().__init__()
-        self.down = nn.ModuleList(map(Twice, (n_channels, *filters), filters))
-        lower = filters[:0:-1]
-        upper = filters[-2::-1]
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(low, high, 2, stride=2)
-            for low, high in zip(lower, upper, strict=True)
-        )
-        self.join = nn.ModuleList(Twice(2 * high, high) for high in upper)
-        self.last = nn.Conv2d(filters[0], 1, 1)
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Return one field for fields of any size."""
-        kept = []
-        for number, level in enumerate(self.down):
-            values = level(values if not number else functional.max_pool2d(values, 2))
-            kept.append(values)
-        kept.pop()
-        for up, join in zip(self.up, self.join, strict=True):
-            skipped = kept.pop()
-            values = up(values)
-            missing = skipped.shape[-1] - values.shape[-1], skipped.shape[-2] - values.shape[-2]
-            values = functional.pad(values, (0, missing[0], 0, missing[1]))  # of odd sizes
-            values = join(torch.cat([skipped, values], dim=1))
-        return self.last(values)
 
 
 class NumpyFiles(Dataset):
