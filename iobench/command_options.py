@@ -121,7 +121,10 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption("--batches", "Batches to run. [default: 200, or 60 s of steady state]"),
         CommandOption("--duration", "Seconds of steady state to run at most."),
         CommandOption("--epochs", "Passes over the samples, instead of batches."),
-        CommandOption("--compute", "Time of a training step: published, none, or e.g. 25ms."),
+        CommandOption(
+            "--compute",
+            "Time of a training step: published, none, or e.g. 25ms; unet trains a small model.",
+        ),
         CommandOption(
             "--batches-per-step", "Batches that a step takes. [default: as published, else 1]"
         ),

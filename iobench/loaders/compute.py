@@ -1,21 +1,35 @@
-"""The emulated compute stage: how long a training step keeps the accelerator busy."""
+"""What the measured loop does with a batch: trains on it, or waits as long as a step would take."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import PublishedStep
+    from iobench.loaders.contract import Batch
     from iobench.recording.recorder import Recorder
 
-__all__ = ["Compute", "parse_compute"]
+__all__ = ["UNET", "Compute", "TrainingStep", "parse_compute"]
 
+UNET: Final = "unet"
+"""What ``--compute`` says for a training of `iobench.torch.unet.UNetTraining`."""
 UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+class TrainingStep(Protocol):
+    """What is done with each batch; records ``forward`` and ``backward``."""
+
+    def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
+        """Do it, and have done with the batch.
+
+        ``since_ns`` is when it would have begun, had the host not done something else meanwhile.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +49,23 @@ class Compute:
         """Nanoseconds for one batch."""
         return self.forward_ns + self.backward_ns
 
-    def run(
-        self, recorder: Recorder, batch: int, epoch: int, *, since_ns: int | None = None
-    ) -> None:
+    def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
         """Spend one batch's time and record it as ``forward`` and ``backward``.
 
         ``since_ns`` is when it began, where the host has done something else meanwhile. What
         makes ``forward`` longer, as waking up late does, is made up for in ``backward``.
         """
+        number, epoch = batch.planned.batch, batch.planned.epoch
         began = start = recorder.clock.now_ns() if since_ns is None else since_ns
         if self.forward_ns:
             recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()
-            recorder.emit(Kind.FORWARD, start, middle, batch=batch, epoch=epoch)
+            recorder.emit(Kind.FORWARD, start, middle, batch=number, epoch=epoch)
             start = middle
         if self.backward_ns:
             recorder.clock.wait_until_ns(began + self.total_ns)
             end = recorder.clock.now_ns()
-            recorder.emit(Kind.BACKWARD, start, end, batch=batch, epoch=epoch)
+            recorder.emit(Kind.BACKWARD, start, end, batch=number, epoch=epoch)
 
 
 def parse_compute(
@@ -73,9 +86,14 @@ def parse_compute(
     Raises
     ------
     OptionError
-        If the text is none of these.
+        If the text is none of these, or `UNET`, whose time nobody knows before.
     """
     n_batches = batches_per_step or 1
+    if text == UNET:
+        raise OptionError(
+            "--compute unet: how long its step takes is known where iobench profile trains it; "
+            "give a time such as 25ms"
+        )
     if text == "none":
         return Compute(0, 0, "none", n_batches)
     if text == "published":
@@ -101,6 +119,8 @@ def parse_compute(
     # No more digits than a clock can wait for.
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
     if match is None:
-        raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
+        raise OptionError(
+            f"--compute {text}: expected published, none, unet or a time such as 25ms"
+        )
     step_ns = round(float(match[1]) * UNITS_NS[match[2]])
     return Compute(round(step_ns / n_batches), 0, f"--compute {text}", n_batches)

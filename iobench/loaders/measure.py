@@ -16,7 +16,7 @@ from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.loaders.batch_plan import BatchPlan
-    from iobench.loaders.compute import Compute
+    from iobench.loaders.compute import TrainingStep
     from iobench.loaders.contract import Batch
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.digests import DigestLog
@@ -47,8 +47,8 @@ class MeasuredPipeline:
         Which batches, and how many.
     recorder : Recorder
         The consumer's, of this run.
-    compute : Compute
-        What a step takes besides the wait.
+    compute : TrainingStep
+        What is done with a batch.
     steady_limit_ns : int or None
         Stop after this much steady state; None for no limit.
     process_io : ProcessIo or None
@@ -70,7 +70,7 @@ class MeasuredPipeline:
     loader: MeasuredLoader
     plan: BatchPlan
     recorder: Recorder
-    compute: Compute
+    compute: TrainingStep
     steady_limit_ns: int | None = None
     process_io: ProcessIo | None = None
     after_round: Callable[[], object] | None = None
@@ -146,7 +146,7 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
             run.told_ns = delivered_ns
             began_ns = delivered_ns if began_ns is None else began_ns
             progress(run)
-        compute.run(recorder, number, epoch, since_ns=began_ns)
+        compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()
         if delivered > fill:
             run.steady_ns += finished_ns - asked_ns

@@ -16,7 +16,7 @@ from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fiel
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
 
-__all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts"]
+__all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts", "TrainedModel"]
 
 T = TypeVar("T")
 Five = tuple[float, float, float, float, float]
@@ -100,6 +100,48 @@ class EmulatedStep:
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """The model that was trained on the batches, where ``--compute`` named one.
+
+    Parameters
+    ----------
+    model : str
+        What it is.
+    filters : tuple of int
+        Of its levels.
+    n_parameters : int or None
+        Numbers that are trained.
+    grid : tuple of int
+        Of the fields it is trained on.
+    inputs, targets : tuple of str
+        Variables that it reads, and that it is trained towards.
+    device : str
+        Where it was trained: ``"cpu"``, ``"cuda:0"``.
+    threads : int or None
+        Of the CPU; unknown of a device.
+    n_batches : int or None
+        On which it was trained.
+    first_loss, loss : float or None
+        Mean squared error of the first and of the last batch; null where that is no number.
+    n_not_finite : int or None
+        Batches whose loss was none.
+    """
+
+    model: str
+    filters: tuple[int, ...] = ()
+    n_parameters: int | None = None
+    grid: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    device: str = "cpu"
+    threads: int | None = None
+    n_batches: int | None = None
+    first_loss: float | None = None
+    loss: float | None = None
+    n_not_finite: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +266,8 @@ class RunFacts:
         Batches of one step of the optimiser, where whoever ran it said so.
     compute : EmulatedStep
         The emulated training step.
+    training : TrainedModel or None
+        The model that was trained; null where none was, or it did not come to its end.
     published : PublishedWait or None
         The published wait of a step.
     cache : CacheFacts
@@ -307,6 +351,7 @@ class RunFacts:
     sample_nbytes: int | None = None
     batches_per_step: int | None = None
     compute: EmulatedStep = EmulatedStep()
+    training: TrainedModel | None = None
     published: PublishedWait | None = None
     cache: CacheFacts = CacheFacts()
     setup_s: Mapping[str, float] = field(default_factory=dict)

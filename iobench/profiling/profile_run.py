@@ -27,7 +27,7 @@ from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
-from iobench.loaders.compute import Compute, parse_compute
+from iobench.loaders.compute import UNET, Compute, parse_compute
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.planned_ring import PlannedRing
@@ -67,10 +67,12 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Progress
     from iobench.datasets.own_pipelines import Baseline
+    from iobench.loaders.compute import TrainingStep
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.profiling.given_stores import GivenStore
     from iobench.profiling.profiled import ProfiledSamples
     from iobench.recording.recorder import Recorder
+    from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
 __all__ = ["profile"]
@@ -107,13 +109,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
     prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
-    compute = parse_compute(
-        config.compute,
-        profiled.published,
-        batch_size=batch_size,
-        sample_nbytes=prepared[0].work.spec.nbytes,
-        batches_per_step=config.batches_per_step,
-    )
+    compute = _compute(config, profiled, batch_size, [one.work.spec for one in prepared])
     costs = unit_costs()
     out = _new_run_path(config, profiled.name if source is not None else given[0].store.path.stem)
     folders = _folders([one.label for one in prepared])
@@ -162,9 +158,44 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     return out
 
 
+def _compute(
+    config: RunConfig, profiled: ProfiledSamples, batch_size: int, specs: Sequence[SampleSpec]
+) -> Compute | None:
+    """Return the emulated training step; None where a model is trained, which all samples fit."""
+    if config.compute == UNET:
+        from iobench.torch.unet import trained_fields
+
+        for spec in specs:
+            trained_fields(spec)
+        return None
+    return parse_compute(
+        config.compute,
+        profiled.published,
+        batch_size=batch_size,
+        sample_nbytes=specs[0].nbytes,
+        batches_per_step=config.batches_per_step,
+    )
+
+
+def _training(
+    config: RunConfig, one: Prepared, directory: RunDirectory, batch_size: int, stack: ExitStack
+) -> TrainingStep:
+    """Return the training of a model, which ``run.json`` tells of at the end."""
+    from iobench.torch.unet import UNetTraining
+
+    training = UNetTraining(
+        one.work.spec,
+        batch_size,
+        batches_per_step=config.batches_per_step or 1,
+        seed=config.seed,
+    )
+    stack.callback(lambda: directory.update(training=dict(training.finish())))
+    return training
+
+
 def _import_frameworks(config: RunConfig) -> None:
     """Import what is measured before anything is made: it may be missing."""
-    for name in config.frameworks:
+    for name in (*config.frameworks, *(["torch"] if config.compute == UNET else [])):
         if name in ("torch", "tensorflow", "dali"):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             importlib.import_module(f"iobench.{name}")
@@ -222,7 +253,7 @@ def _make_run(
     config: RunConfig,
     one: Prepared,
     directory: RunDirectory,
-    compute: Compute,
+    compute: Compute | None,
     batch_size: int,
     costs: Mapping[str, int | None],
     stack: ExitStack,
@@ -252,7 +283,7 @@ def _make_run(
         loader=loader,
         plan=plan,
         recorder=recorder,
-        compute=compute,
+        compute=compute or _training(config, one, directory, batch_size, stack),
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
         after_round=_after_round(directory, loader),
@@ -392,7 +423,7 @@ def _document(
     config: RunConfig,
     profiled: ProfiledSamples,
     one: Prepared,
-    compute: Compute,
+    compute: Compute | None,
     batch_size: int,
     costs: Mapping[str, int | None],
 ) -> dict[str, Any]:
@@ -423,10 +454,12 @@ def _document(
         "n_samples": one.n_samples,
         "n_samples_all": len(profiled.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
-        "batches_per_step": compute.batches_per_step,
-        "compute": {
-            name: value for name, value in asdict(compute).items() if name != "batches_per_step"
-        },
+        "batches_per_step": (config.batches_per_step or 1)
+        if compute is None
+        else compute.batches_per_step,
+        "compute": {"source": f"--compute {UNET}"}
+        if compute is None
+        else {name: value for name, value in asdict(compute).items() if name != "batches_per_step"},
         "published": None
         if published is None
         else {

@@ -62,6 +62,7 @@ from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.loaders.contract import Batch
     from iobench.profiles.contents import Profile
 
 FORMATS = ("source", "zarr", "numpy")
@@ -114,9 +115,7 @@ def write_source(path: Path) -> None:
         fields[:] = np.round(random.normal(280, 10, SHAPE), 1)
 
 
-def burn(
-    self: Compute, recorder: Any, batch: int, epoch: int, *, since_ns: int | None = None
-) -> None:
+def burn(self: Compute, recorder: Any, batch: Batch, *, since_ns: int | None = None) -> None:
     """Compute for the step's time of a CPU, as a training without an accelerator does.
 
     What it calls lets other threads run Python meanwhile, as the operations of frameworks do.
@@ -126,7 +125,10 @@ def burn(
     while (spent_ns := time.thread_time_ns() - start_cpu_ns) < self.total_ns:
         zlib.crc32(BURNED)
     end_ns = recorder.clock.now_ns()
-    recorder.emit(Kind.FORWARD, start_ns, end_ns, cpu_ns=spent_ns, batch=batch, epoch=epoch)
+    recorder.emit(
+        Kind.FORWARD, start_ns, end_ns, cpu_ns=spent_ns,
+        batch=batch.planned.batch, epoch=batch.planned.epoch,
+    )  # fmt: skip
 
 
 BURNED = bytes(100_000)

@@ -8,11 +8,16 @@ from span_rows import rows_of
 from iobench.datasets.contract import PublishedStep
 from iobench.errors import OptionError
 from iobench.loaders.compute import Compute, parse_compute
+from iobench.loaders.contract import Batch, PlannedBatch
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.testing import FakeClock
 
 STEP = PublishedStep(5_000_000, 15_000_000, batch_size=2, source="D2.3", sample_nbytes=100)
+
+
+def batch_of(number, epoch=0):
+    return Batch(PlannedBatch(number, epoch, ()), {}, -1)
 
 
 def parsed(text, published=STEP, batch_size=2, sample_nbytes=100):
@@ -22,7 +27,7 @@ def parsed(text, published=STEP, batch_size=2, sample_nbytes=100):
 def test_a_step_takes_exactly_its_time(run):
     clock = FakeClock(start_ns=1000)
     with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
-        Compute(30, 50, "test").run(recorder, batch=4, epoch=1)
+        Compute(30, 50, "test").run(recorder, batch_of(4, epoch=1))
     forward, backward = rows_of(run)
     assert (forward.kind, forward.start_ns, forward.end_ns) == (Kind.FORWARD, 1000, 1030)
     assert (backward.kind, backward.start_ns, backward.end_ns) == (Kind.BACKWARD, 1030, 1080)
@@ -32,7 +37,7 @@ def test_a_step_takes_exactly_its_time(run):
 def test_no_compute_records_nothing(run):
     clock = FakeClock()
     with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
-        Compute(0, 0, "none").run(recorder, batch=0, epoch=0)
+        Compute(0, 0, "none").run(recorder, batch_of(0))
     assert rows_of(run) == []
 
 
@@ -79,7 +84,7 @@ def test_what_the_host_does_meanwhile_makes_only_what_exceeds_the_step_longer(
     clock = FakeClock(start_ns=1000)
     with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
         clock.advance(spent_ns)
-        Compute(10, 20, "test").run(recorder, 0, 0, since_ns=1000)
+        Compute(10, 20, "test").run(recorder, batch_of(0), since_ns=1000)
     assert clock.now_ns() == 1000 + step_ns
 
 

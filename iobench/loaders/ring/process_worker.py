@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from dataclasses import dataclass
@@ -99,6 +100,8 @@ def run_process(connection: Connection, memory: SharedFile, packed: bytes | Proc
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_consumer()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # a fork has none of the threads that torch would wait for
     try:
         job: ProcessJob = packed if isinstance(packed, ProcessJob) else pickle.loads(packed)
     except Exception as error:  # noqa: BLE001 - whatever importing the user's modules raises
