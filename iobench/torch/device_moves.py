@@ -27,17 +27,17 @@ from iobench.torch import training_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
+    from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["HOSTS", "OTHER", "deliver", "install", "uninstall", "watch"]
+__all__ = ["OTHER", "deliver", "install", "uninstall", "watch"]
 
 OTHER: Final = "other"
 """Label of what is moved and is not known to be of a batch."""
 FRAMEWORK: Final = "torch"
-HOSTS = frozenset({"cpu", "meta"})
-"""Kinds of devices that nothing is moved to: the host's own memory, and none."""
 MOVES: Final = ("to", "cuda", "xpu")
 SILENT: Final = frozenset({"torch.nn.modules.module", "torch.utils.data._utils.pin_memory"})
 """Modules whose moves are none of a batch, or told already: of parameters, of a loader's thread."""
@@ -48,6 +48,7 @@ DELIVERIES: Final = 16
 MOST_LEAVES: Final = 64
 DEEPEST: Final = 6
 
+_own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
@@ -57,6 +58,8 @@ _lying: Final[dict[int, tuple[StorageWeakRef, int, int]]] = {}
 """By the address of a storage of torch's, which none else gets meanwhile: batch and epoch."""
 _deliveries: Final[deque[tuple[int, list[int]]]] = deque()
 """Of the last batches: their number, and where they lie."""
+counts_meta = False
+"""Whether torch's ``meta`` is a device: for tests, where there is no other."""
 in_use = False
 """Whether anything was moved to a device so far: before, nobody asks where batches lie."""
 
@@ -76,9 +79,13 @@ def uninstall() -> None:
     """Put torch's own methods back. Idempotent."""
     global in_use
     with _lock:
-        for name, ours in _replaced.items():
-            if vars(torch.Tensor).get(name) is ours:
+        for name, (before, ours) in _replaced.items():
+            if vars(torch.Tensor).get(name) is not ours:
+                continue  # somebody else has replaced it meanwhile
+            if before is None:
                 delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, before)
         _replaced.clear()
         _lying.clear()
         _deliveries.clear()
@@ -94,43 +101,46 @@ def watch(recording: Recording) -> None:
 
 
 def _replace(name: str, make: Callable[[Any], Any]) -> None:
-    # Of torch's class in C; where another library has put its own there, it stays.
-    if name in vars(torch.Tensor) or not hasattr(torch.Tensor, name):
+    if not hasattr(torch.Tensor, name):
         return
-    original = getattr(torch.Tensor, name)
+    before, original = vars(torch.Tensor).get(name), getattr(torch.Tensor, name)
     ours: Any = functools.wraps(original)(make(original))
     # To be found, by whoever pickles it, where it is.
     ours.__module__, ours.__qualname__ = torch.Tensor.__module__, f"Tensor.{name}"
     setattr(torch.Tensor, name, ours)
-    _replaced[name] = ours
+    _replaced[name] = before, ours
+
+
+# Each method is called for every tensor of a script: what is cheap to ask is asked first, and
+# arguments are handed on as they came, which is cheaper than taking them apart.
 
 
 def _moving(name: str, original: Any) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        if recorder is None or not _is_seen(self) or not self.is_cpu:
-            return original(self, *args, **kwargs)
+        if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
+            return original(*args, **kwargs) if kwargs else original(*args)
         now_ns = recorder.clock.now_ns
         start_ns = now_ns()
-        moved = original(self, *args, **kwargs)
-        if moved is not self and not (type(moved) in PLAIN and moved.is_cpu):
-            _note(recorder, Kind.H2D, name, self, moved, start_ns, now_ns())
+        moved = original(*args, **kwargs)
+        if not moved.is_cpu:
+            _note(recorder, Kind.H2D, name, args[0], moved, start_ns, now_ns())
         return moved
 
     return method
 
 
 def _copying(original: Any) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        if recorder is None or not _is_seen(self) or self.is_cpu:
-            return original(self, *args, **kwargs)
-        source = args[0] if args else kwargs.get("src")
+        if recorder is None or not args or not _is_seen(args[0]) or args[0].is_cpu:
+            return original(*args, **kwargs) if kwargs else original(*args)
+        source = args[1] if len(args) > 1 else kwargs.get("src")
         if not isinstance(source, torch.Tensor) or not _is_seen(source) or not source.is_cpu:
-            return original(self, *args, **kwargs)
+            return original(*args, **kwargs)
         now_ns = recorder.clock.now_ns
         start_ns = now_ns()
-        copied = original(self, *args, **kwargs)
+        copied = original(*args, **kwargs)
         _note(recorder, Kind.H2D, "copy_", source, copied, start_ns, now_ns())
         return copied
 
@@ -138,15 +148,15 @@ def _copying(original: Any) -> Callable[..., Any]:
 
 
 def _pinning(original: Any) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        if recorder is None or not _is_seen(self) or not self.is_cpu:
-            return original(self, *args, **kwargs)
+        if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
+            return original(*args, **kwargs) if kwargs else original(*args)
         now_ns = recorder.clock.now_ns
         start_ns = now_ns()
-        pinned = original(self, *args, **kwargs)
-        if pinned is not self:
-            _note(recorder, Kind.PIN, "pin_memory", self, pinned, start_ns, now_ns())
+        pinned = original(*args, **kwargs)
+        if pinned is not args[0]:
+            _note(recorder, Kind.PIN, "pin_memory", args[0], pinned, start_ns, now_ns())
         return pinned
 
     return method
@@ -176,27 +186,33 @@ def _note(
 ) -> None:
     """Record a move that is over, if it was one."""
     global in_use
-    if not _is_seen(moved) or (kind is Kind.H2D and moved.device.type in HOSTS):
+    if type(moved) not in PLAIN and not _is_seen(moved):
+        return
+    if moved.is_meta and not counts_meta:
         return
     in_use = True
-    by = _calling_module()
-    if by in SILENT or by.startswith(OWN):
+    if _is_silent(sys._getframe(2)):
         return
-    lane = recorder.lane()
+    try:
+        lane: Lane = recorder._local.lane
+    except AttributeError:
+        lane = recorder._open_lane()
     if lane.quiet:
         return
-    storage = _storage(source)
-    known = None if storage is None else _lying.get(storage._cdata)
-    label = ""
-    if known is None and (lane.position == NOWHERE or training_hooks.within_part()):
-        label = OTHER
+    known = None
+    if _lying:
+        storage = _storage(source)
+        known = None if storage is None else _lying.get(storage._cdata)
     try:
         nbytes = moved.nbytes
     except RuntimeError:  # a sparse one's
         nbytes = -1
     recorder.n_parts += 1
     if known is None:
-        lane.write(start_ns, end_ns, nbytes, -1, recorder.described(kind, label, name))
+        is_other = lane.position == NOWHERE or training_hooks.within_part()
+        key = kind, OTHER if is_other else "", name
+        described = recorder._descriptions.get(key) or recorder._describe(*key)
+        lane.write(start_ns, end_ns, nbytes, -1, described)
         return
     _, batch, epoch = known
     recorder.emit(
@@ -208,15 +224,16 @@ def _note(
         _keep(batch, keys)
 
 
-def _calling_module() -> str:
-    """Return the name of the module whose code moves a tensor."""
-    frame = sys._getframe(2)
-    own = globals()
+def _is_silent(frame: FrameType) -> bool:
+    """Tell whether a call is one of those whose moves are none of a batch, or told already."""
+    names = frame.f_globals
     while frame.f_back is not None and (
-        frame.f_globals is own or frame.f_code.co_name == "__torch_function__"
+        names is _own_names or frame.f_code.co_name == "__torch_function__"
     ):
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__", ""))
+        names = frame.f_globals
+    module = names.get("__name__", "")
+    return module in SILENT or str(module).startswith(OWN)
 
 
 # -- where batches lie --------------------------------------------------------------------

@@ -26,10 +26,20 @@ NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
 META = torch.device("meta")
 
 
+@pytest.fixture
+def all_loaders() -> Iterator[None]:
+    """Put the hooks of ``iobench run`` there, and away again."""
+    from iobench.torch import hooks
+
+    hooks.install()
+    yield
+    hooks.uninstall()
+
+
 @pytest.fixture(autouse=True)
 def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = {name: getattr(torch.Tensor, name) for name in NAMES}
-    monkeypatch.setattr(device_moves, "HOSTS", frozenset({"cpu"}))
+    monkeypatch.setattr(device_moves, "counts_meta", True)
     device_moves.install()
     yield
     device_moves.uninstall()
@@ -90,27 +100,22 @@ def test_parameters_are_no_batch(tmp_path: Path) -> None:
     assert moved(tmp_path / "run") == []
 
 
+@pytest.mark.usefixtures("all_loaders")
 def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that(
     tmp_path: Path,
 ) -> None:
-    from iobench.torch import hooks
-
     class Model(torch.nn.Module):
         def forward(self, values: Any) -> Any:
             torch.arange(5).to(META)  # positions
             return values.to(META)
 
-    hooks.install()
-    try:
-        with record(tmp_path / "run"):
-            model = Model().train()
-            torch.ones(1).to(META)
-            for values, _ in loader_of(1):
+    with record(tmp_path / "run"):
+        model = Model().train()
+        torch.ones(1).to(META)
+        for values, _ in loader_of(1):
+            model(values)
+            with torch.no_grad():
                 model(values)
-                with torch.no_grad():
-                    model(values)
-    finally:
-        hooks.uninstall()
     row = [("other", "to", 40, 0), ("", "to", 24, 0)]
     assert moved(tmp_path / "run")[1:] == [*row, *row]
 
@@ -139,7 +144,7 @@ def test_without_a_recording_and_of_other_devices_nothing_is_recorded(
 ) -> None:
     assert torch.ones(3).to(torch.float64).tolist() == [1, 1, 1]
     assert torch.ones(3).to(META).device == META
-    monkeypatch.setattr(device_moves, "HOSTS", frozenset({"cpu", "meta"}))
+    monkeypatch.setattr(device_moves, "counts_meta", False)
     with record(tmp_path / "run"):
         for values, _ in loader_of(1):
             values.to(META)
@@ -193,6 +198,62 @@ def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
         torch._dynamo.reset()
     assert all(result.tolist() == [4] * 4 for result in results)
     assert moved(tmp_path / "run") == []
+
+
+@pytest.mark.usefixtures("all_loaders")
+def test_accelerates_mover_names_each_batch(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="its mover is what is recorded")
+    from accelerate.utils import send_to_device
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        # It draws a batch ahead of the one that it hands out; the CPU is where it moves to.
+        for batch in accelerator.prepare(loader_of(3)):
+            send_to_device({"x": batch, "name": "mine"}, META, non_blocking=True)
+    rows = [[("", "to", 24, number), ("", "to", 16, number)] for number in range(3)]
+    assert moved(tmp_path / "run")[1:] == [row for two in rows for row in two]
+
+
+@pytest.mark.usefixtures("all_loaders")
+@pytest.mark.filterwarnings("ignore")  # Lightning's own, of every release others
+def test_lightnings_movers_name_each_batch(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning", reason="its movers are what is recorded")
+    from lightning.fabric.utilities import move_data_to_device
+
+    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+            self.there: list[Any] = []
+
+        def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
+            self.there.append(super().transfer_batch_to_device(batch, META, dataloader_idx))
+            return batch
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            move_data_to_device(batch[0], META)  # a second time, in what is timed as forward
+            move_data_to_device(torch.ones(1), META)
+            return self.layer(batch[0]).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        lightning.Trainer(
+            max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+            enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
+        ).fit(Model(), loader_of(3))  # fmt: skip
+    rows = [
+        [("", "to", 24, n), ("", "to", 16, n), ("", "to", 24, n), ("other", "to", 4, n)]
+        for n in range(3)
+    ]
+    assert [row[:3] for row in moved(tmp_path / "run")[1:]] == [
+        row[:3] for four in rows for row in four
+    ]
+    batches = [batch for label, *_, batch in moved(tmp_path / "run")[1:] if not label]
+    assert batches == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 class _Told(torch.Tensor):
