@@ -1,0 +1,664 @@
+"""The rows of gpu_day.py, each a function in a process of its own: ROW ARGUMENT ASKED.
+
+A function returns its figures. What is not here it raises as `NotAvailable`, what does not hold as
+`Wrong`; every other exception is a failure too. `Asked.device` is the device, or the tests'
+stand-in for one (``--fake``), for those that can do with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import iobench
+from iobench.errors import IobenchError, OptionError
+from iobench.files.atomic import write_atomically
+from iobench.recording.clocks import SYSTEM_CLOCK, now_ns, wait_until_ns
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+MS = 1_000_000
+TOLERANCE = 0.05
+SMALL = ("small", 24, 4, (("fields", (7, 36, 72)),))
+"""A set of loaders_contenders.py for the stand-in, whose link is slow."""
+
+
+class NotAvailable(Exception):
+    """What is not here, in words."""
+
+
+class Wrong(Exception):
+    """What does not hold; with the figures that say so."""
+
+    def __init__(self, why: str, **figures: Any) -> None:
+        super().__init__(why)
+        self.figures = figures
+
+
+# -- the device ---------------------------------------------------------------------------------
+
+
+class RealDevice:
+    """The accelerator that torch has here, and kernels of known length on it."""
+
+    on_stand_in = False
+
+    def __init__(self) -> None:
+        import torch
+
+        from iobench.torch.device import find_accelerator
+
+        found = find_accelerator("auto")
+        if found is None:
+            try:
+                find_accelerator("cuda", option="")
+            except OptionError as error:
+                raise NotAvailable(str(error).removeprefix("'cuda': ")) from None
+        assert found is not None
+        self.accelerator: Any = found
+        self.name = found.name
+        self.on = f"{found.name} {found.facts()['title']}"
+        self._torch, self._api = torch, torch.get_device_module(found.device)
+        self._square = torch.rand(256, 256, device=found.device)
+        self._units_a_ns = self._calibrate()
+
+    def _spin(self, units: int) -> None:
+        if self.accelerator.device.type == "cuda":
+            self._torch.cuda._sleep(units)  # clock cycles
+            return
+        for _ in range(units):
+            self._torch.mm(self._square, self._square)
+
+    def _timed_ns(self, units: int) -> int:
+        first = self.accelerator.mark()
+        self._spin(units)
+        last = self.accelerator.mark()
+        self.accelerator.wait(last)
+        return int(self.accelerator.between_ns(first, last))
+
+    def _calibrate(self) -> float:
+        units = 16
+        while self._timed_ns(units) < 50 * MS:  # it takes its highest clock meanwhile
+            units *= 2
+        return units / statistics.median(self._timed_ns(units) for _ in range(5))
+
+    def kernel(self, duration_ns: int) -> None:
+        """Give it work of that length."""
+        self._spin(round(duration_ns * self._units_a_ns))
+
+    def kernels(self, delivered: Sequence[int], duration_ns: int) -> Iterator[tuple[int, int]]:
+        """Yield when kernels given at these times ran: each after the one before."""
+        free = 0
+        for given in delivered:
+            start, free = max(free, given), max(free, given) + duration_ns
+            yield start, free
+
+    def plain_copy_ns(self, tensor: Any) -> int:
+        """Return what a copy and waiting for it take, with nothing of iobench's."""
+        begun_ns = now_ns()
+        tensor.to(self.accelerator.device)
+        self._api.synchronize()
+        return now_ns() - begun_ns
+
+    def take_memory(self) -> Any:
+        """Return all of its memory but what a kernel needs."""
+        free, _ = self._api.mem_get_info()
+        held = []
+        part = free
+        while part > 1 << 20:
+            try:
+                held.append(
+                    self._torch.empty(part, dtype=self._torch.uint8, device=self.accelerator.device)
+                )
+            except self._torch.OutOfMemoryError:
+                part //= 2
+        return held
+
+    def free_memory(self) -> None:
+        """Give back what nobody holds."""
+        self._api.empty_cache()
+
+
+class FakeDevice:
+    """The tests' stand-in, found as the device wherever iobench looks for one."""
+
+    on_stand_in = True
+    on = "a stand-in"
+    name = "fake:0"
+
+    def __init__(self) -> None:
+        from fake_accelerator import FakeAccelerator
+
+        import iobench.torch.store_loader  # noqa: F401 - who looks for a device
+
+        self.accelerator: Any = FakeAccelerator()
+        self._put = contextlib.ExitStack()
+        for module in list(sys.modules.values()):
+            if hasattr(module, "find_accelerator"):
+                found = patch.object(module, "find_accelerator", lambda *_, **__: self.accelerator)
+                self._put.enter_context(found)
+
+    def close(self) -> None:
+        """Take it away again."""
+        self._put.close()
+        self.accelerator.close()
+
+    def kernel(self, duration_ns: int) -> None:
+        self.accelerator.launch(duration_ns)
+
+    def kernels(self, delivered: Sequence[int], duration_ns: int) -> Iterator[tuple[int, int]]:
+        pieces = [piece for piece in self.accelerator.pieces if piece.name == "kernel"]
+        for piece in pieces[-len(delivered) :]:
+            yield piece.start_ns, piece.end_ns
+
+    def plain_copy_ns(self, tensor: Any) -> int:
+        begun_ns = now_ns()
+        self.accelerator.to(tensor)
+        return now_ns() - begun_ns
+
+    def take_memory(self) -> None:
+        self.accelerator._memory_nbytes = 0
+
+    def free_memory(self) -> None:
+        self.accelerator._memory_nbytes = None
+
+
+@dataclass
+class Asked:
+    """What a row is asked for."""
+
+    data: Path
+    seconds: float
+    fake: bool
+
+    @cached_property
+    def device(self) -> Any:
+        """The device."""
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise NotAvailable("torch is not installed") from None
+        return FakeDevice() if self.fake else RealDevice()
+
+    def real(self) -> Any:
+        """Return the device, where a stand-in would say nothing."""
+        if self.fake:
+            raise NotAvailable("needs a device, no stand-in")
+        return self.device
+
+
+def needs(*modules: str) -> None:
+    """Refuse to go on without these packages."""
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:  # nothing of what it is a part of
+            found = None
+        if found is None:
+            raise NotAvailable(f"{name} is not installed")
+
+
+def ran(command: Sequence[Any], code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command, which ends with that code; what it printed goes to the log as well."""
+    found = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    print(*command, found.stdout, found.stderr, sep="\n", flush=True)
+    if found.returncode != code:
+        lines = (found.stderr.strip() or found.stdout.strip() or "says nothing").splitlines()
+        raise Wrong(f"{Path(str(command[1])).name} ended with {found.returncode}: {lines[-1]}")
+    return found
+
+
+IOBENCH = (sys.executable, "-m", "iobench")
+
+
+# -- what the device is, its time, its link ------------------------------------------------------
+
+
+def device(asked: Asked, _: str) -> dict[str, Any]:
+    return dict(asked.device.accelerator.facts())
+
+
+def events(asked: Asked, _: str) -> dict[str, Any]:
+    """Two marks in a row, and a long kernel between two marks by both clocks."""
+    accelerator = asked.device.accelerator
+    pairs, costs = [], []
+    for _number in range(200):
+        begun_ns = now_ns()
+        first, last = accelerator.mark(), accelerator.mark()
+        costs.append((now_ns() - begun_ns) / 2)
+        pairs.append((first, last))
+    accelerator.wait(last)
+    apart = [accelerator.between_ns(*pair) for pair in pairs]
+    steps = sorted({value for value in apart if value})
+    by_clock = []
+    for _number in range(3):
+        first = accelerator.mark()
+        accelerator.wait(first)
+        begun_ns = now_ns()
+        asked.device.kernel(300 * MS)
+        last = accelerator.mark()
+        accelerator.wait(last)
+        by_clock.append(accelerator.between_ns(first, last) / (now_ns() - begun_ns))
+    figures = {
+        "mark_us": statistics.median(costs) / 1e3,
+        "apart_ns": statistics.median(apart),
+        "least_step_ns": min((b - a for a, b in itertools.pairwise(steps)), default=None),
+        "device_to_host_clock": statistics.median(by_clock),
+    }
+    if abs(figures["device_to_host_clock"] - 1) > TOLERANCE:
+        raise Wrong("the device's clock and the host's differ", **figures)
+    return figures
+
+
+def exposure(asked: Asked, _: str) -> dict[str, Any]:
+    """Sleep for a batch, give the device a kernel, and never wait for it."""
+    figures = {"slow_loader": _idle(asked, 30, 20), "fast_loader": _idle(asked, 10, 30)}
+    for name, found in figures.items():
+        off = abs(found["told_ms"] - found["truth_ms"])
+        if off > TOLERANCE * max(found["truth_ms"], found["waits_ms"]):
+            raise Wrong(f"{name}: the report's idle time is off by {off:.1f} ms", **figures)
+    slow = figures["slow_loader"]
+    if abs(slow["told_ms"] / slow["truth_ms"] - 1) > TOLERANCE:
+        raise Wrong("slow_loader: off by more than 5 %", **figures)
+    return figures
+
+
+def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
+    from iobench.subjects.device.figures import device_exposure
+    from iobench.torch import DeviceTimer
+
+    where = _fresh(asked.data / "runs" / f"idle-{load_ms}-{kernel_ms}")
+    asks, delivered = [], []
+    with iobench.record(where) as session:
+        timer = DeviceTimer(clock=asked.device.accelerator)
+        log = DeliveryLog(session, session.add_loader("own", "Sleeper", "sleeps"), epoch=0)
+        for number in range(16):
+            asks.append(now_ns())
+            log.ask(number)
+            wait_until_ns(now_ns() + load_ms * MS)
+            log.deliver(number, maker="consumer")
+            delivered.append(now_ns())
+            with timer("forward"):
+                asked.device.kernel(kernel_ms * MS)
+        log.leave()
+    found = device_exposure(iobench.open_profile(where))
+    assert found is not None
+    truth, free = 0, 0
+    ran_at = asked.device.kernels(delivered, kernel_ms * MS)
+    for at_ns, (start_ns, end_ns) in zip(asks, ran_at, strict=True):
+        truth += max(0, start_ns - max(at_ns, free))
+        free = end_ns
+    return {
+        "told_ms": found.sums.exposed_ns / MS,
+        "truth_ms": truth / MS,
+        "waits_ms": found.sums.host_wait_ns / MS,
+        "off_at_most_us": found.sums.uncertainty_ns / 1e3,
+    }
+
+
+def _pages(nbytes: int) -> mmap.mmap:
+    """Return memory that is there."""
+    pages = mmap.mmap(-1, nbytes)
+    np.frombuffer(pages, dtype=np.uint8)[:: mmap.PAGESIZE] = 1
+    return pages
+
+
+def pinning(asked: Asked, _: str) -> dict[str, Any]:
+    accelerator, figures = asked.device.accelerator, {}
+    for mib in (16, 256) if asked.fake else (64, 1024):
+        pages, times = _pages(mib << 20), []
+        for _number in range(3):
+            begun_ns = now_ns()
+            pinned = accelerator.pin(pages)
+            pinned_ns = now_ns()
+            if pinned is None:
+                raise NotAvailable("this sort of device pins no memory of others")
+            del pinned
+            times.append((pinned_ns - begun_ns, now_ns() - pinned_ns))
+        pin, unpin = (statistics.median(each) / MS for each in zip(*times, strict=True))
+        figures[f"{mib}_MiB"] = {"pin_ms": pin, "unpin_ms": unpin}
+    return figures
+
+
+def copies(asked: Asked, _: str) -> dict[str, Any]:
+    """GB/s by the device's marks and by the host's clock, beside a copy that is waited for."""
+    import torch
+
+    accelerator, figures = asked.device.accelerator, {}
+    sizes = (1 << 18, 1 << 22) if asked.fake else (1 << 16, 1 << 20, 1 << 24, 1 << 28)
+    for nbytes in sizes:
+        of_size: dict[str, float] = {}
+        for name in ("pinned", "pageable"):
+            pages = _pages(nbytes)
+            held = accelerator.pin(pages) if name == "pinned" else None
+            tensor = torch.frombuffer(pages, dtype=torch.uint8)
+            marked, plain = [], []
+            for _number in range(3 if asked.fake else 10):
+                copy = accelerator.copy([tensor], ahead=True)
+                accelerator.wait(copy.last)
+                marked.append(nbytes / accelerator.between_ns(copy.first, copy.last))
+                del copy
+                plain.append(nbytes / asked.device.plain_copy_ns(tensor))
+            of_size[f"{name}_GBps"] = statistics.median(marked)
+            of_size[f"plain_{name}_GBps"] = statistics.median(plain)
+            del held
+        figures[f"{nbytes >> 10}_KiB"] = of_size
+    largest = of_size
+    if largest["pinned_GBps"] < (1 - 4 * TOLERANCE) * largest["plain_pinned_GBps"]:
+        raise Wrong("copies from pinned buffers are slower than plain ones", **figures)
+    return figures
+
+
+# -- the ring ------------------------------------------------------------------------------------
+
+
+def _store(asked: Asked) -> Any:
+    from loaders_contenders import SETS, write_files
+
+    from iobench.stores.finished_store import open_store
+
+    SETS["small"] = SMALL
+    which = "small" if asked.fake else "ens"
+    write_files("store+numpy", asked.data, which)
+    return open_store(asked.data / which / "store+numpy" / "store")
+
+
+def _is_right(store: Any, batch: Any, numbers: Any) -> bool:
+    return all(
+        np.array_equal(tensor.cpu().numpy(), np.stack([store[int(n)][name] for n in numbers]))
+        for name, tensor in batch.items()
+    )
+
+
+def loader(asked: Asked, _: str) -> dict[str, Any]:
+    """Batches held while the device is kept busy and others follow, compared at the end."""
+    from iobench.torch import StoreLoader
+
+    store, accelerator = _store(asked), asked.device.accelerator
+    made = StoreLoader(store, 4, shuffle=True, device=asked.device.name)
+    n_batches = nbytes = 0
+    for _epoch in range(2):
+        held: list[tuple[Any, Any]] = []
+        for batch, numbers in zip(
+            made, made.batch_sampler, strict=True
+        ):  # its first begins an epoch
+            asked.device.kernel(2 * MS)  # copies are not to wait for it, nor it for them
+            held.append((numbers, batch))
+            nbytes += sum(tensor.nbytes for tensor in batch.values())
+            if len(held) == 6:
+                accelerator.wait(accelerator.mark())
+                n_batches += len(held)
+                if not all(_is_right(store, batch, numbers) for numbers, batch in held):
+                    raise Wrong("a batch on the device has not the store's values")
+                held.clear()
+    made.close()
+    return {"batches_equal": n_batches, "bytes": nbytes}
+
+
+def memory(asked: Asked, _: str) -> dict[str, Any]:
+    """Take the device's memory away, load, give it back and load again."""
+    from iobench.torch import StoreLoader
+
+    store = _store(asked)
+    made = StoreLoader(store, 4, device=asked.device.name)
+    next(iter(made))
+    held = asked.device.take_memory()
+    try:
+        for _batch in made:
+            pass
+    except IobenchError as error:
+        told = str(error)
+    else:
+        raise Wrong("nothing was said, though there was no memory for a batch")
+    if "\n" in told:
+        raise Wrong(f"said in {len(told.splitlines())} lines, not one", told=told)
+    del held
+    asked.device.free_memory()
+    n_batches = sum(1 for _batch in made)
+    if n_batches != len(made):
+        raise Wrong(f"{n_batches} of {len(made)} batches came afterwards", told=told)
+    return {"told": told, "batches_afterwards": n_batches}
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _fresh(path: Path) -> Path:
+    """Return a place for a run that nothing is at."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number = 0
+    while (found := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return found
+
+
+def _profile(asked: Asked, *options: Any) -> tuple[Path, Any]:
+    run = _fresh(asked.data / "runs" / "profile")
+    words = [
+        "profile", "maelstrom-ens10", "--store-dir", asked.data, "--out", run, *options, "--json",
+    ]  # fmt: skip
+    return run, ran([*IOBENCH, *words])
+
+
+def _moved(run: Path) -> dict[str, Any]:
+    """Return what a run tells of copies to the device: on the host, and by its marks."""
+    spans = iobench.open_profile(run).spans
+    found = spans[spans["kind"] == Kind.H2D]
+    of_device = (found["flags"] & Flag.DEVICE) != 0
+    told = {"h2d_calls": int((~of_device).sum()), "h2d_on_device": int(of_device.sum())}
+    if not told["h2d_calls"] or not told["h2d_on_device"]:
+        raise Wrong("no copies to the device are told", **told)
+    took_ns = int((found["end_ns"] - found["start_ns"])[of_device].sum())
+    nbytes = int(found["nbytes"][~of_device & (found["nbytes"] > 0)].sum())
+    return told | {"h2d_bytes": nbytes, "h2d_GBps": nbytes / took_ns if took_ns else None}
+
+
+def profile(asked: Asked, framework: str) -> dict[str, Any]:
+    needs(*{"tensorflow": ["tensorflow"], "dali": ["nvidia.dali"]}.get(framework, []))
+    name = asked.real().name
+    run, _ = _profile(
+        asked, "--scale", "0.05", "--format", "tfrecord", "--framework", framework,
+        "--batches", "100", "--compute", "10ms", "--device", name,
+    )  # fmt: skip
+    told = json.loads((run / "run.json").read_text()).get("device")
+    return _moved(run) | {"link": (told or {}).get("link")}
+
+
+def compute(asked: Asked, _: str) -> dict[str, Any]:
+    """The U-Net as the training step, from GRIB and three formats in turns."""
+    name = asked.real().name
+    found = _profile(
+        asked, "--format", "source,tfrecord,numpy,zarr", "--batches", "100", "--compute", "unet",
+        "--device", name,
+    )[1]  # fmt: skip
+    document = json.loads(found.stdout)
+    runs = document.get("runs", [document])
+    return {
+        str(each.get("name", number)): {
+            key: each[key] for key in ("exposed_fraction", "samples_per_s") if key in each
+        }
+        for number, each in enumerate(runs)
+    }
+
+
+def missing(asked: Asked, _: str) -> dict[str, Any]:
+    """No stand-in and no device are needed for this."""
+    common = ("--tiny", "--format", "tfrecord", "--batches", "8", "--compute", "none")
+    words = ("profile", "maelstrom-ens10", "--store-dir", asked.data, *common)
+    found = ran(
+        [*IOBENCH, *words, "--out", _fresh(asked.data / "no-run"), "--device", "cuda:99"], 1
+    )
+    lines = [line for line in found.stderr.splitlines() if "cuda:99" in line]
+    if len(lines) != 1 or "Traceback" in found.stderr:
+        raise Wrong("cuda:99 is not refused in a line", told=found.stderr[-400:])
+    run, _found = _profile(asked, *common, "--device", "auto")
+    told = json.loads((run / "run.json").read_text()).get("device")
+    return {"told": lines[0], "auto": told["name"] if told else "no device"}
+
+
+SCRIPTS = {
+    "plain": """
+data = DataLoader(Numbers(), batch_size=4, pin_memory=True)
+for batch in data:
+    batch = batch.to(DEVICE, non_blocking=True)
+    model(batch).sum().backward()
+""",
+    "lightning": """
+import lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+    def training_step(self, batch, _):
+        return self.inner(batch).sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-9)
+lightning.Trainer(
+    max_epochs=1, accelerator="auto", devices=1, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False,
+).fit(Module(), DataLoader(Numbers(), batch_size=4))
+""",
+    "accelerate": """
+from accelerate import Accelerator
+accelerator = Accelerator()
+optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+model, optimizer, data = accelerator.prepare(model, optimizer, DataLoader(Numbers(), batch_size=4))
+for batch in data:
+    accelerator.backward(model(batch).sum())
+    optimizer.step()
+""",
+}
+COMMON = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+DEVICE = "{device}"
+class Numbers(Dataset):
+    def __len__(self):
+        return 128
+    def __getitem__(self, number):
+        return torch.full((1 << 18,), float(number))
+model = torch.nn.Linear(1 << 18, 1)
+if {moves}:
+    model.to(DEVICE)
+"""
+N_BATCHES, BATCH_NBYTES = 32, 4 << 20
+
+
+def script(asked: Asked, which: str) -> dict[str, Any]:
+    """Batches of 4 MiB, 32 of them: each is a copy, with its bytes."""
+    needs(*([] if which == "plain" else [which]))
+    name = asked.real().name
+    path, run = asked.data / f"{which}.py", _fresh(asked.data / "runs" / which)
+    asked.data.mkdir(parents=True, exist_ok=True)
+    path.write_text(COMMON.format(device=name, moves=which == "plain") + SCRIPTS[which])
+    ran([*IOBENCH, "run", "--out", run, "--", sys.executable, path])
+    figures = _moved(run)
+    if figures["h2d_bytes"] < N_BATCHES * BATCH_NBYTES:
+        raise Wrong(f"{N_BATCHES * BATCH_NBYTES} bytes are moved in batches alone", **figures)
+    return figures
+
+
+# -- scripts of their own ------------------------------------------------------------------------
+
+
+def energy(asked: Asked, _: str) -> dict[str, Any]:
+    from iobench.recording.energy_counters import SYSTEM_ROOTS
+    from iobench.recording.energy_gpus import find_gpu_counters
+
+    asked.real()
+    found = find_gpu_counters(os.environ, SYSTEM_CLOCK, SYSTEM_ROOTS.nvidia)
+    found.close()
+    if not found.counters:
+        raise NotAvailable("; ".join(each.reason for each in found.unreadable))
+    told = ran([sys.executable, HERE / "energy_gpu.py", "--seconds", "4"]).stdout
+    return dict(json.loads(told[told.index("{") :]))
+
+
+def unet(asked: Asked, _: str) -> dict[str, Any]:
+    name = asked.real().name
+    figures = asked.data / "unet.json"
+    ran([
+        sys.executable, HERE / "unet_step.py", "--device", name, "--folder", asked.data,
+        "--epochs", "3", "--json", figures,
+    ])  # fmt: skip
+    found = json.loads(figures.read_text())["contenders"]
+    return {
+        contender: {row: told["rows"][row][1] for row in ("epoch", "batch", "I/O")}
+        | {"exposed": told["exposed"]}
+        for contender, told in found.items()
+    }
+
+
+def loaders(asked: Asked, _: str) -> dict[str, Any]:
+    name = asked.real().name
+    figures = asked.data / "loaders.json"
+    ran([
+        sys.executable, HERE / "loaders.py", "--device", name, "--folder", asked.data,
+        "--rounds", "3", "--json", figures,
+    ])  # fmt: skip
+    return dict(json.loads(figures.read_text()))
+
+
+# -- one row -------------------------------------------------------------------------------------
+
+ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
+    function.__name__: function
+    for function in (
+        device, events, exposure, pinning, copies, loader, memory, missing, profile, script, energy,
+        loaders, unet, compute,
+    )
+}  # fmt: skip
+
+
+def answer(name: str, argument: str, asked: Asked) -> dict[str, Any]:
+    """Run a row and return its state, figures, and why."""
+    try:
+        figures = ROWS[name](asked, argument)
+        state, why = "stand-in" if asked.fake and name != "missing" else "measured", ""
+    except NotAvailable as error:
+        state, why, figures = "not available", str(error), {}
+    except Wrong as error:
+        state, why, figures = "failed", str(error), error.figures
+    except Exception as error:  # noqa: BLE001 - whatever it is goes into this row's line
+        traceback.print_exc()
+        first = str(error).strip().partition("\n")[0]
+        state, why, figures = "failed", f"{type(error).__name__}: {first}", {}
+    on = ""
+    if state in ("measured", "stand-in", "failed"):
+        on = asked.__dict__["device"].on if "device" in asked.__dict__ else "the CPU"
+    return {"state": state, "why": why, "figures": figures, "on": on}
+
+
+def main() -> None:
+    """Answer for one row into the file that was asked for."""
+    name, argument, given = sys.argv[1:]
+    words = json.loads(given)
+    asked = Asked(Path(words["data"]), words["seconds"], words["fake"])
+    asked.data.mkdir(parents=True, exist_ok=True)
+    found = answer(name, argument, asked)
+    write_atomically(Path(words["answer"]), json.dumps(found).encode())
+    sys.stdout.flush()
+    os._exit(0)  # how a driver lets go of its device is not of interest now
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The day there is a GPU: its rows over the stand-in, and what the table says when things go wrong.
+
+No figure is looked at but those that are known of the stand-in: rows check themselves.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="devices are torch's")
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SCRIPT = BENCHMARKS / "gpu_day.py"
+NO_DEVICE = pytest.mark.skipif(
+    torch.accelerator.is_available(), reason="says what is said where there is no device"
+)
+pytestmark = pytest.mark.timeout(120)
+
+
+def loaded(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def day() -> Any:
+    return loaded("gpu_day")
+
+
+@pytest.fixture
+def rows() -> Iterator[Any]:
+    """The module of rows, which looks for others beside it."""
+    path = list(sys.path)
+    yield loaded("gpu_day_rows")
+    sys.path[:] = path
+
+
+def shown(document: str) -> dict[str, list[str]]:
+    """Return the cells of a table by row."""
+    cells = [line.strip("| ").split(" | ") for line in document.splitlines() if line[:2] == "| "]
+    return {each[0]: each for each in cells}
+
+
+@pytest.mark.parametrize(
+    "name", ["device", "events", "exposure", "pinning", "copies", "loader", "memory"]
+)
+def test_a_row_holds_over_the_stand_in_and_is_marked_so(
+    rows: Any, tmp_path: Path, name: str
+) -> None:
+    asked = rows.Asked(tmp_path, 60.0, fake=True)
+    try:
+        found = rows.answer(name, "", asked)
+    finally:
+        asked.device.close()
+    assert found["state"] == "stand-in", found
+    assert found["on"] == "a stand-in"
+    assert found["figures"]
+
+
+def test_batches_that_are_not_the_stores_fail_their_row(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = rows.Asked(tmp_path, 60.0, fake=True)
+    accelerator = asked.device.accelerator
+    monkeypatch.setattr(accelerator, "order", lambda _copy: None)
+    copied = accelerator.copy
+
+    def spoilt(leaves: list[Any], *, ahead: bool) -> Any:
+        found = copied(leaves, ahead=ahead)
+        accelerator.wait(found.last)
+        for value in found.values:
+            value += 1
+        return found
+
+    monkeypatch.setattr(accelerator, "copy", spoilt)
+    found = rows.answer("loader", "", asked)
+    asked.device.close()
+    assert (found["state"], found["why"]) == (
+        "failed", "a batch on the device has not the store's values",
+    )  # fmt: skip
+
+
+@NO_DEVICE
+def test_without_a_device_a_row_says_why_it_is_not_available(rows: Any, tmp_path: Path) -> None:
+    for name in ("events", "loader", "energy", "unet", "loaders"):
+        found = rows.answer(name, "", rows.Asked(tmp_path, 60.0, fake=False))
+        assert found["state"] == "not available"
+        assert found["figures"] == {}
+        assert "torch" in found["why"]
+
+
+ROWS_OF_A_TEST = """
+import json, os, sys, time
+name, argument, given = sys.argv[1:]
+asked = json.loads(given)
+if name == "dies":
+    os.kill(os.getpid(), 9)
+if name == "hangs":
+    time.sleep(600)
+if name == "raises":
+    raise SystemExit("no such luck")
+again = os.path.join(os.path.dirname(asked["answer"]), name + ".times")
+open(again, "a").write("x")
+figures = {"n": 3, "rates": [1.23456, {"a": 2}]}
+found = {"state": "measured", "why": "", "figures": figures, "on": "it"}
+open(asked["answer"], "w").write(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def run(
+    day: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> Callable[..., Any]:
+    """Run rows of a test's own; return the exit code and the table."""
+    script = tmp_path / "rows.py"
+    script.write_text(ROWS_OF_A_TEST)
+    monkeypatch.setattr(day, "SCRIPT", script)
+    what = {"torch": "2", "device": None, "host": "here"}
+    monkeypatch.setattr(day, "identity", lambda fake: what | {"commit": day.commit(), "fake": fake})
+
+    def run(*names: str, **seconds: float) -> tuple[int, dict[str, list[str]]]:
+        rows = tuple(day.Row(name, "", seconds.get(name, 60)) for name in names)
+        monkeypatch.setattr(day, "ROWS", rows)
+        code = day.main(["--folder", str(tmp_path / "day"), "--minutes", "2"])
+        return code, shown(capsys.readouterr().out)
+
+    return run
+
+
+def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    code, table = run("dies", "raises", "hangs", "fine", hangs=1.5)
+    assert code == 1
+    assert table["dies"][2:5] == ["failed", "", "killed by SIGKILL"]
+    assert table["raises"][4] == "ended with 1: no such luck"
+    assert table["hangs"][4] == "took more than its 2 s"
+    assert table["fine"][2:5] == ["measured", "it", "n 3, rates 1.235/{a 2}"]
+    kept = (tmp_path / "day" / "table.md").read_text()
+    assert shown(kept) == table
+    assert kept.splitlines()[-1] == "3 failed, 1 measured."
+
+
+def test_rows_that_were_measured_stay_and_the_others_are_tried_again(
+    run: Callable[..., Any], day: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("fine", "raises")[0] == 1
+    code, table = run("fine", "other", "large", large=3600)
+    assert code == 0
+    assert [table[name][-1] for name in ("fine", "other")] == ["kept", "0"]
+    assert table["large"][2] == "not available"
+    assert table["large"][4].startswith("no time left: 3600 s are needed")
+    monkeypatch.setattr(day, "commit", lambda: "another")
+    assert run("fine")[1]["fine"][-1] != "kept"
+    assert (tmp_path / "day" / "fine.times").read_text() == "xx"
+
+
+def test_interrupted_it_ends_what_runs_and_goes_on_later(tmp_path: Path) -> None:
+    """The command as it is, in the middle of its first row."""
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--fake",
+        "--only",
+        "exposure",
+        "--folder",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "exposure ...\n"
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
+    assert process.returncode == 75
+    assert "the same command goes on" in error
+    assert shown(out).keys() == {"row", "---"}
+    assert not list(tmp_path.glob("*.json"))
