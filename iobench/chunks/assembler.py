@@ -16,6 +16,7 @@ from iobench.chunks.boxes import (
     Box,
     box_ranges,
     contiguous_array,
+    fits,
     join_chunks,
     page_chunks,
     places_touched,
@@ -118,50 +119,68 @@ class _Part(NamedTuple):
         ends = zip(start, brick, self.variable.shape, strict=True)
         return start, tuple(min(a + length, end) for a, length, end in ends)
 
-    def joined(self, row: ChunkRow, bricks: dict[Place, DecodedChunk]) -> NDArray[Any]:
+    def joined(
+        self, row: ChunkRow, bricks: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
         """Return its numbers as stored; decodes the chunks that nobody has decoded yet.
 
-        Those of one brick are a part of what is kept, not to be written.
+        They are ``out``, if there is one and no other copy of them is kept; else those of one
+        brick are a part of what is kept, not to be written.
         """
         decode = functools.partial(self._decoded, row.brick)
         start, stop = self.box.start, self.box.stop
-        whole = None
+        whole = target = None
+        if fits(out, self.box.shape, self.variable.packing.stored):
+            assert out is not None
+            target = out.reshape(self.box.lengths)
         if len(bricks) == 1:
             ((place, only),) = bricks.items()
-            whole = only.values(decode)
+            to_be = target if target is not None and target.shape == row.brick else None
+            whole = only.values(decode, to_be)
+            if whole is not None and whole is to_be:
+                self._count(whole.nbytes, bricks)
+                return out
         if whole is not None:
             firsts = map(operator.mul, place, row.brick)
             ends = zip(firsts, start, stop, strict=True)
             values = whole[tuple(slice(a - first, b - first) for first, a, b in ends)]
         else:
             values = join_chunks(
-                row.brick, start, stop, lambda place: bricks[place].values(decode),
-                dtype=self.variable.packing.stored, fill=self.variable.fill,
+                row.brick, start, stop, lambda place, to_be: bricks[place].values(decode, to_be),
+                dtype=self.variable.packing.stored, fill=self.variable.fill, out=target,
             )  # fmt: skip
+        self._count(values.nbytes, bricks)
+        return out if out is not None and values is target else values.reshape(self.box.shape)
+
+    def _count(self, nbytes: int, bricks: dict[Place, DecodedChunk]) -> None:
         n_chunks = sum(brick.n_chunks for brick in bricks.values())
         if n_chunks and self.is_counted:
-            count_used(values.nbytes, n_chunks)
-        return values.reshape(self.box.shape)
+            count_used(nbytes, n_chunks)
 
-    def _decoded(self, brick: Place, place: Place, stored: Stored) -> NDArray[Any] | None:
+    def _decoded(
+        self, brick: Place, place: Place, stored: Stored, out: NDArray[Any] | None
+    ) -> NDArray[Any] | None:
         """Return the numbers of a brick; None where none of its chunks was ever written."""
         if all(content is None for content in stored):
             return None
         if len(stored) == 1:
             (at,) = places_touched(self.chunk, *self._ends(brick, place))
-            return self._chunk(at, stored[0])
+            return self._chunk(at, stored[0], out)
         contents = iter(stored)
         return join_chunks(
-            self.chunk, *self._ends(brick, place), lambda at: self._chunk(at, next(contents)),
-            dtype=self.variable.packing.stored, fill=self.variable.fill,
+            self.chunk, *self._ends(brick, place),
+            lambda at, to_be: self._chunk(at, next(contents), to_be),
+            dtype=self.variable.packing.stored, fill=self.variable.fill, out=out,
         )  # fmt: skip
 
-    def _chunk(self, place: Place, stored: memoryview | None) -> NDArray[Any] | None:
+    def _chunk(
+        self, place: Place, stored: memoryview | None, out: NDArray[Any] | None
+    ) -> NDArray[Any] | None:
         if stored is None:
             return None
         if not self.is_counted:
             return self._as_it_lies(place, stored)
-        values = decode_stored_chunk(self.box.file, self.variable, place, stored)
+        values = decode_stored_chunk(self.box.file, self.variable, place, stored, out)
         count_decoded(values.nbytes)
         return values
 
@@ -179,25 +198,26 @@ class StoredArrays(SharedBytes):
     Parameters
     ----------
     decoders : sequence of callable
-        Each returns one of the arrays that were asked for, as stored.
+        Each returns one of the arrays that were asked for, as stored; told where it may be made.
     is_absent : bool
         Whether a chunk was to be read that is not there.
     """
 
-    decoders: Sequence[Callable[[], NDArray[Any]]]
+    decoders: Sequence[Callable[[NDArray[Any] | None], NDArray[Any]]]
     is_absent: bool = False
 
-    def arrays(self) -> list[NDArray[Any]]:
+    def arrays(self, out: Sequence[NDArray[Any] | None] = ()) -> list[NDArray[Any]]:
         """Return the arrays as stored, in the order in which they were asked for.
 
         One that is a part of what is kept is not to be written; `unpack` returns a copy of it.
+        One that could be decoded into its ``out`` is that.
 
         Raises
         ------
         FileFormatError
             If a chunk cannot be decoded, has a wrong size or checksum: names file and array.
         """
-        return [each() for each in self.decoders]
+        return [each(to_be) for each, to_be in itertools.zip_longest(self.decoders, out)]
 
 
 def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
@@ -222,7 +242,7 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...
     beside = [each for ranges in plain for each in ranges]
     held, own, contiguous = _take(kept, [p for p in parts if p is not None], sample, beside)
     buffers = iter(contiguous)
-    decoders: list[Callable[[], NDArray[Any]]] = []
+    decoders: list[Callable[[NDArray[Any] | None], NDArray[Any]]] = []
     chunked = iter(held)
     for box, part, ranges in zip(boxes, parts, plain, strict=True):
         if part is None:
@@ -233,22 +253,26 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...
     return StoredArrays([*contiguous, *own], decoders, absent)
 
 
-def plain_array(box: Box, stored: Sequence[memoryview]) -> NDArray[Any]:
+def plain_array(
+    box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Return the numbers of a box whose ranges were read for it alone."""
     manifest = box.variable.manifest
     if manifest.is_contiguous:
         return contiguous_array(box, stored)
-    return message_array(box, stored)
+    return message_array(box, stored, out)
 
 
-def message_array(box: Box, stored: Sequence[memoryview]) -> NDArray[Any]:
+def message_array(box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None) -> NDArray[Any]:
     """Return the numbers of a box of whole messages, each decoded straight into its place."""
     chunk = box.variable.manifest.chunk
-    values = array_for_one_sample((len(stored), *chunk), np.float32)
+    if out is None or not fits(out, box.shape, np.float32):
+        out = array_for_one_sample(box.shape, np.float32)
     places = places_touched(chunk, box.start, box.stop)
-    for place, content, out in zip(places, stored, values, strict=True):
-        decode_stored_chunk(box.file, box.variable, place, content, out)
-    return values.reshape(box.shape)
+    values = out.reshape(len(stored), *chunk)
+    for place, content, to_be in zip(places, stored, values, strict=True):
+        decode_stored_chunk(box.file, box.variable, place, content, to_be)
+    return out
 
 
 def _part(box: Box, kept: DecodedChunks) -> _Part | None:

@@ -25,6 +25,7 @@ __all__ = [
     "box_ranges",
     "check_known",
     "contiguous_array",
+    "fits",
     "index_box",
     "indexes_box",
     "join_chunks",
@@ -283,12 +284,13 @@ def join_chunks(
     chunk: Place,
     start: Place,
     stop: Place,
-    chunk_at: Callable[[Place], NDArray[Any] | None],
+    chunk_at: Callable[[Place, NDArray[Any] | None], NDArray[Any] | None],
     *,
     dtype: str | np.dtype[Any],
     fill: Any,
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return a range along each dimension of an array in chunks, as a new array.
+    """Return a range along each dimension of an array in chunks.
 
     Parameters
     ----------
@@ -298,10 +300,16 @@ def join_chunks(
         Ends of the range, inside the array.
     chunk_at : callable
         Returns the numbers of the chunk at a place, asked in C order; None where there is none.
+        Where they lie together in the result it is told that place, to decode them there.
     dtype, fill : dtype, number
         Of the result; what it holds where there is no chunk.
+    out : ndarray, optional
+        The result; else it is a new array.
     """
-    values = array_for_one_sample(tuple(b - a for a, b in zip(start, stop, strict=True)), dtype)
+    values = out
+    if values is None:
+        lengths = tuple(b - a for a, b in zip(start, stop, strict=True))
+        values = array_for_one_sample(lengths, dtype)
     overlaps = []
     for a, b, length in zip(start, stop, chunk, strict=True):
         firsts = range(a // length * length, b, length)
@@ -309,10 +317,24 @@ def join_chunks(
         overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
     both = itertools.product(*overlaps)
     for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
-        found = chunk_at(place)
-        target = tuple(pair[0] for pair in pairs)
-        values[target] = fill if found is None else found[tuple(pair[1] for pair in pairs)]
+        target = values[(*(pair[0] for pair in pairs), ...)]
+        found = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
+        if found is None:
+            target[...] = fill
+        elif found is not target:
+            target[...] = found[tuple(pair[1] for pair in pairs)]
     return values
+
+
+def fits(out: NDArray[Any] | None, shape: Place, dtype: str | np.dtype[Any]) -> bool:
+    """Return whether an array of this shape and dtype can be made in ``out``."""
+    return (
+        out is not None
+        and out.shape == shape
+        and out.dtype == dtype
+        and out.flags.c_contiguous
+        and out.flags.writeable
+    )
 
 
 def tile_starts(length: int, size: int) -> list[int]:

@@ -270,7 +270,7 @@ def decode_stored_chunk(
 ) -> NDArray[Any]:
     """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
 
-    Those of a message can be put into ``out``, which is contiguous.
+    They are ``out``, of that shape and dtype and in C order, where they could be decoded there.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def decode_stored_chunk(
         decode_message(stored, where=where, out=values.reshape(-1))
         return values
     try:
-        return decode_chunk(stored, manifest.codecs, mask_of(manifest, place))
+        return decode_chunk(stored, manifest.codecs, mask_of(manifest, place), out)
     except DamagedChunkError as error:
         raise damaged_chunk(file, variable, place, str(error)) from error
 

@@ -133,19 +133,17 @@ def read_stored_box(box: Box) -> NDArray[Any]:
     contents, _ = read_chunks([(box.file, box.variable, place) for place in places])
     stored = dict(zip(places, contents, strict=True))
 
-    def decoded(place: Place) -> NDArray[Any] | None:
+    def decoded(place: Place, out: NDArray[Any] | None) -> NDArray[Any] | None:
         content = stored.pop(place)
-        return None if content is None else _decoded(box, place, content)
+        if content is None:
+            return None
+        return decode_stored_chunk(box.file, box.variable, place, content, out)
 
     joined = join_chunks(
         manifest.chunk, box.start, box.stop, decoded,
         dtype=manifest.codecs.dtype, fill=box.variable.fill,
     )  # fmt: skip
     return joined.reshape(box.shape)
-
-
-def _decoded(box: Box, place: Place, stored: memoryview) -> NDArray[Any]:
-    return decode_stored_chunk(box.file, box.variable, place, stored)
 
 
 def read_box(box: Box) -> NDArray[Any]:

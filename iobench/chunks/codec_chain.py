@@ -96,7 +96,9 @@ def _is_shuffled(codecs: ChunkCodecs) -> bool:
     return codec_step(codecs.applied[0]).elementsize == np.dtype(codecs.dtype).itemsize
 
 
-def decode_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> NDArray[Any]:
+def decode_chunk(
+    stored: memoryview, codecs: ChunkCodecs, mask: int = 0, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Return the numbers of a chunk from its stored bytes; of bytes that are numbers already, them.
 
     Parameters
@@ -105,6 +107,9 @@ def decode_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> NDAr
     codecs : ChunkCodecs
     mask : int
         Bits of the codecs that were left out for this chunk, as HDF5 says.
+    out : ndarray, optional
+        Of a chunk's shape and dtype, in C order: what is returned where the codec applied first
+        can decode to it, which may hold anything else then.
 
     Raises
     ------
@@ -114,7 +119,11 @@ def decode_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> NDAr
         If numcodecs is needed and missing.
     """
     plan = _plan(codecs, mask)
-    flat = as_bytes(_undone(stored, plan, 0))
+    target = None if out is None or not plan.is_in_c_order else as_bytes(out)
+    flat = _undone(stored, plan, 0, target)
+    if out is not None and flat is target:
+        return out
+    flat = as_bytes(flat)
     _check_size(flat.nbytes, plan.nbytes)
     values = flat.view(codecs.dtype)
     if plan.is_in_c_order:
@@ -186,12 +195,15 @@ def _plan(codecs: ChunkCodecs, mask: int) -> _Plan:
     return _Plan(tuple(zip(steps, expected, strict=True)), nbytes, in_order)
 
 
-def _undone(stored: memoryview, plan: _Plan, first: int) -> Any:
-    """Undo codecs, the last one first, but for the ``first`` ones."""
+def _undone(
+    stored: memoryview, plan: _Plan, first: int, out: NDArray[np.uint8] | None = None
+) -> Any:
+    """Undo codecs, the last one first, but for the ``first`` ones; what is left may be ``out``."""
     content: Any = stored
-    for step, expected in reversed(plan.steps[first:]):
+    for number in range(len(plan.steps) - 1, first - 1, -1):
+        step, expected = plan.steps[number]
         try:
-            content = undo_codec(step, content, plan.nbytes, expected)
+            content = undo_codec(step, content, plan.nbytes, expected, out if number == 0 else None)
         except DECODING_ERRORS as error:
             raise cannot_decode(step.name, error) from error
     return content

@@ -57,8 +57,8 @@ IN_FLIGHT: Final = 1024
 
 Stored = Sequence[memoryview | None]
 """The bytes of the chunks of a brick as stored; None of one that was never written."""
-Decode = Callable[[tuple[int, ...], Stored], "NDArray[Any] | None"]
-"""Makes the numbers of the brick at a place from its bytes."""
+Decode = Callable[[tuple[int, ...], Stored, "NDArray[Any] | None"], "NDArray[Any] | None"]
+"""Makes the numbers of the brick at a place from its bytes, where it is told if that can be."""
 
 
 class ChunkRow(NamedTuple):
@@ -227,16 +227,21 @@ class DecodedChunk:
         self._stored, self.n_chunks, self.is_absent = stored, len(found), len(found) < len(stored)
         return found
 
-    def values(self, decode: Decode) -> NDArray[Any] | None:
+    def values(self, decode: Decode, out: NDArray[Any] | None = None) -> NDArray[Any] | None:
         """Return its numbers as stored, not to be written; whoever is first decodes it.
 
-        None where nothing was ever written.
+        None where nothing was ever written. Where no copy would be kept, and no other sample needs
+        it, it is decoded into ``out``, of its shape and dtype, if that can be; then it is that.
         """
         if self._is_decoded:
             return self._values
+        if out is not None:
+            cache = self._cache()
+            if cache is None or cache.is_passing(self.key[0], out.nbytes):
+                return decode(self.key[1], self._stored, out)
         with self._lock:  # whoever holds it waits for nobody
             if not self._is_decoded:
-                values = decode(self.key[1], self._stored)
+                values = decode(self.key[1], self._stored, None)
                 if values is not None:
                     values.flags.writeable = False
                 stored, self._stored = self._stored, ()
@@ -553,9 +558,9 @@ class DecodedChunks:
                 return False  # dropped meanwhile
             del self._making[chunk.key]
             use = self._next_use(row)
-            room = self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
             if is_bounded() or _n_keeping_nothing:
                 return False  # a conversion keeps within its own memory
+            room = self._room()
             while self.nbytes + chunk.nbytes > room:
                 if not self._evict(row, use):
                     return False
@@ -566,19 +571,39 @@ class DecodedChunks:
             self.nbytes += chunk.nbytes
             return True
 
+    def is_passing(self, row: ChunkRow, nbytes: int) -> bool:
+        """Return whether chunks of a row serve one sample once, and so many bytes are not kept."""
+        if self.has_repeats or row.file < 0 or set(row.lengths) != {1}:
+            return False
+        with _lock:
+            if is_bounded() or _n_keeping_nothing:
+                return True
+            if self.nbytes + nbytes <= self._room():
+                return False
+            return self._victim(row, self._next_use(row)) is None
+
+    def _room(self) -> int:
+        """Return what this cache may hold beside the others."""
+        return self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
+
     def _evict(self, row: ChunkRow, use: int) -> bool:
         """Drop a chunk that is needed later than a row, or tell that there is none."""
+        victim = self._victim(row, use)
+        if victim is None:
+            return False
+        chunks = self._rows[victim]
+        _, dropped = chunks.popitem()
+        self.nbytes -= dropped.nbytes
+        if not chunks:
+            del self._rows[victim], self._uses[victim]
+        return True
+
+    def _victim(self, row: ChunkRow, use: int) -> ChunkRow | None:
+        """Return what is needed last, if it is later than a row is."""
         while self._farthest:
             farthest, victim = self._farthest[0]
             if victim not in self._rows or self._uses[victim] != -farthest:
                 heapq.heappop(self._farthest)
                 continue
-            if victim == row or -farthest <= use:
-                return False
-            chunks = self._rows[victim]
-            _, dropped = chunks.popitem()
-            self.nbytes -= dropped.nbytes
-            if not chunks:
-                del self._rows[victim], self._uses[victim]
-            return True
-        return False
+            return None if victim == row or -farthest <= use else victim
+        return None

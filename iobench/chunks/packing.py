@@ -120,14 +120,19 @@ def is_plain(packing: Packing) -> bool:
     return not packing.fill_values and packing.scale is None and packing.offset is None
 
 
-def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
+def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return the numbers of ``stored``, in native byte order and C order; they may be written.
 
+    They are ``out`` where they can be: of their shape and dtype, maybe ``stored`` itself.
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
     is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
     is_scaled = packing.scale is not None or packing.offset is not None
-    if is_as_wanted and stored.flags.writeable and not is_scaled:
+    if out is not None and out.shape == stored.shape and out.dtype == packing.dtype:
+        values = out
+        if stored is not out:
+            values[...] = stored
+    elif is_as_wanted and stored.flags.writeable and not is_scaled:
         values = stored  # nobody else's; missing values stay so where it is asked for again
     else:
         values = array_for_one_sample(stored.shape, packing.dtype)

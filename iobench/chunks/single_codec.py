@@ -166,7 +166,13 @@ def as_bytes(content: Any) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8)
 
 
-def undo_codec(step: CodecStep, content: Any, nbytes: int, expected: int | None) -> Any:
+def undo_codec(
+    step: CodecStep,
+    content: Any,
+    nbytes: int,
+    expected: int | None,
+    out: NDArray[np.uint8] | None = None,
+) -> Any:
     """Return the bytes, or numbers, before one codec was applied.
 
     Parameters
@@ -177,6 +183,8 @@ def undo_codec(step: CodecStep, content: Any, nbytes: int, expected: int | None)
         Of the chunk's numbers.
     expected : int or None
         How many bytes come out; None where that depends on the numbers.
+    out : ndarray of uint8, optional
+        So many bytes; a codec that can fills it, and it is returned.
 
     Raises
     ------
@@ -200,7 +208,10 @@ def undo_codec(step: CodecStep, content: Any, nbytes: int, expected: int | None)
         raise DamagedChunkError(f"it decodes to {plain} bytes, expected {nbytes}")
     codec = _codec(step.configuration)
     if expected is not None and (plain is not None or name == "zstd"):
-        return codec.decode(content, np.empty(expected, dtype=np.uint8))
+        if out is None or plain is None:
+            return codec.decode(content, np.empty(expected, dtype=np.uint8))
+        codec.decode(content, out)
+        return out
     if name == "zstd" and plain is None:
         raise ValueError("it does not say its size")
     undone = codec.decode(content)

@@ -32,7 +32,7 @@ from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -283,11 +283,12 @@ class AnemoiDataset:
         dates = np.array(where, dtype=np.int64)
         self._chunks.expect(np.zeros_like(dates), dates, follows=follows)
 
-    def decode(self, raw: Raw, where: int) -> Arrays:
-        """Return all variables of the date, as stored."""
-        (stored,) = raw.arrays()
+    def decode(self, raw: Raw, where: int, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
+        """Return all variables of the date, as stored; made in ``out`` where all are wanted."""
+        row = None if out is None else out["data"]
+        (stored,) = raw.arrays([row])
         native = stored.dtype.newbyteorder("=")
-        return {"data": unpack(stored, Packing(stored.dtype.str, native.str))}
+        return {"data": unpack(stored, Packing(stored.dtype.str, native.str), row)}
 
     def preprocess(self, arrays: Arrays, where: int) -> Sample:
         """Return the chosen variables, normalised if asked for."""

@@ -265,12 +265,15 @@ class ChunkedSamples(ChunkedFields):
             boxes = [indexes_box(name, each, axes[each.name], indexes) for each in variables]
         return read_boxes(self._chunks, boxes, where)
 
-    def decode(self, raw: Raw, where: tuple[int, ...]) -> Arrays:
-        """Return the arrays of the sample's bytes."""
+    def decode(
+        self, raw: Raw, where: tuple[int, ...], out: Mapping[str, NDArray[Any]] | None = None
+    ) -> Arrays:
+        """Return the arrays of the sample's bytes, made in ``out`` where they can be."""
         variables = self._files[where[0]].variables
+        rows = [None] * len(self._names) if out is None else [out[name] for name in self._names]
         return {
-            name: unpack(stored, variables[name].packing)
-            for name, stored in zip(self._names, raw.arrays(), strict=True)
+            name: unpack(stored, variables[name].packing, row)
+            for name, stored, row in zip(self._names, raw.arrays(rows), rows, strict=True)
         }
 
     @property

@@ -41,6 +41,7 @@ __all__ = [
     "Where",
     "as_decoded",
     "check_steps",
+    "decodes_in_place",
     "make_sample",
     "no_progress",
     "sample_steps",
@@ -255,7 +256,11 @@ class Dataset(Protocol):
         ...
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them."""
+        """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them.
+
+        Where it takes ``out`` as well, that may be rows of a batch, for the arrays of the *sample*,
+        by name: those that `preprocess` leaves as they are can be made there, without a copy.
+        """
         ...
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
@@ -310,6 +315,18 @@ def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
     fused = tuple(dataset.fused)
     names = [name for name in ("read", "decode", "preprocess") if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
+
+
+def decodes_in_place(dataset: Dataset) -> bool:
+    """Return whether ``decode`` takes ``out``, and knows what ``preprocess`` does to it."""
+    if "out" not in inspect.signature(dataset.decode).parameters:
+        return False
+    kinds = type(dataset).__mro__
+    decode, preprocess = (
+        next((n for n, kind in enumerate(kinds) if name in vars(kind)), 0)
+        for name in ("decode", "preprocess")
+    )
+    return decode <= preprocess  # a subclass with a `preprocess` of its own does other things
 
 
 def as_decoded(dataset: Any, arrays: Arrays, where: Where) -> Sample:

@@ -25,7 +25,9 @@ from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from iobench.chunks.chunked_fields import SharedChunks
     from iobench.chunks.grouped import SampleGroups
@@ -120,9 +122,11 @@ class UserFiles(GroupedSamples):
         """Return the sample's bytes; nothing it does not need."""
         return self._source.read(where)
 
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return the sample's arrays."""
-        return self._source.decode(raw, where)
+    def decode(
+        self, raw: Raw, where: Where, out: Mapping[str, NDArray[Any]] | None = None
+    ) -> Arrays:
+        """Return the sample's arrays, made in ``out`` where they can be."""
+        return self._source.decode(raw, where, out)
 
     def expect(self, where: Sequence[Where], *, follows: bool = False) -> None:
         """Say which samples will be asked for, in order, so that their chunks are kept by plan."""

@@ -34,12 +34,13 @@ class Step:
     """One step of making a sample.
 
     The first takes where the sample is, each other what the step before returned, and where the
-    sample is.
+    sample is. One that ``takes_out`` can be given the sample's place as well.
     """
 
     kind: Kind
     label: str
     run: Callable[..., Any]
+    takes_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,13 @@ class Pipeline:
     def __len__(self) -> int:
         return len(self.where)
 
-    def make(self, number: int) -> Sample:
-        """Return a sample, through all steps."""
+    def make(self, number: int, out: Sample | None = None) -> Sample:
+        """Return a sample, through all steps; its arrays may be those of ``out``, filled."""
         where = self.where[number]
         given: tuple[Any, ...] = (where,)
         for step in self.steps:
-            given = (step.run(*given), where)
+            made = step.run(*given, out) if step.takes_out and out is not None else step.run(*given)
+            given = (made, where)
         sample: Sample = given[0]
         return sample
 
@@ -82,10 +84,13 @@ def dataset_pipeline(
     ``samples`` picks some of them, in that order; by default all.
     """
     # all of them: a script's own loaders need none
-    from iobench.datasets.contract import PlannedDataset, sample_steps
+    from iobench.datasets.contract import PlannedDataset, decodes_in_place, sample_steps
 
+    in_place = decodes_in_place(dataset)
     steps = tuple(
-        Step(STEP_KINDS[name], "", run) if name in STEP_KINDS else Step(Kind.FUSED, name, run)
+        Step(STEP_KINDS[name], "", run, name == "decode" and in_place)
+        if name in STEP_KINDS
+        else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)
     )
     where = index.where if samples is None else [index.where[sample] for sample in samples]

@@ -145,21 +145,22 @@ class StageTimer:
         epoch: int,
         samples: tuple[int, ...],
         place: Callable[[int, Sample], int],
+        row: Callable[[int], Sample] | None = None,
     ) -> None:
         """Make each sample and hand it to ``place(position, sample)``, which returns its bytes.
 
-        Placing is recorded as ``collate``. What a step raises passes through; ``failed_sample``
-        then names the sample.
+        ``row(position)`` is where a step may make its arrays. Placing is recorded as ``collate``.
+        What a step raises passes through; ``failed_sample`` then names the sample.
         """
         self.failed_sample = -1
         self._take_counts()  # what this thread decoded before belongs to no batch
         started_ns = self._recorder.clock.now_ns()
         if self._pace.summed:
-            self._make_summed(batch, epoch, samples, place)
+            self._make_summed(batch, epoch, samples, place, row)
         else:
             for position, sample in enumerate(samples):
                 self.failed_sample = sample
-                self._make_sample(batch, epoch, sample, position, place)
+                self._make_sample(batch, epoch, sample, position, place, row)
         self.failed_sample = -1
         self._emit_decoded(batch, epoch)
         self._pace.note((self._recorder.clock.now_ns() - started_ns) / len(samples))
@@ -185,6 +186,7 @@ class StageTimer:
         sample: int,
         position: int,
         place: Callable[[int, Sample], int],
+        row: Callable[[int], Sample] | None,
     ) -> None:
         recorder = self._recorder
         now_ns, emit = recorder.clock.now_ns, recorder.emit
@@ -194,6 +196,8 @@ class StageTimer:
         where = self._where[sample]
         given: tuple[Any, ...] = (where,)
         for step, label in self._steps:
+            if row is not None and step.takes_out:
+                given = (*given, row(position))
             cpu, start = cpu_ns(), now_ns()
             given = (step.run(*given), where)
             end = now_ns()
@@ -215,6 +219,7 @@ class StageTimer:
         epoch: int,
         samples: tuple[int, ...],
         place: Callable[[int, Sample], int],
+        row: Callable[[int], Sample] | None,
     ) -> None:
         recorder = self._recorder
         now_ns = recorder.clock.now_ns
@@ -228,6 +233,8 @@ class StageTimer:
             where = self._where[sample]
             given: tuple[Any, ...] = (where,)
             for number, (step, _) in enumerate(self._steps):
+                if row is not None and step.takes_out:
+                    given = (*given, row(position))
                 given = (step.run(*given), where)
                 boundaries.append(now_ns())
                 nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(given[0]))

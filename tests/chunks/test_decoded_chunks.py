@@ -195,7 +195,7 @@ def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
         assert go_on.wait(10)
         return [[memoryview(b"12"), None, memoryview(b"34")]]
 
-    def decode(place: tuple[int, ...], stored: list[memoryview | None]) -> np.ndarray:
+    def decode(place, stored, out) -> np.ndarray:
         decodes.append(place)
         return np.frombuffer(b"".join(each for each in stored if each), dtype=np.uint8)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray
 
+import iobench
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
@@ -364,3 +365,43 @@ def test_a_replaced_dataset_reads_in_a_worker(tmp_path, open_user_files):
     made = open_user_files(write(tmp_path / "s"), sample_dim="time")
     copy, where = pickle.loads(pickle.dumps((made.dataset, made.index.where[1])))
     np.testing.assert_array_equal(copy.decode(copy.read(where), where)["t"], made.sample(1)["t"])
+
+
+@FORMATS
+@pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 1, "y": 1}, {"time": 2, "y": 3}])
+@pytest.mark.parametrize("cache", ["0", "1GiB"])
+def test_batches_are_xarrays_whether_chunks_are_kept_or_decoded_into_their_rows(
+    tmp_path, monkeypatch, zarr_format, chunks, cache
+):
+    monkeypatch.setenv("IOBENCH_CHUNK_CACHE", cache)
+    path = write(tmp_path / "s.zarr", dataset(8).chunk(chunks), zarr_format=zarr_format)
+    samples = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
+    with xarray.open_zarr(path, decode_times=False, consolidated=False) as ds:
+        for _ in range(2):  # what is kept of the first pass is not what the loop wrote into it
+            seen = 0
+            for batch in samples.loader(4, threads=2, shuffle=False):
+                for name, rows in batch.items():
+                    expected = ds[name].transpose("time", ...).values[seen : seen + 4]
+                    np.testing.assert_array_equal(rows, expected)
+                    rows[...] = -1
+                seen += 4
+            assert seen == 8
+
+
+@FORMATS
+def test_chunks_that_nobody_keeps_are_decoded_where_the_sample_shall_be(
+    tmp_path, monkeypatch, open_user_files, zarr_format
+):
+    codec = {"compressors": numcodecs.Zstd()} if zarr_format == 2 else {}
+    made = dataset().chunk({"time": 1, "y": 2})
+    path = write(tmp_path / "s.zarr", made, zarr_format=zarr_format, encoding={"t": codec})
+    for kept, in_place in (("0", True), ("1GiB", False)):
+        monkeypatch.setenv("IOBENCH_CHUNK_CACHE", kept)
+        opened = open_user_files(path, sample_dim="time", variables=["t"])
+        rows = np.zeros((3, 4, 6), "f4")
+        (found,) = opened.dataset.read((0, 1)).arrays([rows[1]])
+        assert np.shares_memory(found, rows) == in_place
+        np.testing.assert_array_equal(found, made["t"].values[1])
+        arrays = opened.dataset.decode(opened.dataset.read((0, 2)), (0, 2), {"t": rows[2]})
+        np.testing.assert_array_equal(rows[2], made["t"].values[2])
+        assert np.shares_memory(arrays["t"], rows)

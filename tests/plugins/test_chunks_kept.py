@@ -99,9 +99,9 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     decodes: list[tuple[Any, ...]] = []
     decode = assembler.decode_stored_chunk
 
-    def counting(file: Any, variable: Any, place: Any, stored: Any) -> Any:
+    def counting(file: Any, variable: Any, place: Any, *more: Any) -> Any:
         decodes.append((file, variable.name, place))
-        return decode(file, variable, place, stored)
+        return decode(file, variable, place, *more)
 
     monkeypatch.setattr(assembler, "decode_stored_chunk", counting)
     dataset = CASES[name]()

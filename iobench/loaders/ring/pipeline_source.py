@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
 from iobench.loaders.stage_timer import Detail, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -91,20 +91,29 @@ class _StepFiller:
         self._timer: StageTimer | None = None
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Make each sample and copy it into its row."""
+        """Make each sample in its row, or copy it there."""
         numbers = tuple(samples.tolist())
         spec = self._pipeline.spec
+        in_place = any(step.takes_out for step in self._pipeline.steps)
+        lent: Sample = {}
+
+        def row_of(position: int) -> Sample:
+            nonlocal lent
+            lent = {name: row[position, ...] for name, row in rows.items()}
+            return lent
 
         def place(position: int, sample: Sample) -> int:
             spec.check(sample, where=f"sample {numbers[position]}")
             nbytes = 0
             for name, row in rows.items():
-                row[position] = sample[name]
-                nbytes += sample[name].nbytes
+                array = sample[name]
+                if array is not lent.get(name):
+                    row[position] = array
+                nbytes += array.nbytes
             return nbytes
 
         if log.recorder is None:
-            self._make(numbers, place)
+            self._make(numbers, place, row_of if in_place else None)
             return
         if self._timer is None and self._timers:
             self._timer = self._timers.pop()
@@ -112,17 +121,23 @@ class _StepFiller:
             self._timer = StageTimer(
                 self._pipeline, log.recorder, detail=self._detail, unit_costs=self._unit_costs
             )
-        self._timer.make_batch(log.batch, log.epoch, numbers, place)
+        self._timer.make_batch(log.batch, log.epoch, numbers, place, row_of if in_place else None)
 
     @property
     def failed_sample(self) -> int:
         """Which sample of the last batch could not be made; -1 if all could, or nobody knows."""
         return -1 if self._timer is None else self._timer.failed_sample
 
-    def _make(self, numbers: tuple[int, ...], place: Any) -> None:
+    def _make(
+        self,
+        numbers: tuple[int, ...],
+        place: Callable[[int, Sample], int],
+        row_of: Callable[[int], Sample] | None,
+    ) -> None:
         for position, number in enumerate(numbers):
             try:
-                place(position, self._pipeline.make(number))
+                out = None if row_of is None else row_of(position)
+                place(position, self._pipeline.make(number, out))
             except IobenchError:
                 raise
             except Exception as error:
