@@ -129,7 +129,8 @@ class _Part(NamedTuple):
         """
         decode = functools.partial(self._decoded, row.brick)
         start, stop = self.box.start, self.box.stop
-        whole = target = None
+        whole: NDArray[Any] | None = None
+        target: NDArray[Any] | None = None
         if fits(out, self.box.shape, self.variable.packing.stored):
             assert out is not None
             target = out.reshape(self.box.lengths)
@@ -137,10 +138,10 @@ class _Part(NamedTuple):
             ((place, only),) = bricks.items()
             to_be = target if target is not None and target.shape == row.brick else None
             whole = only.values(decode, to_be)
-            if whole is not None and whole is to_be:
-                self._count(whole.nbytes, bricks)
-                return out
-        if whole is not None:
+        values: NDArray[Any]
+        if target is not None and whole is target:
+            values = target
+        elif whole is not None:
             firsts = map(operator.mul, place, row.brick)
             ends = zip(firsts, start, stop, strict=True)
             values = whole[tuple(slice(a - first, b - first) for first, a, b in ends)]
@@ -149,13 +150,10 @@ class _Part(NamedTuple):
                 row.brick, start, stop, lambda place, to_be: bricks[place].values(decode, to_be),
                 dtype=self.variable.packing.stored, fill=self.variable.fill, out=target,
             )  # fmt: skip
-        self._count(values.nbytes, bricks)
-        return out if out is not None and values is target else values.reshape(self.box.shape)
-
-    def _count(self, nbytes: int, bricks: dict[Place, DecodedChunk]) -> None:
         n_chunks = sum(brick.n_chunks for brick in bricks.values())
         if n_chunks and self.is_counted:
-            count_used(nbytes, n_chunks)
+            count_used(values.nbytes, n_chunks)
+        return out if out is not None and values is target else values.reshape(self.box.shape)
 
     def _decoded(
         self, brick: Place, place: Place, stored: Stored, out: NDArray[Any] | None
@@ -266,7 +264,7 @@ def plain_array(
 def message_array(box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None) -> NDArray[Any]:
     """Return the numbers of a box of whole messages, each decoded straight into its place."""
     chunk = box.variable.manifest.chunk
-    if out is None or not fits(out, box.shape, np.float32):
+    if out is None or not fits(out, box.shape, "=f4"):
         out = array_for_one_sample(box.shape, np.float32)
     places = places_touched(chunk, box.start, box.stop)
     values = out.reshape(len(stored), *chunk)

@@ -317,7 +317,7 @@ def join_chunks(
         overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
     both = itertools.product(*overlaps)
     for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
-        target = values[(*(pair[0] for pair in pairs), ...)]
+        target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
         found = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
         if found is None:
             target[...] = fill

@@ -104,9 +104,13 @@ def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.d
 def _asked_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[Any]:
     try:
         import xarray
+        from xarray.core.indexing import LazilyIndexedArray
     except ImportError as error:
         raise MissingExtraError("NetCDF needs xarray: pip install 'iobench[netcdf]'") from error
-    one = xarray.Dataset({"v": ("n", np.zeros(1, stored), known)})
+    # As a backend of xarray's has them: of an array it would ask dask and others whether it is
+    # theirs, whose import takes 0.4 s.
+    zero = LazilyIndexedArray(np.zeros(1, stored))
+    one = xarray.Dataset({"v": ("n", zero, known)})
     with warnings.catch_warnings():
         # Several fill values and the like: our own reading masks them all, as xarray does.
         warnings.simplefilter("ignore")

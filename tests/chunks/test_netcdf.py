@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 import tracemalloc
 import zlib
@@ -164,6 +165,20 @@ def test_unpacking_is_xarrays(write, dtype, attributes, fill_value):
 def test_integer_scale_beside_a_fill_value(write):
     found = read(write(dtype="i2", attributes={"scale_factor": 2}, fill_value=12), "v")
     np.testing.assert_array_equal(found, np.where(VALUES == 12, np.nan, VALUES * 2.0))
+
+
+def test_asking_xarray_for_a_dtype_imports_nothing_of_others():
+    script = (
+        "import sys, numpy\n"
+        "from iobench.chunks.packing import packing_of\n"
+        "packed = {'scale_factor': 0.1, 'add_offset': 5.0, '_FillValue': numpy.int16(-9)}\n"
+        "assert packing_of(numpy.dtype('<i2'), packed).dtype == '<f8'\n"
+        "print('xarray' in sys.modules, 'dask.array' in sys.modules)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert told.stdout.split() == ["True", "False"]
 
 
 def test_both_fill_values_are_missing(write):
