@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the training loop is PyTorch's")
 import torch
+from fake_accelerator import FakeAccelerator
 from queue_device import QueueDevice
 
 import iobench
@@ -180,39 +181,32 @@ def test_an_exception_goes_through_and_ends_the_region(tmp_path, clock, device):
     assert rows_of(session, device=False) == [("forward", "", 1000, 1003, -1)]
 
 
-class RefusingDevice(QueueDevice):
-    """A device whose driver has nothing but errors from a mark on."""
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, at_end):
+    done = []
 
-    def __init__(self, clock, *, marks, waits=10):
-        super().__init__(clock)
-        self._marks = itertools.count(-marks)
-        self._waits = waits
-
-    def mark(self):
-        if next(self._marks) >= 0:
-            raise RuntimeError("device error\nwith a second line")
-        return super().mark()
-
-    def wait(self, mark):
-        if self.n_waits >= self._waits:
-            raise RuntimeError("launch failure")
-        super().wait(mark)
-
-
-@pytest.mark.parametrize(
-    ("refuses", "told"),
-    [({"marks": 3}, "device error"), ({"marks": 10, "waits": 0}, "launch failure")],
-)
-def test_a_driver_that_refuses_ends_device_time_alone(tmp_path, clock, refuses, told):
-    device = RefusingDevice(clock, **refuses)
-    with recording(tmp_path, clock) as session:
-        timer = DeviceTimer(clock=device, regions_per_flush=2)
-        for _ in range(4):
+    def train(device, timer):
+        for step in range(6):
+            if step == 5:
+                device.fall_away()
             with timer("forward"):
-                clock.advance(1)
+                if step < 5 or not at_end:
+                    device.launch(1_000_000)  # which raises what the training would have met anyway
+            done.append(step)
+
+    with FakeAccelerator() as device, iobench.record(tmp_path / "run") as session:
+        timer = DeviceTimer(clock=device, regions_per_flush=2)
+        if at_end:
+            train(device, timer)
+        else:
+            with pytest.raises(RuntimeError, match="device-side assert"):
+                train(device, timer)
+    assert done == list(range(5 + at_end))
     (facts,) = read_process_facts(session.run.processes_path)
-    assert facts.unseen == [f"device time of stand-in:0: {told}"]
-    assert len(rows_of(session, device=False)) == 4
+    assert facts.unseen == ["device time of fake:0: CUDA error: device-side assert triggered"]
+    assert len(rows_of(session, device=False)) == 6
+    there = [row for row in rows_of(session, device=True) if row[0] == "forward"]
+    assert len(there) == 4  # as far as it was asked before
 
 
 class TwoStreams(QueueDevice):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -175,3 +176,28 @@ def test_what_the_driver_refuses_is_one_line_and_ends_the_loader(
         list(StoreLoader(store, 4, device="cuda"))
     assert "\n" not in str(raised.value)
     raised.value.__cause__ = None  # whose traceback holds the buffer
+
+
+def test_a_device_that_falls_away_is_one_error_of_the_loop_and_the_run_stays(
+    store: Store, device: FakeAccelerator, tmp_path: Path
+) -> None:
+    taken = 0
+
+    def train() -> None:
+        nonlocal taken
+        for _batch in StoreLoader(store, 4, device="cuda"):
+            taken += 1
+            if taken == 20:
+                device.fall_away()
+
+    with iobench.record(tmp_path / "run"), pytest.raises(DeviceError) as raised:
+        train()
+    assert re.fullmatch(r"fake:0: .* failed: CUDA error: device-side.*", str(raised.value))
+    raised.value.__cause__ = None
+    assert 20 <= taken < 50
+    profile = iobench.open_profile(tmp_path / "run")
+    spans = profile.spans
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    assert waits["batch"].tolist() == list(range(taken))
+    copied = spans[(spans["kind"] == Kind.H2D) & ((spans["flags"] & Flag.DEVICE) != 0)]
+    assert set(range(20)) <= set(copied["batch"].tolist())
