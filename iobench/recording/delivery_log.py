@@ -265,11 +265,23 @@ class DeliveryLog:
         if getattr(recording.waiting, "log", None) is self:
             recording.waiting.log = None
         if notes.n_unnumbered:
-            batches = recording.next_batches(notes.n_unnumbered)
-            self.delivered_ns = notes.number(batches)
-            self.delivered = (batches[-1], "consumer")
-            recording.recorder.position(batches[-1], self.epoch)
-            recording.stepped(len(batches))
+            self._number(notes)
+            recording.recorder.position(self.delivered[0], self.epoch)
+
+    def _number(self, notes: WaitNotes) -> None:
+        batches = self.recording.next_batches(notes.n_unnumbered)
+        self.delivered_ns = notes.number(batches)
+        self.delivered = (batches[-1], "consumer")
+        self.recording.stepped(len(batches))
+
+    def noted_batch(self) -> int:
+        """Return the number of the batch at hand where waits are only noted; -1 elsewhere."""
+        notes = self.notes
+        if notes is None or not self._noting or notes.within:
+            return -1
+        if notes.n_unnumbered:
+            self._number(notes)
+        return self.delivered[0]
 
     def _resume(self, asked_ns: int) -> None:
         """Go on with a wait that began then."""

@@ -129,15 +129,41 @@ class DeviceLane:
             except RuntimeError as error:
                 self._fail(error)
 
-    def _write_noticed(self, recorder: Recorder, region: DeviceRegion, noticed_ns: int) -> None:
+    def look(self) -> None:
+        """Write what the device is seen to have passed, as it was given to it; wait for nothing.
+
+        Who looks now and then notices late. So a region counts as done as early as it can have
+        been: an idle device begins at once, and one that is busy was idle before.
+        """
+        with self._lock:
+            recorder, regions = self._recorder, self._regions
+            if recorder is None or self.failed:
+                return
+            try:
+                while regions and self.clock.passed(regions[0].last):
+                    region = regions.pop(0)
+                    self._write_noticed(recorder, region, recorder.clock.now_ns(), looked=True)
+                    if self._releases:
+                        self.clock.release(region.first)
+            except RuntimeError as error:
+                self._fail(error)
+            if not self._regions:
+                _pending.discard(self)
+
+    def _write_noticed(
+        self, recorder: Recorder, region: DeviceRegion, noticed_ns: int, *, looked: bool = False
+    ) -> None:
         duration_ns = max(0, self.clock.between_ns(region.first, region.last))
         is_first = self._sighted is None
-        seen = self._sight(region.last, region.put_ns + duration_ns, noticed_ns)
-        self._emit(recorder, region, seen.latest_ns - duration_ns, seen.latest_ns)
+        own = looked and self._releases
+        seen = self._sight(region.last, region.put_ns + duration_ns, noticed_ns, own=own)
+        end_ns = seen.earliest_ns if looked else seen.latest_ns
+        self._emit(recorder, region, end_ns - duration_ns, end_ns)
         self._n_untold += 1
         self._widest_ns = max(self._widest_ns, seen.width_ns)
         if is_first or self._n_untold >= REGIONS_AN_ANCHOR:
-            self._emit_anchor(recorder, seen.latest_ns - self._widest_ns, seen.latest_ns)
+            latest_ns = end_ns + self._widest_ns if looked else end_ns
+            self._emit_anchor(recorder, latest_ns - self._widest_ns, latest_ns)
             self._n_untold = self._widest_ns = 0
 
     def _sight(

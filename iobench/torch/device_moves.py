@@ -20,10 +20,12 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import Parameter
 
-from iobench.recording import activation
+from iobench.recording import activation, session
+from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 from iobench.recording.lanes import NOWHERE
 from iobench.torch import training_hooks
+from iobench.torch.device import TYPES, TorchAccelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["OTHER", "deliver", "install", "uninstall", "watch"]
+__all__ = ["OTHER", "deliver", "install", "look", "uninstall", "watch"]
 
 OTHER: Final = "other"
 """Label of what is moved and is not known to be of a batch."""
@@ -53,7 +55,9 @@ PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
 _lock: Final = threading.Lock()
-_replaced: Final[dict[str, Any]] = {}
+_replaced: Final[dict[str, tuple[Any, Any]]] = {}
+_lanes: Final[dict[torch.device, DeviceLane]] = {}
+"""Of devices that something was moved to."""
 _lying: Final[dict[int, tuple[StorageWeakRef, int, int]]] = {}
 """By the address of a storage of torch's, which none else gets meanwhile: batch and epoch."""
 _deliveries: Final[deque[tuple[int, list[int]]]] = deque()
@@ -87,6 +91,7 @@ def uninstall() -> None:
             else:
                 setattr(torch.Tensor, name, before)
         _replaced.clear()
+        _lanes.clear()
         _lying.clear()
         _deliveries.clear()
         in_use = False
@@ -121,10 +126,13 @@ def _moving(name: str, original: Any) -> Callable[..., Any]:
         if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
             return original(*args, **kwargs) if kwargs else original(*args)
         now_ns = recorder.clock.now_ns
+        region = _begin(recorder, _asked(name, args, kwargs)) if _lanes else None
         start_ns = now_ns()
         moved = original(*args, **kwargs)
         if not moved.is_cpu:
-            _note(recorder, Kind.H2D, name, args[0], moved, start_ns, now_ns())
+            _note(recorder, Kind.H2D, name, args[0], moved, start_ns, now_ns(), region)
+        elif region is not None:
+            region.drop()
         return moved
 
     return method
@@ -139,9 +147,10 @@ def _copying(original: Any) -> Callable[..., Any]:
         if not isinstance(source, torch.Tensor) or not _is_seen(source) or not source.is_cpu:
             return original(*args, **kwargs)
         now_ns = recorder.clock.now_ns
+        region = _begin(recorder, args[0].device) if _lanes else None
         start_ns = now_ns()
         copied = original(*args, **kwargs)
-        _note(recorder, Kind.H2D, "copy_", source, copied, start_ns, now_ns())
+        _note(recorder, Kind.H2D, "copy_", source, copied, start_ns, now_ns(), region)
         return copied
 
     return method
@@ -182,16 +191,29 @@ def _is_seen(tensor: Any) -> bool:
 
 
 def _note(
-    recorder: Recorder, kind: Kind, name: str, source: Any, moved: Any, start_ns: int, end_ns: int
+    recorder: Recorder,
+    kind: Kind,
+    name: str,
+    source: Any,
+    moved: Any,
+    start_ns: int,
+    end_ns: int,
+    region: _Region | None = None,
 ) -> None:
     """Record a move that is over, if it was one."""
     global in_use
+    if region is not None:
+        region.end()
     if type(moved) not in PLAIN and not _is_seen(moved):
         return
     if moved.is_meta and not counts_meta:
         return
     in_use = True
+    if region is None and (moved.is_cuda or moved.is_xpu):
+        _know(moved.device)
     if _is_silent(sys._getframe(2)):
+        if region is not None:
+            region.drop()
         return
     try:
         lane: Lane = recorder._local.lane
@@ -199,7 +221,7 @@ def _note(
         lane = recorder._open_lane()
     if lane.quiet:
         return
-    known = None
+    known: tuple[Any, int, int] | None = None
     if _lying:
         storage = _storage(source)
         known = None if storage is None else _lying.get(storage._cdata)
@@ -208,9 +230,17 @@ def _note(
     except RuntimeError:  # a sparse one's
         nbytes = -1
     recorder.n_parts += 1
+    is_other = known is None and (lane.position == NOWHERE or training_hooks.within_part())
+    label = OTHER if is_other else ""
+    if known is None and not is_other:
+        recording = session._current
+        asked = None if recording is None else getattr(recording.waiting, "log", None)
+        if asked is not None and (batch := asked.noted_batch()) >= 0:
+            known = None, batch, asked.epoch
+    if region is not None:
+        region.keep(recorder, label, nbytes, known)
     if known is None:
-        is_other = lane.position == NOWHERE or training_hooks.within_part()
-        key = kind, OTHER if is_other else "", name
+        key = kind, label, name
         described = recorder._descriptions.get(key) or recorder._describe(*key)
         lane.write(start_ns, end_ns, nbytes, -1, described)
         return
@@ -234,6 +264,84 @@ def _is_silent(frame: FrameType) -> bool:
         names = frame.f_globals
     module = names.get("__name__", "")
     return module in SILENT or str(module).startswith(OWN)
+
+
+# -- the device's own time ----------------------------------------------------------------
+
+
+class _Region:
+    """One move, between two marks in the queue of its device."""
+
+    __slots__ = ("_first", "_lane", "_last", "_put_ns")
+
+    def __init__(self, lane: DeviceLane, put_ns: int) -> None:
+        self._lane = lane
+        self._put_ns = put_ns
+        self._first = lane.mark()
+        self._last: Any = None
+
+    def end(self) -> None:
+        """Put the second mark."""
+        if self._first is not None:
+            self._last = self._lane.mark()
+
+    def drop(self) -> None:
+        """Forget it: nothing was moved, or nothing of a batch."""
+        for mark in (self._first, self._last):
+            if mark is not None:
+                self._lane.clock.release(mark)
+
+    def keep(
+        self, recorder: Recorder, label: str, nbytes: int, known: tuple[Any, int, int] | None
+    ) -> None:
+        """Let it become a span once the device is seen to have passed it."""
+        if self._last is None:
+            self.drop()
+            return
+        _, batch, epoch = known or recorder.where()
+        self._lane.add(
+            recorder,
+            DeviceRegion(
+                Kind.H2D, label, self._first, self._last, self._put_ns, batch, epoch, nbytes
+            ),
+        )
+
+
+def look() -> None:
+    """Write the moves that devices are seen to have made by now; wait for none."""
+    for lane in tuple(_lanes.values()):
+        lane.look()
+
+
+def _know(device: torch.device) -> None:
+    """Time what is moved there from now on."""
+    _lanes[device] = DeviceLane(TorchAccelerator(device))
+
+
+def _begin(recorder: Recorder, device: torch.device | None) -> _Region | None:
+    lane = None if device is None else _lanes.get(device)
+    return None if lane is None or lane.failed else _Region(lane, recorder.clock.now_ns())
+
+
+def _asked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """Return the device that a call moves to; None where it names none."""
+    asked: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
+    if isinstance(asked, torch.dtype):
+        asked = kwargs.get("device")
+    if type(asked) in PLAIN:
+        asked = asked.device
+    if asked is None and name != "to":
+        asked = name
+    if isinstance(asked, (str, int)):
+        try:
+            asked = torch.device(asked)
+        except RuntimeError:
+            return None  # torch will say so
+    if not isinstance(asked, torch.device):
+        return None
+    if asked.index is None and asked.type in TYPES:
+        return torch.device(asked.type, getattr(torch, asked.type).current_device())
+    return asked
 
 
 # -- where batches lie --------------------------------------------------------------------

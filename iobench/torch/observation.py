@@ -118,6 +118,8 @@ class Observation:
             return take()
         now_ns = self.recorder.clock.now_ns
         entered_ns = now_ns()
+        if device_moves.in_use:
+            device_moves.look()
         self.ask()
         asked_ns = now_ns()
         try:
@@ -131,6 +133,7 @@ class Observation:
         taken_ns = now_ns()
         self.deliver()
         if device_moves.in_use:
+            device_moves.look()
             device_moves.deliver(data, self.log.delivered[0], self.log.epoch)
         self.recorder.own_ns += now_ns() - taken_ns + asked_ns - entered_ns
         return data

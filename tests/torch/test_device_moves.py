@@ -15,14 +15,18 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from fake_accelerator import FakeAccelerator
 from torch.utils.data import TensorDataset
 
 from iobench.profiles.reading import open_profile
+from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
+KERNEL_NS = 50_000_000
 META = torch.device("meta")
 
 
@@ -254,6 +258,77 @@ def test_lightnings_movers_name_each_batch(tmp_path: Path) -> None:
     ]
     batches = [batch for label, *_, batch in moved(tmp_path / "run")[1:] if not label]
     assert batches == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
+    """Let ``meta`` be a device with a queue of its own: copies take 100 us and 1 ns a byte."""
+    device_moves.uninstall()
+    stock = torch.Tensor.to
+    copies = []
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        moved = stock(self, *args, **kwargs)
+        if moved.is_meta and self.is_cpu:
+            copies.append(device.to(self, non_blocking=kwargs.get("non_blocking", False)))
+        return moved
+
+    with FakeAccelerator(pinned_bytes_per_s=1e9, pageable_bytes_per_s=1e9) as device:
+        monkeypatch.setattr(torch.Tensor, "to", to, raising=False)
+        device_moves.install()
+        monkeypatch.setitem(device_moves._lanes, META, DeviceLane(device))
+        yield device
+        device_moves.uninstall()
+        assert torch.Tensor.to is to
+        monkeypatch.undo()
+
+
+def test_the_devices_own_time_is_told_without_waiting_for_it(
+    tmp_path: Path, fake: FakeAccelerator
+) -> None:
+    values = torch.zeros(6, 1_000_000, dtype=torch.uint8)
+    loader = DataLoader(values, batch_size=1)
+    n_waits = 0
+    with record(tmp_path / "run"):
+        for number, batch in enumerate(loader):
+            batch.to("cpu")
+            if number % 2:
+                batch.to(META)
+                n_waits += 1
+            else:
+                fake.launch(KERNEL_NS)  # before the copy in the queue
+                fake.pinned_copy(batch).to(META, non_blocking=True)
+                if number == 2:
+                    fake.synchronize()
+                    n_waits += 2
+        assert fake.n_waits == n_waits  # the script's own
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
+    is_device = (spans["flags"] & Flag.DEVICE) != 0
+    told, host = spans[is_device], spans[~is_device]
+    copies = [piece for piece in fake.pieces if piece.name == "copy"]
+    assert told["nbytes"].tolist() == host["nbytes"].tolist() == [1_000_000] * 6
+    assert told["batch"].tolist() == host["batch"].tolist() == [*range(6)]
+    for each, copy_ in zip(told, copies, strict=True):
+        took_ns = int(each["end_ns"] - each["start_ns"])
+        assert copy_.end_ns - copy_.start_ns <= took_ns < KERNEL_NS
+        assert each["start_ns"] <= copy_.start_ns
+
+
+def test_a_device_that_falls_away_is_told_in_one_line(
+    tmp_path: Path, fake: FakeAccelerator
+) -> None:
+    with record(tmp_path / "run"):
+        for number, batch in enumerate(loader_of(4, num_workers=1)):
+            if number < 2:
+                batch[0].to(META)
+            elif number == 2:
+                fake.launch(KERNEL_NS)
+                fake.pinned_copy(batch[0]).to(META, non_blocking=True)
+                fake.fall_away()
+    unseen = open_profile(tmp_path / "run").facts[0].unseen
+    assert unseen == ["device time of fake:0: CUDA error: device-side assert triggered"]
+    assert sorted(batch for *_, batch in moved(tmp_path / "run")) == [0, 0, 1, 1, 2]
 
 
 class _Told(torch.Tensor):
