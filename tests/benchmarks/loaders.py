@@ -5,7 +5,8 @@ order; the loop touches every page of a batch. Limits are measured in the same r
 same extents into buffers used again, and memcpy. ``--compute 21`` lets a step of 21 ms follow each
 batch and tells the wait; ``--cold`` evicts a contender's files before each of its epochs, in a
 fresh process. Libraries that are not installed get environments of their own (``--install``), else
-they are left out and named.
+they are left out and named. With ``--device cuda`` batches end on the device, where the loop
+touches them: other contenders, beside copies of pinned buffers as the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from loaders_contenders import CONTENDERS, SETS
+from loaders_contenders import CONTENDERS, ON_DEVICE, SETS
+
+from iobench.errors import IobenchError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -66,11 +69,20 @@ GOALS = {
         ("against zarr-python", ("ring_numpy", "ring_tfrecord"), ("zarr_python",), 50),
     ),
 }
+DEVICE_GOALS = (
+    ("of copies alone", ("ring_device",), ("limit_copies",), 0.8),
+    ("against torch's pin_memory", ("ring_device",), ("data_loader_pinned_2",), 1.0),
+    ("against readers to the device", ("ring_device",), ("dali_numpy_gpu", "kvikio_store"), 1.0),
+)
 COLD_GOALS = (
     ("against np.load in-process", RINGS, ("np_load_in_process",), 1.0),
     ("against any with 2 workers", RINGS, ("np_load_2_workers", "data_loader_tfrecord_2"), 1.3),
 )
 """What, the slowest of whom, against the fastest of whom (or in GB/s), at least how much."""
+
+
+class Failed(Exception):
+    """A contender ended, with its last words."""
 
 
 @dataclass
@@ -81,14 +93,15 @@ class Contender:
     python: str
     which: str
     folder: Path
+    device: str = ""
     process: subprocess.Popen[str] | None = None
     rates: list[float] = field(default_factory=list)
     waits: list[list[float]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     evicted: list[float] = field(default_factory=list)
 
-    def start(self) -> bool:
-        """Start the process; False, with the reason printed, if it cannot serve."""
+    def start(self) -> str:
+        """Start the process; return why it cannot serve."""
         command = [
             self.python, str(HERE / "loaders_contenders.py"), self.name, self.which,
             str(self.folder),
@@ -96,20 +109,23 @@ class Contender:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "converters"))),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "LOADERS_DEVICE": self.device,
         }
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=environment,
         )  # fmt: skip
-        if self._line() == "ready":
-            return True
-        print(f"left out: {self.name} ({self._reason()})")
-        return False
+        return "" if self._line() == "ready" else self._reason()
 
     def epoch(self, order: list[int], arguments: argparse.Namespace) -> None:
-        """Let it load an epoch and keep what it says."""
-        if self.process is None and not self.start():
-            raise SystemExit(f"{self.name} does not start again")
+        """Let it load an epoch and keep what it says.
+
+        Raises
+        ------
+        Failed
+        """
+        if self.process is None and (reason := self.start()):
+            raise Failed(f"does not start again: {reason}")
         assert self.process is not None
         assert self.process.stdin is not None
         asked = {
@@ -121,7 +137,7 @@ class Contender:
         print(json.dumps(asked), file=self.process.stdin, flush=True)
         line = self._line()
         if not line:
-            raise SystemExit(f"{self.name} failed: {self._reason()}")
+            raise Failed(self._reason())
         found = json.loads(line)
         self.rates.append(found["nbytes"] / 1e9 / found["seconds"])
         self.waits.append(found["waits"])
@@ -222,7 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--set", choices=SETS, default="ens", dest="which")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS)
+    parser.add_argument("--device", default="", help="where batches are to be: cuda, xpu:0")
+    parser.add_argument("--json", type=Path, help="where figures are kept")
     parser.add_argument("--compute", type=float, default=0, help="of a step, in ms")
     parser.add_argument("--batch-size", type=int, default=0, help="the set's own by default")
     parser.add_argument("--cold", action="store_true", help="evict files before each epoch")
@@ -230,26 +248,42 @@ def main() -> None:
     parser.add_argument("--epochs-of", type=int, default=0, help="samples of an epoch; all")
     parser.add_argument("--folder", type=Path, help="where files stay; a temporary one by default")
     arguments = parser.parse_args()
+    if arguments.device:
+        from iobench.torch.device import find_accelerator
+
+        find_accelerator(arguments.device, option="--device")
+    chosen = [name for name in CONTENDERS if (name in ON_DEVICE) == bool(arguments.device)]
+    left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         contenders = []
-        for name in arguments.only:
+        for name in arguments.only or chosen:
             if name in OF_FIELDS and arguments.which != "ens":
                 continue
             python = interpreter(name, folder, install=arguments.install)
-            if python is None:
-                print(f"left out: {name} (not installed)")
-                continue
-            one = Contender(name, python, arguments.which, folder)
-            if one.start():
+            reason = "" if python else f"not installed: all of {', '.join(CONTENDERS[name][1])}"
+            if python:
+                one = Contender(name, python, arguments.which, folder, arguments.device)
+                reason = one.start()
+            if reason:
+                left_out[name] = reason
+                print(f"left out: {name} ({reason})")
+            else:
                 contenders.append(one)
         n_samples = arguments.epochs_of or SETS[arguments.which][1]
         rng = random.Random(0)
         for number in range(arguments.rounds + 1):
             order = rng.sample(range(SETS[arguments.which][1]), n_samples)
-            for each in contenders:
-                each.epoch(order, arguments)
+            for each in list(contenders):
+                try:
+                    each.epoch(order, arguments)
+                except Failed as error:
+                    if number:
+                        raise SystemExit(f"{each.name} failed: {error}") from None
+                    left_out[each.name] = str(error)
+                    print(f"left out: {each.name} ({error})")
+                    contenders.remove(each)
             if not number and not arguments.cold and not arguments.compute:
                 for each in contenders:  # the first warms the page cache and every library up
                     each.rates.clear()
@@ -259,6 +293,7 @@ def main() -> None:
             print_waits(contenders, arguments.compute)
         else:
             goals = COLD_GOALS if arguments.cold else GOALS[arguments.which]
+            goals = DEVICE_GOALS if arguments.device else goals
             state = "evicted before each epoch" if arguments.cold else "warm"
             print_rates(contenders, goals, f"{arguments.which}, random order, {state}")
         if arguments.cold:
@@ -266,7 +301,13 @@ def main() -> None:
             print(f"evicted before each epoch: {least:.1%} of the pages or more")
         for each in contenders:
             each.close()
+    if arguments.json:
+        figures = {each.name: {"GBps": statistics.median(each.rates)} for each in contenders}
+        arguments.json.write_text(json.dumps({"rates": figures, "left_out": left_out}, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except IobenchError as error:
+        sys.exit(str(error))

@@ -39,10 +39,14 @@ PAGE = 4096
 LITDATA_CHUNK_NBYTES = 1 << 31
 """One chunk: LitData maps one at a time, and a random order over several maps them in turns."""
 
+DEVICE = os.environ.get("LOADERS_DEVICE", "")
+"""Where batches go to, as torch calls it; ``""``: nowhere."""
 Batches = Iterator[Any]
 Epoch = Callable[[Sequence[int]], Batches]
 CONTENDERS: dict[str, tuple[str, tuple[str, ...], Callable[..., Epoch]]] = {}
 """By name: what files it reads, what it imports, what opens them."""
+ON_DEVICE: set[str] = set()
+"""Those that hand out batches on a device."""
 
 
 def contender(files: str, *needs: str) -> Callable[[Callable[..., Epoch]], Callable[..., Epoch]]:
@@ -53,6 +57,12 @@ def contender(files: str, *needs: str) -> Callable[[Callable[..., Epoch]], Calla
         return function
 
     return enter
+
+
+def on_device(function: Callable[..., Epoch]) -> Callable[..., Epoch]:
+    """Enter a contender among those whose batches are on a device."""
+    ON_DEVICE.add(function.__name__)
+    return function
 
 
 def samples(name: str) -> Iterator[dict[str, np.ndarray]]:
@@ -349,7 +359,9 @@ def memmap_patches(folder: Path, batch_size: int) -> Epoch:
     return epoch
 
 
-def _data_loader(dataset: Any, batch_size: int, workers: int, collate: Any = None) -> Epoch:
+def _data_loader(
+    dataset: Any, batch_size: int, workers: int, collate: Any = None, **options: Any
+) -> Epoch:
     from torch.utils.data import DataLoader
 
     order: list[list[int]] = []
@@ -360,6 +372,7 @@ def _data_loader(dataset: Any, batch_size: int, workers: int, collate: Any = Non
         collate_fn=collate,
         persistent_workers=workers > 0,
         prefetch_factor=2 if workers else None,
+        **options,
     )
 
     def epoch(numbers: Sequence[int]) -> Batches:
@@ -666,14 +679,135 @@ def litdata(folder: Path, batch_size: int) -> Epoch:
     return _stacked(lambda number: data[number], batch_size, torch.stack)
 
 
+# -- to a device ------------------------------------------------------------------------------
+
+
+def _moved(epoch: Epoch, *, pinned: bool) -> Epoch:
+    """Move batches in the loop, as scripts do."""
+    return lambda numbers: (
+        {key: value.to(DEVICE, non_blocking=pinned) for key, value in batch.items()}
+        for batch in epoch(numbers)
+    )
+
+
+@on_device
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_device(folder: Path, batch_size: int) -> Epoch:
+    return _torch_ring(folder, batch_size, device=DEVICE)
+
+
+@on_device
+@contender("store+numpy", "torch", "iobench.torch")
+def ring_then_to(folder: Path, batch_size: int) -> Epoch:
+    """From memory that is not pinned."""
+    return _moved(_torch_ring(folder, batch_size), pinned=False)
+
+
+@on_device
+@contender("store+numpy", "torch", "iobench.torch")
+def data_loader_pinned_2(folder: Path, batch_size: int) -> Epoch:
+    """The store under torch's own loader, ``pin_memory`` and ``non_blocking``."""
+    from iobench.stores.finished_store import open_store
+    from iobench.torch import collate
+
+    store = open_store(folder / "store")
+    return _moved(_data_loader(store, batch_size, 2, collate, pin_memory=True), pinned=True)
+
+
+@on_device
+@contender("npy", "torch.utils.data")
+def np_load_pinned_2(folder: Path, batch_size: int) -> Epoch:
+    """Files of NumPy under torch's own loader, likewise."""
+    epoch = _data_loader(NpyFiles(folder), batch_size, 2, pin_memory=True)
+    return lambda numbers: (batch.to(DEVICE, non_blocking=True) for batch in epoch(numbers))
+
+
+@on_device
+@contender("npy", "torch", "nvidia.dali.plugin.pytorch")
+def dali_numpy_gpu(folder: Path, batch_size: int) -> Epoch:
+    """DALI's reader to the device (cuFile), in its own, weaker order: it shuffles files."""
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+    @pipeline_def(batch_size=batch_size, num_threads=4, device_id=_device_index())
+    def pipeline() -> Any:
+        return fn.readers.numpy(
+            device="gpu", file_root=str(folder), file_filter="*.npy", shuffle_after_epoch=True,
+            name="files",
+        )  # fmt: skip
+
+    batches = DALIGenericIterator([pipeline()], ["fields"], reader_name="files", auto_reset=True)
+    return lambda numbers: (parts[0] for parts in batches)
+
+
+@on_device
+@contender("store+numpy", "torch", "kvikio")
+def kvikio_store(folder: Path, batch_size: int) -> Epoch:
+    """Each batch's extents straight to its place on the device (GDS where there is any)."""
+    import kvikio
+    import torch
+
+    from iobench.stores.finished_store import open_store
+
+    torch.empty(0, device=DEVICE)  # its context
+    store = open_store(folder / "store")
+    table = store.table  # type: ignore[attr-defined]
+    files = [kvikio.CuFile(str(path), "r") for path in table.files]
+    nbytes = int(table.length[0].sum())
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for at in range(0, len(numbers), batch_size):
+            batch = np.sort(numbers[at : at + batch_size]).tolist()
+            out = torch.empty(len(batch) * nbytes, dtype=torch.uint8, device=DEVICE)
+            end, reads = 0, []
+            for number in batch:
+                for file, offset, length in zip(
+                    table.file[number], table.offset[number], table.length[number], strict=True
+                ):
+                    place = out[end : end + int(length)]
+                    reads.append(files[file].pread(place, int(length), int(offset)))
+                    end += int(length)
+            for read in reads:
+                read.get()
+            yield out
+
+    return epoch
+
+
+@on_device
+@contender("store+numpy", "torch", "iobench.stores")
+def limit_copies(folder: Path, batch_size: int) -> Epoch:
+    """Nothing but copies of pinned buffers."""
+    import torch
+
+    from iobench.stores.finished_store import open_store
+
+    nbytes = batch_size * open_store(folder / "store").spec.nbytes
+    buffers = [torch.ones(nbytes, dtype=torch.uint8).pin_memory() for _ in range(4)]
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for count in range(-(-len(numbers) // batch_size)):
+            yield buffers[count % 4].to(DEVICE, non_blocking=True)
+
+    return epoch
+
+
+def _device_index() -> int:
+    return int(DEVICE.partition(":")[2] or 0)
+
+
 # -- the loop ---------------------------------------------------------------------------------
 
 
 def touch(batch: Any) -> int:
-    """Read a number of every page of a batch; return the batch's bytes."""
+    """Read a number of every page of a batch, on a device in its queue; return its bytes."""
     values = batch.values() if isinstance(batch, dict) else [batch]
     nbytes = 0
     for value in values:
+        if DEVICE:
+            value.reshape(-1)[:: PAGE // value.itemsize].sum()
+            nbytes += value.nbytes
+            continue
         array = value.numpy() if hasattr(value, "numpy") else value
         if array.flags.c_contiguous:
             array = array.reshape(-1).view(np.uint8)
@@ -694,6 +828,10 @@ def run(batches: Batches, compute_s: float) -> dict[str, Any]:
         if compute_s:
             time.sleep(compute_s)
         asked = time.perf_counter()
+    if DEVICE:
+        import torch
+
+        torch.get_device_module(DEVICE).synchronize()
     return {"seconds": time.perf_counter() - started, "nbytes": nbytes, "waits": waits}
 
 
