@@ -1,17 +1,18 @@
-"""A U-Net trained on ENS-10, four ways of loading it: python tests/benchmarks/unet_step.py
+"""A U-Net trained on ENS-10, six ways of loading it: python tests/benchmarks/unet_step.py
 
 The model of D2.3's application A4 (three levels of 32, 64 and 128 filters, batch normalisation),
-one sample a batch, on CUDA where there is any, else on the CPU. Each contender loads the same
-samples in a random order of its own; they take turns, epoch by epoch, with one model:
+one sample a batch, on an accelerator where torch has one, else on the CPU. Each contender loads the
+same samples in a random order of its own; they take turns, epoch by epoch, with one model:
 
 * ``numpy``: a ``DataLoader`` with two workers over ``.npy`` files, as D2.3 had it;
 * ``tfrecord``: a ``DataLoader`` with two workers over our TFRecord store;
 * ``fast``: ``iobench.torch.StoreLoader`` over that store;
+* ``fast_numpy``, ``fast_zarr``: the same over stores of these formats;
 * ``fast_grib``: the same over the GRIB files (``iobench.open_dataset``), nothing converted.
 
 Printed in the layout of D2.3's table 4, its own rows beside: seconds of epoch, batch, forward,
 backward and I/O (min, mean, median, max, stdev), over all epochs. I/O is what the training loop
-waits for: for the batch, and for its copy to the device. On CUDA the copy, forward (with the loss)
+waits for: for the batch, and for its copy to the device. There the copy, forward (with the loss)
 and backward (with the optimiser's step) are timed by events, on the CPU by the clock.
 
 ``--tiny`` takes a small grid and few filters, so that it runs anywhere in seconds: it shows that
@@ -53,6 +54,7 @@ N_FIRST = 3
 """Batches of an epoch that are not its steady state: they fill what is read ahead."""
 ROWS = ("epoch", "batch", "forward", "backward", "I/O")
 COLUMNS = ("min", "mean", "median", "max", "stdev")
+CONTENDERS = ("numpy", "tfrecord", "fast", "fast_numpy", "fast_zarr", "fast_grib")
 
 
 class NumpyFiles(Dataset):
@@ -98,17 +100,20 @@ class HostTimer:
 
 
 class EventTimer:
-    """Marks in the stream of a CUDA device."""
+    """Marks in the stream of a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.api: Any = torch.get_device_module(device)
 
     def mark(self) -> Any:
         """Return an event that has been put into the stream."""
-        event = torch.cuda.Event(enable_timing=True)
+        event = self.api.Event(enable_timing=True)
         event.record()
         return event
 
     def finish(self) -> None:
         """Wait for all that is under way, as reading the loss does."""
-        torch.cuda.synchronize()
+        self.api.synchronize()
 
     def between(self, start: Any, end: Any) -> float:
         """Return the seconds between two marks."""
@@ -126,7 +131,7 @@ class Times:
         self, loader: Any, names: tuple[str, str], model: nn.Module, optimiser: Any, device: Any
     ) -> None:
         """Train for an epoch; ``names`` are those of a sample's input and target."""
-        timer: Any = EventTimer() if device.type == "cuda" else HostTimer()
+        timer: Any = HostTimer() if device.type == "cpu" else EventTimer(device)
         begun = asked = time.perf_counter()
         for number, batch in enumerate(loader):
             given = time.perf_counter()
@@ -185,13 +190,15 @@ def make_loaders(
     kind = f"{'tiny' if arguments.tiny else 'whole'}-{arguments.scale or 1}"
     files = NumpyFiles(folder / f"numpy-{kind}", samples.spec.names, count)
     files.write(samples)
-    request = StoreRequest(
-        samples.dataset, samples.index, find_format("tfrecord"),
-        folder / f"tfrecord-{kind}-{count}",
-        samples=range(count), files=samples.files,
-    )  # fmt: skip
-    store = find_converter()(request)
-    on_device = device if device.type == "cuda" else None
+
+    def stored(form: str) -> Any:
+        request = StoreRequest(
+            samples.dataset, samples.index, find_format(form), folder / f"{form}-{kind}-{count}",
+            samples=range(count), files=samples.files,
+        )  # fmt: skip
+        return find_converter()(request)
+
+    on_device = None if device.type == "cpu" else device
     stock: dict[str, Any] = {
         "batch_size": 1,
         "shuffle": True,
@@ -201,8 +208,10 @@ def make_loaders(
     own: dict[str, Any] = {"shuffle": True, "device": on_device}
     made = {
         "numpy": lambda: DataLoader(files, **stock),
-        "tfrecord": lambda: DataLoader(store, collate_fn=collate, **stock),
-        "fast": lambda: StoreLoader(store, 1, **own),
+        "tfrecord": lambda: DataLoader(stored("tfrecord"), collate_fn=collate, **stock),
+        "fast": lambda: StoreLoader(stored("tfrecord"), 1, **own),
+        "fast_numpy": lambda: StoreLoader(stored("numpy"), 1, **own),
+        "fast_zarr": lambda: StoreLoader(stored("zarr"), 1, **own),
         "fast_grib": lambda: StoreLoader(samples, 1, **own),
     }
     return {name: made[name]() for name in arguments.contenders}, samples.spec
@@ -218,8 +227,8 @@ def printed(title: str, table: dict[str, tuple[float, ...]]) -> str:
 
 def run(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train, print, and return the figures."""
-    wanted = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(wanted)
+    wanted = arguments.device or torch.accelerator.current_accelerator(check_available=True)
+    device = torch.device(wanted or "cpu")
     torch.manual_seed(0)
     loaders, spec = make_loaders(folder, arguments, device)
     by_role = [[v.name for v in spec if v.role == role] for role in ("input", "target")]
@@ -228,7 +237,9 @@ def run(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     model = UNet(shape[0], TINY_FILTERS if arguments.tiny else FILTERS).to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     n_parameters = sum(values.numel() for values in model.parameters())
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    name = "the CPU"
+    if device.type != "cpu":
+        name = torch.get_device_module(device).get_device_name(device)
     print(
         f"U-Net of {n_parameters / 1e6:.3f} M parameters on {name}; a sample is "
         f"{spec.nbytes / 1e6:.2f} MB, {' x '.join(map(str, shape))}"
@@ -269,12 +280,11 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--samples", type=int, help="of an epoch; all of the stand-in by default")
     parser.add_argument("--scale", type=float, help="of the stand-in, as of iobench stand-in")
     parser.add_argument("--workers", type=int, default=N_WORKERS, help="of DataLoaders")
-    parser.add_argument("--device", help="cuda or cpu")
+    parser.add_argument("--device", help="cuda, xpu or cpu")
     parser.add_argument("--folder", type=Path, help="where data are kept")
     parser.add_argument("--json", type=Path, help="where figures are kept")
     parser.add_argument(
-        "--contenders", nargs="+", default=["numpy", "tfrecord", "fast", "fast_grib"],
-        choices=["numpy", "tfrecord", "fast", "fast_grib"],
+        "--contenders", nargs="+", default=CONTENDERS, choices=CONTENDERS,
     )  # fmt: skip
     arguments = parser.parse_args(given)
     with contextlib.ExitStack() as stack:
