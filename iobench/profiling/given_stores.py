@@ -131,7 +131,7 @@ def find_finished(
             continue
         if _why_not_made_of(manifest, source):
             continue
-        plan = plan or request.plan()
+        plan = _spelled_alike(plan or request.plan(), manifest, request)
         if _is_of_plan(manifest, plan):
             usual.append(path)
         elif any_shards and _is_of_plan(manifest, plan, any_shards=True):
@@ -142,6 +142,19 @@ def find_finished(
         except IobenchError as error:
             notice(f"the finished store {path} is not used: {error}")
     return None
+
+
+def _spelled_alike(
+    plan: ConversionPlan, manifest: Manifest, request: StoreRequest
+) -> ConversionPlan:
+    """Return the plan with the options of a store as that store spells them, if they are its own.
+
+    What an option is without being given may be spelled out in one of them.
+    """
+    defaults: Mapping[str, str] = getattr(request.fmt, "option_defaults", {})
+    if {**defaults, **manifest.options} != {**defaults, **plan.options}:
+        return plan
+    return replace(plan, options=dict(manifest.options))
 
 
 def _is_of_plan(manifest: Manifest, plan: ConversionPlan, *, any_shards: bool = False) -> bool:

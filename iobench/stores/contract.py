@@ -168,6 +168,8 @@ class Format(Protocol):
         Version of its layout; stores of a later one are refused.
     option_names : tuple of str, optional
         The options that its writer knows: others are refused before anything is read.
+    option_defaults : mapping of str to str, optional
+        What an option is that is not given: a store is the same where it is spelled out.
     """
 
     name: str

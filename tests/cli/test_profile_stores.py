@@ -131,6 +131,17 @@ def _digests(run: Path) -> dict[int, tuple[int, int]]:
     return {int(row["sample"]): (int(row["high"]), int(row["low"])) for row in rows}
 
 
+@pytest.mark.parametrize(("made", "asked"), [((), ":codec=none"), (("--codec", "none"), "")])
+def test_a_finished_store_is_found_where_a_default_is_spelled_out(
+    converted, iobench_here, tmp_path: Path, made: tuple[str, ...], asked: str
+) -> None:
+    store = converted("mine", "--to", "zarr", *made)
+    words = ("--sample-dim", "time", "--format", f"zarr{asked}", "--store-dir", tmp_path / "st")
+    done = iobench_here("profile", "own.nc", *words, *BRIEF, "--batches", "4")
+    assert done.returncode == 0, done.stderr
+    assert f"the finished store {store} is measured" in " ".join(done.stderr.split())
+
+
 def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_path: Path) -> None:
     formats = ["zarr", "zarr:codec=blosc-lz4", "zarr:codec=blosc-lz4,inner-chunk=latitude=4"]
     words = [word for each in formats for word in ("--format", each)]
