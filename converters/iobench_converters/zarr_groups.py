@@ -35,9 +35,11 @@ from iobench.stores import (
 from iobench_converters.zarr_chunks import decompress
 from iobench_converters.zarr_layout import (
     BLOSC_LZ4,
+    OPTION_DEFAULTS,
     OPTION_NAMES,
     ArrayLayout,
     ZarrOptions,
+    arrays_of,
     is_free,
     plan_arrays,
 )
@@ -91,11 +93,16 @@ class ZarrFormat:
     box: tuple[int, ...] = (1,)
     """What a full shard has of each."""
 
+    @property
+    def option_defaults(self) -> Mapping[str, str]:
+        """What an option is that is not given."""
+        return OPTION_DEFAULTS
+
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""
         try:
             options = ZarrOptions.parse(manifest.options)
-            arrays = plan_arrays(manifest.spec, options)
+            arrays = arrays_of(manifest, options)
         except (OptionError, SampleError) as error:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
@@ -159,7 +166,7 @@ class ZarrFormat:
         Those of coordinates, too, which are arrays of a chunk each.
         """
         options = ZarrOptions.parse(manifest.options)
-        arrays = plan_arrays(manifest.spec, options)
+        arrays = arrays_of(manifest, options)
         known = read_meteorology(path, manifest)
         labels = label_store(
             {array.folder: array.labels for array in arrays},

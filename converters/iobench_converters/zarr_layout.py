@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+import unicodedata
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,17 +21,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.samples import SampleSpec, Variable
+    from iobench.stores import Manifest
 
-__all__ = ["BLOSC_LZ4", "OPTION_NAMES", "ArrayLayout", "ZarrOptions", "is_free", "plan_arrays"]
+__all__ = [
+    "BLOSC_LZ4",
+    "OPTION_DEFAULTS",
+    "OPTION_NAMES",
+    "ArrayLayout",
+    "ZarrOptions",
+    "arrays_of",
+    "is_free",
+    "plan_arrays",
+]  # fmt: skip
 
 BLOSC_LZ4: Final = "blosc-lz4"
 CHANNEL: Final = "channel"
 _CHOICES: Final = {"codec": ("none", BLOSC_LZ4), "pack": ("none", "channels")}
 INNER_CHUNK: Final = "inner-chunk"
 OPTION_NAMES: Final = (*_CHOICES, INNER_CHUNK)
+OPTION_DEFAULTS: Final = {name: choices[0] for name, choices in _CHOICES.items()}
 MAX_BLOSC_NBYTES: Final = (1 << 31) - 1 - 16
 """What c-blosc takes at once (``BLOSC_MAX_BUFFERSIZE``)."""
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_PLAIN = re.compile(r"[^\W_][\w.-]{0,99}")
+MAX_FOLDER_NBYTES: Final = 200
+"""Of a folder's name; file systems take 255."""
 _TAKEN = re.compile(r"(iobench|zarr)\..*|variable-[0-9]+", re.IGNORECASE)
 """Names beside the arrays' folders (``zarr.json``, the manifest, claims), and our own of arrays."""
 
@@ -62,7 +76,7 @@ class ZarrOptions:
         OptionError
             For an option or a value that is not known.
         """
-        chosen = {name: options.get(name, choices[0]) for name, choices in _CHOICES.items()}
+        chosen = {name: options.get(name, value) for name, value in OPTION_DEFAULTS.items()}
         wrong = [f"{name}={value}" for name, value in chosen.items() if value not in _CHOICES[name]]
         wrong += sorted(set(options) - {*OPTION_NAMES})
         if wrong:
@@ -266,21 +280,52 @@ def _shape(group: Sequence[Variable]) -> tuple[tuple[int, ...], tuple[str, ...]]
     return (sum(map(_n_channels, group)), *shape), (CHANNEL, *dims)
 
 
+def _is_usable(name: str) -> bool:
+    """Tell whether a name can be a node's and a folder's, the same on every file system."""
+    is_plain = bool(_PLAIN.fullmatch(name)) and not _TAKEN.fullmatch(name)
+    is_same = unicodedata.normalize("NFC", name) == name  # some file systems compose letters
+    return is_plain and is_same and len(name.encode()) <= MAX_FOLDER_NBYTES
+
+
+def arrays_of(manifest: Manifest, options: ZarrOptions) -> tuple[ArrayLayout, ...]:
+    """Return the arrays of a store by the names that its shards have.
+
+    Formerly those of variables with other letters than ASCII's were numbered.
+
+    Raises
+    ------
+    SampleError, OptionError
+        As `plan_arrays`.
+    """
+    arrays = plan_arrays(manifest.spec, options)
+    files = manifest.shards[0].files if manifest.shards else ()
+    if len(files) != len(arrays):
+        return arrays
+    numbered = [_numbered(number) for number in range(len(arrays))]
+    held = [file.name.partition("/")[0] for file in files]
+    return tuple(
+        replace(array, folder=name) if own == name else array
+        for array, own, name in zip(arrays, held, numbered, strict=True)
+    )
+
+
+def _numbered(number: int) -> str:
+    return f"variable-{number}"
+
+
 def _folders(groups: Sequence[Sequence[Variable]]) -> list[str]:
     """Return the arrays' names: of their variables where they can be names of nodes and folders."""
     wanted = []
     n_packed: dict[str, int] = {}
     for group in groups:
         if len(group) == 1:
-            name = group[0].name
-            usable = _PLAIN.fullmatch(name) and not _TAKEN.fullmatch(name)
-            wanted.append(name if usable else "")
+            wanted.append(group[0].name if _is_usable(group[0].name) else "")
         else:
             role = f"{group[0].role}s"
             n_packed[role] = n_packed.get(role, 0) + 1
             wanted.append(role if n_packed[role] == 1 else f"{role}-{n_packed[role]}")
     folded = [name.casefold() for name in wanted]  # some file systems do not tell T from t
     return [
-        name if name and folded.count(name.casefold()) == 1 else f"variable-{number}"
+        name if name and folded.count(name.casefold()) == 1 else _numbered(number)
         for number, name in enumerate(wanted)
     ]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import struct
 from types import MappingProxyType
 
@@ -18,6 +19,7 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import read_manifest
 from iobench.stores.verification import verify_store
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
+from iobench_converters import zarr_layout
 from iobench_converters.zarr_groups import FORMAT
 from iobench_converters.zarr_layout import ZarrOptions, plan_arrays
 
@@ -138,17 +140,31 @@ def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
         "é",
         ".",
         "variable-0",
+        "e\u0301",
+        "température",
+        "温" * 80,
     )
     spec = SampleSpec(tuple(Variable(name, (2,), "f4", ("x",)) for name in names))
     sample = random_sample(spec, 0)
     store = write_store(tmp_path / "store", FORMAT, spec, [sample])
     folders = [extent.file.parent.relative_to(store.path).as_posix() for extent in store.extents(0)]
     expected = [f"variable-{number}" for number in range(len(names))]
-    expected[6] = "u-1.5"
+    expected[6], expected[7], expected[11] = "u-1.5", "é", "température"
     assert folders == expected
     assert bits(store[0]) == bits(sample)
     attributes = json.loads((store.path / "variable-0/zarr.json").read_text())["attributes"]
     assert attributes["long_name"] == "../a"
+
+
+def test_stores_whose_letters_were_numbered_are_read(tmp_path, monkeypatch):
+    spec = SampleSpec(tuple(Variable(name, (2,), "f4", ("x",)) for name in ("é", "t")))
+    sample = random_sample(spec, 0)
+    with monkeypatch.context() as former:
+        former.setattr(zarr_layout, "_PLAIN", re.compile("[a-z]"))
+        written = write_store(tmp_path / "store", FORMAT, spec, [sample])
+    store = open_store(written.path)
+    assert {extent.file.parent.name for extent in store.extents(0)} == {"variable-0", "t"}
+    assert bits(store[0]) == bits(sample)
 
 
 def test_linear_packing_is_told_as_cf_does(tmp_path):
