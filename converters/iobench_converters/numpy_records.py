@@ -187,7 +187,9 @@ class ArrayDecoder:
         if [len(data) for data in raw] != [dtype.itemsize for dtype in dtypes]:
             raise StoreError("the bytes are not those of one sample")
         if is_one_record(self.spec):
-            record = np.frombuffer(raw[0], dtype=dtypes[0])
+            # NumPy counts no records in nothing: those of samples without values.
+            is_empty = not dtypes[0].itemsize
+            record = np.zeros(1, dtypes[0]) if is_empty else np.frombuffer(raw[0], dtypes[0])
             return {variable.name: record[variable.name][0, ...] for variable in self.spec}
         return {
             variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)

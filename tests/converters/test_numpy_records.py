@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import iobench
 from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import SampleSpec, Variable
@@ -49,6 +50,15 @@ def test_large_variables_have_a_memory_mappable_file_each(tmp_path):
         assert mapped.shape == (3, *variable.shape)
         for row, sample in zip(mapped, samples, strict=True):
             assert row.tobytes() == sample[variable.name].tobytes()
+
+
+def test_samples_without_values_are_samples(tmp_path):
+    spec = SampleSpec((Variable("a", (0, 3), "<f4", ("x", "y")),))
+    store = write_store(tmp_path, FORMAT, spec, [{"a": np.zeros((0, 3), "<f4")}] * 3)
+    assert [store[number]["a"].shape for number in range(3)] == [(0, 3)] * 3
+    loader = iobench.loader(store, 2)
+    assert [batch["a"].shape for batch in loader] == [(2, 0, 3), (1, 0, 3)]
+    loader.close()
 
 
 def test_variable_of_64_kib_has_a_file_of_its_own():
