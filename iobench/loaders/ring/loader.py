@@ -11,6 +11,7 @@ import numpy as np
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
+from iobench.files.crc32c import crc32c
 from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
@@ -370,7 +371,19 @@ class RingLoader:
             "drop_last": order.drop_last,
             "world_size": order.world_size,
             **self._samples,
+            **self._normalised(),
         }
+
+    def _normalised(self) -> dict[str, str]:
+        """Return what tells numbers that variables are normalised by from others, if they are."""
+        means = self.normalisation
+        numbers = [
+            np.ascontiguousarray(part).tobytes()
+            for each in means.values()
+            for part in (each.mean, each.std)
+        ]
+        told = f"{','.join(means)} by numbers {crc32c(b''.join(numbers)):08x}"
+        return {"normalise": told} if means else {}
 
     def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
         """Make the next iteration go on after the batches that were handed out.
@@ -381,7 +394,7 @@ class RingLoader:
             If the state is of a loader with other batches.
         """
         known = self._identity()
-        for name in (*known, "split", "patch"):
+        for name in (*known, "split", "patch", "normalise"):
             value = known.get(name)
             if state.get(name, value if name == "window" else None) != value:
                 raise OptionError(

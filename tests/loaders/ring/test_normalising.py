@@ -232,3 +232,18 @@ def test_it_is_a_stage_of_its_own(tmp_path: Path) -> None:
     rows = rows_of(RunDirectory.open(tmp_path / "run"))
     stages = [row.label for row in rows if row.kind is Kind.PREPROCESS]
     assert stages.count("normalise") == stages.count("patch") == 13
+
+
+def test_a_state_of_other_numbers_is_refused(store: Store) -> None:
+    rain = {"rain": (25.0, 14.0)}
+    loader = iobench.loader(store, 2, shuffle=True, normalise=rain)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    for other in ({"rain": (25.0, 15.0)}, {"t": (25.0, 14.0)}, False):
+        changed = iobench.loader(store, 2, shuffle=True, normalise=other)
+        with pytest.raises(OptionError, match="load_state_dict: normalise was rain by numbers"):
+            changed.load_state_dict(state)
+        with pytest.raises(OptionError, match="load_state_dict: normalise was"):
+            loader.load_state_dict(changed.state_dict())
+        changed.close()
+    loader.close()
