@@ -324,9 +324,14 @@ def _times_in_one_unit(
 
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:
-    """Return times as seconds since 1970 of their calendar, whole numbers where they are."""
+    """Return times as seconds since 1970 of their calendar, whole numbers where they are.
+
+    Where one is missing all are fractions, and that one is NaN.
+    """
     if times.dtype.kind == "M":
         micro = times.astype("datetime64[us]").astype(np.int64)
+        if (missing := np.isnat(times)).any():
+            return np.where(missing, np.nan, micro / 1e6)
     else:
         epoch = type(times[0])(1970, 1, 1) if len(times) else None
         micro = np.array([_microseconds(time - epoch) for time in times], dtype=np.int64)

@@ -28,6 +28,7 @@ from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
+from iobench.datasets.positions import are_missing
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -411,6 +412,8 @@ def _sample_names(file: Container, dim: str, values: NDArray[Any]) -> Sequence[s
     if isinstance(file, GribFiles):
         return file.along[dim].names
     start = f"{file.path.name} {dim}="
+    if (missing := are_missing(values)).any():
+        values = np.where(missing, "unknown", values.astype(str))
     if values.dtype.kind in "iuf":  # a hundred thousand: Python's own numbers are spelled faster
         return [f"{start}{value:g}" for value in values.tolist()]
     return [f"{start}{_spelled(value)}" for value in values]

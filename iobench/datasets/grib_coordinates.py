@@ -121,11 +121,15 @@ def _valid_time(found: Mapping[str, Coordinate]) -> Coordinate | None:
     start, step = found.get("time"), found.get("step")
     if start is None or step is None:
         return None
-    dims = max(start.dims, step.dims, key=len)
-    if any(each.dims not in ((), dims) for each in (start, step)):
-        return None
     seconds = np.rint(step.values.astype(np.float64) * 3600).astype(np.int64)
-    values: NDArray[Any] = np.asarray(start.values + seconds)
+    if start.dims == step.dims or not start.dims or not step.dims:
+        values: NDArray[Any] = np.asarray(start.values + seconds)
+        return Coordinate("valid_time", start.dims or step.dims, values, NAMED["valid_time"])
+    # Along dimensions of their own: that of the samples first.
+    values = np.add.outer(start.values, seconds)
+    dims = (*start.dims, *step.dims)
+    if step.of_samples:
+        dims, values = dims[::-1], values.T
     return Coordinate("valid_time", dims, values, NAMED["valid_time"])
 
 

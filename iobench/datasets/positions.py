@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "are_missing",
     "cf_times",
     "coordinate_times",
     "decode_times",
@@ -115,6 +116,14 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
     """
     if " since " not in units or NAMED_ZONE.search(units):
         return None
+    missing = are_missing(values)
+    if missing.any():
+        known = decode_times(values[~missing], units, calendar)
+        if known is None or known.dtype.kind != "M":
+            return None
+        every = np.full(values.shape, np.datetime64("NaT"), dtype=known.dtype)
+        every[~missing] = known
+        return every
     whole = _decode_whole(values, units, calendar)
     if whole is not None:
         return whole
@@ -133,6 +142,13 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         return None  # a unit that CF does not know, or a calendar without cftime
     times: NDArray[Any] = decoded
     return times if times.dtype.kind in "MO" else None
+
+
+def are_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which whole numbers stand for no time: NumPy's, which xarray writes as it is."""
+    if values.dtype.kind == "i" and values.dtype.itemsize == 8:
+        return np.asarray(values == np.iinfo(np.int64).min)
+    return np.zeros(values.shape, dtype=np.bool_)
 
 
 def _decode_whole(values: NDArray[Any], units: str, calendar: str) -> NDArray[np.datetime64] | None:

@@ -286,6 +286,36 @@ def test_of_several_steps_starts_are_counted_and_of_several_starts_steps(tmp_pat
     assert list(steps.positions) == [0, 21600, 43200]
 
 
+@pytest.mark.parametrize("sample_dim", ["step", "time"])
+def test_valid_times_are_known_where_starts_and_steps_are_several(tmp_path, place, sample_dim):
+    times = ("202001010000", "202001020000")
+    path = write_grib(tmp_path / "a.grib", times=times, steps=(0, 6, 12))
+    _, _, index = place([path], "0:0", sample_dim=sample_dim)
+    other = {"step": "time", "time": "step"}[sample_dim]
+    found = index.meteorology["valid_time"]
+    assert found.dims == ("sample", other)
+    options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}, "decode_timedelta": False}
+    with xarray.open_dataset(path, **options) as ds:
+        expected = ds.valid_time.transpose(sample_dim, other).values.astype("M8[s]")
+    np.testing.assert_array_equal(found.values.astype("M8[s]"), expected)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_a_time_that_is_missing_is_unknown(tmp_path, place, locator, suffix):
+    path = tmp_path / f"a.{suffix}"
+    times = np.array(["2020-01-01", "NaT", "2020-01-03"], "M8[ns]")
+    source = xarray.Dataset({"a": ("time", np.zeros(3, "f4"))}, {"time": times})
+    source.to_netcdf(path) if suffix == "nc" else source.to_zarr(path, consolidated=False)
+    with pytest.raises(OptionError, match=r"sample 1 \(.* time=unknown\) has no position"):
+        place([path], "0:0", sample_dim="time")
+    made = user_files([path], sample_dim="time")
+    index = made.samples(made.files(locator), locator)
+    assert [name.endswith("time=unknown") for name in index.coordinate] == [False, True, False]
+    known = index.meteorology["time"]
+    one = xarray.Dataset({"t": ("t", known.values, dict(known.attributes))})
+    np.testing.assert_array_equal(xarray.decode_cf(one).t.values, times)
+
+
 def test_months_in_grib(tmp_path, place):
     times = [f"2020{month:02}010000" for month in range(1, 8)]
     path = write_grib(tmp_path / "a.grib", times=times)
