@@ -17,7 +17,9 @@ from iobench.errors import SampleError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SAMPLE_DIM", "TIME_UNITS", "Coordinate", "Meteorology", "json_attributes"]
+__all__ = [
+    "SAMPLE_DIM", "TIME_UNITS", "Coordinate", "Meteorology", "forecast_times", "json_attributes",
+]  # fmt: skip
 
 SAMPLE_DIM: Final = "sample"
 """The first dimension of a coordinate that has a value for each sample."""
@@ -25,6 +27,8 @@ TIME_UNITS: Final = "seconds since 1970-01-01"
 """Of times that a source has in other ways, or in several."""
 MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
+MAX_CUT_NBYTES: Final = 1 << 26
+"""Of a coordinate of which each sample has its own part, all samples together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +82,26 @@ class Coordinate:
         if not self.of_samples:
             return self
         return replace(self, values=self.values[np.asarray(samples, dtype=np.int64)])
+
+    def cut(self, parts: Mapping[str, Sequence[slice]]) -> Coordinate:
+        """Return what each sample has of it, where they take other parts of some dimensions.
+
+        Raises
+        ------
+        SampleError
+            If these would be too many bytes, all samples together, or samples have values of their
+            own already.
+        """
+        n_samples = len(next(iter(parts.values())))
+        places = [
+            tuple(parts[dim][number] if dim in parts else slice(None) for dim in self.dims)
+            for number in range(n_samples)
+        ]
+        nbytes = self.values[places[0]].nbytes * n_samples
+        if self.of_samples or nbytes > MAX_CUT_NBYTES:
+            raise SampleError(f"{nbytes} bytes for the parts of all samples")
+        values = np.stack([self.values[place] for place in places])
+        return replace(self, dims=(SAMPLE_DIM, *self.dims), values=values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,19 +157,23 @@ class Meteorology:
     def within(self, dims: Collection[tuple[str, int]]) -> Meteorology:
         """Return it with coordinates along samples and these dimensions alone, by name and length.
 
-        What lies along others stays in the source.
+        What lies along others stays in the source, and ``left_out`` says so.
         """
         bounds = [
             each.attributes.get(key)
             for each in self.coordinates
             for key in ("bounds", "climatology")
         ]
-        kept = []
+        kept, left_out = [], dict(self.left_out)
         for each in self.coordinates:
             own = [*zip(each.dims, each.values.shape, strict=True)][int(each.of_samples) :]
-            if all(one in dims for one in (own[:-1] if each.name in bounds else own)):
+            lacking = set(own[:-1] if each.name in bounds else own).difference(dims)
+            if lacking:
+                along = " and ".join(dim for dim, _ in own if dim in dict(lacking))
+                left_out[each.name] = f"along {along}, of which samples do not have all"
+            else:
                 kept.append(each)
-        return replace(self, coordinates=tuple(kept))
+        return replace(self, coordinates=tuple(kept), left_out=left_out)
 
     def along(self, dim: str) -> Coordinate | None:
         """Return the coordinate of the samples along one of their dimensions, if there is one."""
@@ -153,6 +181,28 @@ class Meteorology:
             (each for each in self.coordinates if each.name == dim and each.dims == (SAMPLE_DIM,)),
             None,
         )
+
+
+def forecast_times(
+    starts: NDArray[np.datetime64], lead_s: NDArray[Any] | int
+) -> tuple[Coordinate, Coordinate]:
+    """Return ``time``, when the forecast of each sample starts, and ``valid_time``, what it is of.
+
+    Parameters
+    ----------
+    starts : ndarray of datetime64, shape (samples,)
+    lead_s : ndarray of number, shape (samples,), or int
+        Seconds from the start on.
+    """
+    seconds = starts.astype("M8[s]").astype(np.int64)
+    named = {"time": "forecast_reference_time", "valid_time": "time"}
+    started, valid = (
+        Coordinate(name, (SAMPLE_DIM,), values, {"standard_name": standard, "units": TIME_UNITS})
+        for (name, standard), values in zip(
+            named.items(), (seconds, seconds + np.asarray(lead_s, dtype=np.int64)), strict=True
+        )
+    )
+    return started, valid
 
 
 def json_attributes(

@@ -19,8 +19,10 @@ from iobench.datasets.own_pipelines import pipelines_of
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.standins import StandInIdentity, ensure_stand_in
-from iobench.errors import MissingFileError
+from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_factory, find_dataset, find_format
+from iobench.samples import Window
+from iobench.windows import place_windows
 
 if TYPE_CHECKING:
     from iobench.coordinates import Coordinate
@@ -319,10 +321,18 @@ def _length(index: SampleIndex, dim: str) -> int | None:
 
 
 def _windows(index: SampleIndex) -> dict[str, Any] | None:
-    """Return what windows would be laid over; None where samples are in no row."""
+    """Return what windows would be laid over; None where samples are in no row.
+
+    With ``refused``, why none fits, where samples are not evenly spaced.
+    """
     if not len(index.positions):
         return None
-    return {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
+    told = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
+    try:
+        place_windows(index.positions, Window((0,)), rows=index.rows, names=index.coordinate)
+    except OptionError as error:
+        told["refused"] = str(error)
+    return told
 
 
 def _attribute(dataset: Dataset, name: str) -> str | None:

@@ -118,6 +118,8 @@ def _short(value: float | str) -> str:
 def _windows(windows: Mapping[str, Any] | None) -> str:
     if windows is None:
         return "none: samples are in no row along which they follow each other"
+    if "refused" in windows:
+        return f"none: {windows['refused']}"
     rows = "one row" if windows["n_rows"] == 1 else f"{count(windows['n_rows'])} rows"
     units = f", {windows['position_units']}" if windows["position_units"] else ""
     return f"--window lays them over {rows}{units}"

@@ -13,10 +13,9 @@ from iobench.chunks.boxes import tile_starts
 from iobench.chunks.grouped import decode_apart
 from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.chunks.zarr_arrays.store import inspect_zarr
-from iobench.coordinates import SAMPLE_DIM, Meteorology
 from iobench.datasets.chunked_samples import coordinate_values
 from iobench.datasets.contract import BandedDataset, GroupedDataset
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError, OptionError, SampleError
 from iobench.samples import SampleSpec, handed_on_nbytes
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.coordinates import Meteorology
     from iobench.datasets.contract import (
         Arrays,
         Dataset,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["SpilledTiles", "TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
 
 
-MAX_CUT_NBYTES = 1 << 26
 """Of a coordinate that each tile has a part of, for all of them."""
 
 
@@ -149,19 +148,18 @@ class TiledSamples:
 
     def _meteorology(self, whole: Meteorology, n_items: int) -> Meteorology:
         """Return what is known of tiles: along a dimension that is cut each has its own part."""
+        tiles = [tile for _ in range(n_items) for tile in self.tiles]
+        parts = {
+            dim: [slice(tile[axis], tile[axis] + size) for tile in tiles]
+            for axis, (dim, size) in enumerate(self.patch.items())
+        }
         numbers = np.repeat(np.arange(n_items), len(self.tiles))
         found, left_out = [], dict(whole.left_out)
         for each in whole.take(numbers).coordinates:
-            if set(each.dims).isdisjoint(self.patch):
-                found.append(each)
-                continue
-            nbytes = self._part(each.values, each.dims, 0).nbytes * len(numbers)
-            if each.of_samples or nbytes > MAX_CUT_NBYTES:
-                left_out[each.name] = f"{nbytes} bytes for the tiles of all samples"
-                continue
-            parts = [self._part(each.values, each.dims, n) for n in range(len(self.tiles))]
-            values = np.concatenate([np.stack(parts)] * n_items)
-            found.append(replace(each, dims=(SAMPLE_DIM, *each.dims), values=values))
+            try:
+                found.append(each if parts.keys().isdisjoint(each.dims) else each.cut(parts))
+            except SampleError as error:
+                left_out[each.name] = str(error)
         return replace(whole, coordinates=tuple(found), left_out=left_out)
 
     def _spelled(self, tile: tuple[int, ...]) -> str:

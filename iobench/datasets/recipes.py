@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items,
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
-from iobench.errors import FileFormatError, IobenchError, OptionError
+from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable, handed_on_nbytes
 
@@ -58,7 +58,7 @@ __all__ = ["Recipe", "only_variables"]
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 MAX_PLACED = 1 << 22
 """Of more samples than this, parts of places as a rule, none is told from the others."""
-MAX_COMPARED = 1 << 12
+MAX_COMPARED = 1 << 16
 """Of this many samples each is asked which part of a dimension it takes."""
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
@@ -197,19 +197,21 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             each.name: each.name if is_as_stored and not each.zscore else ""
             for each in self.sample_fields
         }
-        windows = self._windows(items)
+        windows, parts = self._parts(items)
         found = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
+        firsts = {**windows, **{dim: own[0] for dim, own in parts.items()}}
         taken = {
-            dim: len(range(length)[windows.get(dim, slice(None))])
+            dim: len(range(length)[firsts.get(dim, slice(None))])
             for dim, length in files[0].dims.items()
         }
-        whole = {
+        lengths = [
             (dim, length)
             for each in self.spec()
             for dim, length in zip(each.dims, each.shape, strict=True)
-            if taken.get(dim) == length
-        }
-        found = found.within(whole)
+        ]
+        single = {dim for dim, n in taken.items() if n == 1} - {dim for dim, _ in lengths}
+        found = _placed(found, parts, single)
+        found = found.within({each for each in lengths if taken.get(each[0]) == each[1]})
         if "time" in found or items.position_units != "seconds":
             return found
         return dataclasses.replace(found, coordinates=(_times(items.positions), *found.coordinates))
@@ -297,17 +299,39 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             is_distinct=self.is_distinct,
         )
 
-    def _windows(self, items: Items) -> dict[str, slice]:
-        """Return what all samples take of dimensions that none of them takes whole."""
+    def _parts(self, items: Items) -> tuple[dict[str, slice], dict[str, list[slice]]]:
+        """Return what all samples take of dimensions, and what each takes where they differ.
+
+        Of the sample dimension nothing is said, nor of dimensions of which the variables of a
+        sample, or two samples, take parts of other lengths.
+        """
         if self._is_of_indexes or len(items.where) > MAX_COMPARED:
-            return {}
-        slabs = [slab for where in items.where for slab in self.hyperslabs(where)]
-        found: dict[str, Any] = {}
-        for slab in slabs:
-            for dim, some in slab.ranges.items():
-                if found.setdefault(dim, some) != some:
-                    found[dim] = None
-        return {dim: some for dim, some in found.items() if isinstance(some, slice)}
+            return {}, {}
+        dims = {
+            each.name: [dim for dim in self.dims_of(each) if dim != self.sample_dim]
+            for each in self.sample_fields
+        }
+        every = [dim for own in dims.values() for dim in own]
+        taken: dict[str, list[slice]] = {dim: [] for dim in every}
+        for number, where in enumerate(items.where):
+            for slab in self.hyperslabs(where):
+                for dim in dims.get(slab.variable, ()):
+                    some = slab.ranges.get(dim, slice(None))
+                    part = some if isinstance(some, slice) else slice(some, some + 1 or None)
+                    own = taken.get(dim, [part])
+                    if len(own) == number:
+                        own.append(part)
+                    elif own[-1] != part:
+                        del taken[dim]
+        same = {dim: own[0] for dim, own in taken.items() if own.count(own[0]) == len(own)}
+        apart = {
+            dim: own
+            for dim, own in taken.items()
+            if dim not in same
+            and all(each.start is not None and each.stop is not None for each in own)
+            and len({each.stop - each.start for each in own}) == 1
+        }
+        return same, apart
 
     def _fitted(self, items: Items, n_files: int) -> list[int]:
         """Return the files whose first sample is in the split ``train``; all where none is."""
@@ -537,6 +561,26 @@ def _times(positions: Sequence[float]) -> Coordinate:
     attributes = {"standard_name": "time", "units": TIME_UNITS}
     values = whole if (whole == seconds).all() else seconds
     return Coordinate("time", (SAMPLE_DIM,), values, attributes)
+
+
+def _placed(
+    whole: Meteorology, parts: Mapping[str, Sequence[slice]], single: Collection[str]
+) -> Meteorology:
+    """Return coordinates as samples have them.
+
+    Each has its own part of dimensions of which they take different ones, and of those in
+    ``single``, which samples do not have, the one value.
+    """
+    found, left_out = [], dict(whole.left_out)
+    for each in whole.coordinates:
+        axes = tuple(axis for axis, dim in enumerate(each.dims) if dim in single)
+        kept = tuple(dim for dim in each.dims if dim not in single)
+        one = dataclasses.replace(each, dims=kept, values=np.squeeze(each.values, axes))
+        try:
+            found.append(one if set(parts).isdisjoint(one.dims) else one.cut(parts))
+        except SampleError as error:
+            left_out[each.name] = str(error)
+    return dataclasses.replace(whole, coordinates=tuple(found), left_out=left_out)
 
 
 def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:

@@ -19,6 +19,7 @@ from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench.stores.places import list_items
+from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from tests.support.http_files import serve
 
@@ -65,7 +66,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
     assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
     assert answer["published"] is None
     assert answer["pipelines"] == ["own", "climetlab"]
-    assert answer["windows"] is None
+    assert answer["windows"] == {"position_units": "seconds", "n_rows": 1}
     assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
     assert list(tmp_path.iterdir()) == []
 
@@ -102,7 +103,21 @@ def test_what_windows_are_laid_over_is_told(told):
     text = told(name, json_too=False)
     assert "--window lays them over one row, seconds" in text
     assert "own, upstream, climetlab" in text
-    assert "none: samples are in no row" in told("maelstrom-ens5mini", json_too=False)
+    assert "none: samples are in no row" in told("maelstrom-radiation-tf", json_too=False)
+
+
+def test_starts_that_are_not_evenly_spaced_have_no_windows_and_it_says_why(
+    told, tmp_path, monkeypatch
+):
+    dates = ("0101", "0104", "0108")
+    monkeypatch.setattr("iobench_maelstrom.ens10.stand_in.ALL_DATES", tuple(reversed(dates[1:])))
+    root = ensure_stand_in(Ens10(), tmp_path / "own", tiny=True)
+    monkeypatch.setattr("iobench_maelstrom.ens10.stand_in.ALL_DATES", dates)
+    more = ensure_stand_in(Ens10(), tmp_path / "more", tiny=True)
+    shutil.copytree(more / "url", root / "url", dirs_exist_ok=True)
+    words = ("maelstrom-ens10", "--data-dir", root, "--option", "target=none")
+    text = told(*words, json_too=False)
+    assert "none: windows need evenly spaced samples" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", format_names())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
+from iobench.coordinates import Coordinate, Meteorology, forecast_times
 from iobench.datasets import (
     Arrays,
     Baseline,
@@ -110,21 +110,19 @@ PUBLISHED_PL = dataclasses.replace(
 
 def _meteorology(starts: Sequence[str], message: memoryview) -> Meteorology:
     """Return when forecasts start and are of, and where their points are, as a message has it."""
-    days = np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
-    seconds, lead_s = days.astype(np.int64), LEAD_HOURS * 3600
-    started = {"standard_name": "forecast_reference_time", "units": TIME_UNITS}
     step = {"standard_name": "forecast_period", "units": "hours"}
     return Meteorology(
         ("time",),
         (
-            Coordinate("time", (SAMPLE_DIM,), seconds, started),
-            Coordinate(
-                "valid_time", (SAMPLE_DIM,), seconds + lead_s, {**started, "standard_name": "time"}
-            ),
+            *forecast_times(_days(starts), LEAD_HOURS * 3600),
             Coordinate("step", (), np.asarray(LEAD_HOURS), step),
             *describe_grid(message, ("latitude", "longitude")),
         ),
     )
+
+
+def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
+    return np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
 
 
 class Ens10(PublishedFiles):
@@ -283,6 +281,8 @@ class Ens10(PublishedFiles):
             where=where,
             splits=splits,
             coordinate=[f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts],
+            positions=_days(starts).astype(np.float64).tolist(),
+            position_units="seconds",
             setup=setup,
             provenance={
                 **self.facts(index.files),

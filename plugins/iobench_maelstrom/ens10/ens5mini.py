@@ -158,7 +158,9 @@ class Ens5mini(Recipe):
         self.lead = tuple(_lead_index(file) for file in files)
         items = super().items(files)
         pairs = sorted(zip(items.coordinate, items.where, strict=True))
-        return Items(tuple(where for _, where in pairs), [start for start, _ in pairs])
+        starts = [start for start, _ in pairs]
+        seconds = np.array(starts, "M8[s]").astype(np.float64).tolist()
+        return Items(tuple(where for _, where in pairs), starts, seconds, "seconds")
 
     def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
         """Return each variable of the forecast at its lead time."""

@@ -60,6 +60,7 @@ from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.coordinates import Meteorology
     from iobench.datasets import (
         Arrays,
         Baseline,
@@ -151,6 +152,12 @@ class PowerFeatures(PowerRecipe):
         self.days = sorted({str(each[0])[:10] for each in model})
         self.without_production = sum(map(len, model)) - len(where)
         return hour_items(where, [model[run][step] for run, step, *_ in where])
+
+    def meteorology(
+        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+    ) -> Meteorology:
+        """Return when and where the features are of, as the model-level files have it."""
+        return super().meteorology(files[: self.n_runs], items, cache_dir)
 
     def spec(self) -> SampleSpec:
         """Return the features and the hour's production."""

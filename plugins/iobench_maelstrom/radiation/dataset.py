@@ -7,6 +7,7 @@ its row of each array is read by extent.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,8 +28,10 @@ from iobench.datasets import (
     Option,
     Raw,
     SampleIndex,
+    SamplePlaces,
     StandIn,
     inspect_files,
+    netcdf_meteorology,
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
@@ -60,7 +63,12 @@ from iobench_maelstrom.radiation.upstream import column_stream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.datasets import NetcdfFile
+
 __all__ = ["Radiation"]
+
+MAX_PLACED = 1 << 22
+"""Of more columns than this a store keeps no place of each."""
 
 PREFIXES = {
     "tripleclouds": "triplecloud_outputs",
@@ -196,7 +204,7 @@ class Radiation(ChunkedFields, RadiationFiles):
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
-            meteorology=Meteorology(("column",)),
+            meteorology=self._meteorology(opened, found[::2], locator.cache_dir),
         )
 
     def read(self, where: tuple[int, int]) -> Any:
@@ -249,6 +257,31 @@ class Radiation(ChunkedFields, RadiationFiles):
             channels = CHANNELS.get(name, ())
             variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
         return SampleSpec(tuple(variables))
+
+    def _meteorology(
+        self, opened: Pairs, inputs: Sequence[NetcdfFile], cache_dir: Path
+    ) -> Meteorology:
+        """Return where each column is, unless it is a variable of the sample; no file says when."""
+        left_out = {"time": "files are named by date and time step of the model; none has a time"}
+        counts, n_columns = opened.n_columns, sum(opened.n_columns)
+        if n_columns > MAX_PLACED:
+            left_out |= dict.fromkeys(POSITIONS, f"told of up to {MAX_PLACED} columns")
+            return Meteorology((COLUMN,), left_out=left_out)
+        places = SamplePlaces(
+            (COLUMN,),
+            np.repeat(np.arange(len(counts)), counts),
+            {COLUMN: np.concatenate([np.arange(count) for count in counts])},
+        )
+        held = (*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS)
+        chosen = {name: name if self.raw_inputs else "" for name in held}
+        found = netcdf_meteorology(inputs, chosen, places, cache_dir=cache_dir)
+        spec = self._spec(opened)
+        whole = {one for each in spec for one in zip(each.dims, each.shape, strict=True)}
+        found = found.within(whole)
+        for name in POSITIONS:
+            if name not in found and name not in held:
+                left_out.setdefault(name, "has no units of a place in the files")
+        return dataclasses.replace(found, left_out={**left_out, **found.left_out})
 
     def _targets(self, opened: Pairs) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
         """Return name, dimensions and shape of each target, fluxes first."""

@@ -225,7 +225,9 @@ class RadiationTf(RadiationFiles):
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
-            meteorology=Meteorology(("column",)),
+            meteorology=Meteorology(
+                ("column",), left_out={"lat, lon, time": "records do not hold them"}
+            ),
         )
 
     def read(self, where: tuple[str, int, int]) -> Raw:

@@ -6,6 +6,8 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.coordinates import Meteorology, forecast_times
 from iobench.datasets import (
     Arrays,
     Axis,
@@ -247,6 +250,21 @@ class Yr(Recipe):
             self.grid.all(functools.partial(self.grid.name, self.starts, self.leadtimes)),
             splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
         )
+
+    def meteorology(
+        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+    ) -> Meteorology:
+        """Return what the files say of the patches, and when their forecasts start and are of."""
+        found = super().meteorology(files, items, cache_dir)
+        if not found:
+            return found
+        numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
+        starts = np.array([datetime.datetime.strptime(each, "%Y%m%dT%HZ") for each in self.starts])
+        times = forecast_times(
+            starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.leadtimes)[numbers[:, 1]]
+        )
+        others = (each for each in found.coordinates if each.name not in ("time", "valid_time"))
+        return dataclasses.replace(found, coordinates=(*times, *others))
 
     def _samples_in(self, split: Split) -> Sequence[int]:
         """Return the samples of the files whose start is in a split; upstream's overlap."""

@@ -1,0 +1,138 @@
+"""What named datasets keep of their files' coordinates, and what they say of those they do not."""
+
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets.locate import FileLocator
+from iobench.errors import OptionError
+from iobench.registry import dataset_names, find_dataset
+from iobench.samples import Window
+from iobench.windows import place_windows
+
+# Of the others the time, and what they have beside.
+KEPT = {
+    "maelstrom-constants-a-b": {"dim0", "dim0_0"},
+    "maelstrom-ens10": {"time", "valid_time", "step", "latitude", "longitude", "crs"},
+    "maelstrom-ens5mini": {"time", "step", "latitude", "longitude"},
+    "maelstrom-power": {"time", "level", "latitude", "longitude"},
+    "maelstrom-power-production": {"time", "level", "latitude", "longitude"},
+    "maelstrom-radiation": {"lat", "lon"},
+    "maelstrom-radiation-tf": set(),
+    "maelstrom-yr": {
+        "time", "valid_time", "leadtime", "x", "y", "latitude", "longitude", "projection_lcc",
+    },
+}  # fmt: skip
+LEFT_OUT = {
+    "maelstrom-ens5mini": {"number", "isobaricInhPa"},
+    "maelstrom-radiation": {"time"},
+    "maelstrom-radiation-tf": {"lat, lon, time"},
+    "maelstrom-yr": {"predictor", "static_predictor"},
+}
+
+
+@pytest.fixture
+def opened(tiny_root, tmp_path):
+    """Open the tiny stand-in of a dataset by its name; return its files and index."""
+
+    def open_it(name, **options):
+        dataset = find_dataset(name, **options)
+        root = tiny_root(find_dataset(name))
+        locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
+        files = dataset.files(locator)
+        return files, dataset.samples(files, locator)
+
+    return open_it
+
+
+@pytest.mark.parametrize("name", dataset_names())
+def test_every_name_keeps_its_coordinates_or_says_why_not(name, opened):
+    _, index = opened(name)
+    known = index.meteorology
+    found = {each.name for each in known.coordinates}
+    if name in KEPT:
+        assert found == KEPT[name]
+    else:
+        assert {"time"} < found
+    assert known.left_out.keys() == LEFT_OUT.get(name, set())
+
+
+@pytest.mark.parametrize("patch", ["100", "whole"])
+def test_each_patch_of_yr_has_its_own_places(patch, opened):
+    options = {} if patch == "whole" else {"y_range": "28,428", "x_range": "20,320"}
+    files, index = opened("maelstrom-yr", patch=patch, **options)
+    known = index.meteorology
+    for number in (0, 1, len(index) // 2, len(index) - 1):
+        where = index.where[number]
+        with xarray.open_dataset(files[where.file], decode_timedelta=False) as file:
+            size = (file.sizes["y"], file.sizes["x"]) if patch == "whole" else (100, 100)
+            y, x = slice(where.y, where.y + size[0]), slice(where.x, where.x + size[1])
+            expected = {name: file[name][y, x].values for name in ("latitude", "longitude")}
+            expected |= {"y": file.y[y].values, "x": file.x[x].values}
+            for name, values in expected.items():
+                each = known[name]
+                own = each.values[number] if each.of_samples else each.values
+                np.testing.assert_array_equal(own, values)
+            start = file.time.values.astype("M8[s]").astype(np.int64)
+            lead = file.leadtime.values[where.lead]
+        assert known["time"].values[number] == start
+        assert known["valid_time"].values[number] == start + lead
+
+
+def test_the_point_of_a_turbine_is_where_its_weather_is_taken(opened):
+    files, index = opened("maelstrom-power", model_level="131")
+    known = index.meteorology
+    place = {name: known[name].values for name in ("latitude", "longitude", "level")}
+    with xarray.open_dataset(files[0]) as file:
+        point = file.sel(place)
+        assert int(point.level) == 131
+        assert index.provenance["grid_point"] == [
+            file[name].values.tolist().index(place[name]) for name in ("latitude", "longitude")
+        ]
+        assert index.coordinate[0] == str(file.time.values[0])[:16]
+    names = known["time"].attributes["units"]
+    times = xarray.decode_cf(xarray.Dataset({"t": ("t", known["time"].values, {"units": names})}))
+    spelled = np.datetime_as_string(times.t.values, unit="m")
+    np.testing.assert_array_equal(spelled, index.coordinate)
+
+
+def test_columns_of_radiation_lie_where_their_file_says(opened):
+    files, index = opened("maelstrom-radiation")
+    half, known = len(files) // 2, index.meteorology
+    read = []
+    for path in files[:half]:
+        with xarray.open_dataset(path) as file:
+            read.append((file.lat.values, file.lon.values))
+    for name, values in zip(("lat", "lon"), zip(*read, strict=True), strict=True):
+        np.testing.assert_array_equal(known[name].values, np.concatenate(values))
+
+
+def test_columns_that_hold_their_places_have_no_coordinate_beside(opened):
+    _, index = opened("maelstrom-radiation", raw_inputs="true")
+    assert not {"lat", "lon"} & {each.name for each in index.meteorology.coordinates}
+    assert {"lat", "lon"} <= {each.name for each in index.spec}
+
+
+def test_windows_of_ens10_fit_where_starts_are_evenly_spaced(opened):
+    _, index = opened("maelstrom-ens10")
+    placed = place_windows(index.positions, Window((-1, 0)), names=index.coordinate)
+    starts = [[index.coordinate[item][:7] for item in window] for window in placed.items]
+    assert starts == [["2015-01", "2015-01"], ["2016-01", "2016-01"]]
+    assert {gap.before for gap in placed.gaps} == {1}
+    uneven = np.array(["2015-01-01", "2015-01-04", "2015-01-08"], "M8[s]").astype(np.float64)
+    with pytest.raises(OptionError, match="evenly spaced"):
+        place_windows(uneven, Window((-1, 0)))
+
+
+def test_a_store_of_a_point_opens_with_its_place(iobench_here, tmp_path, store_dir):
+    done = iobench_here(
+        "convert", "maelstrom-power", "store", "--tiny", "--to", "zarr", "--store-dir", store_dir
+    )
+    assert done.returncode == 0, done.stderr
+    with xarray.open_zarr(tmp_path / "store") as store:
+        assert store.latitude.dims == store.longitude.dims == ()
+        assert {"latitude", "longitude", "level", "time"} <= set(store.coords)
+        assert store.production.dims == ("time",)
+    told = iobench_here("info", "store").stdout
+    assert "latitude" in told
+    assert "longitude" in told
