@@ -18,11 +18,10 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.own_pipelines import pipelines_of
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
+from iobench.datasets.splits import why_no_windows
 from iobench.datasets.standins import StandInIdentity, ensure_stand_in
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
-from iobench.samples import Window
-from iobench.windows import place_windows
 
 if TYPE_CHECKING:
     from iobench.coordinates import Coordinate
@@ -328,11 +327,8 @@ def _windows(index: SampleIndex) -> dict[str, Any] | None:
     if not len(index.positions):
         return None
     told = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
-    try:
-        place_windows(index.positions, Window((0,)), rows=index.rows, names=index.coordinate)
-    except OptionError as error:
-        told["refused"] = str(error)
-    return told
+    refused = why_no_windows(index)
+    return {**told, "refused": refused} if refused else told
 
 
 def _attribute(dataset: Dataset, name: str) -> str | None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import OptionError, UnknownNameError
+from iobench.samples import Window
 from iobench.windows import WindowPlacement, place_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.datasets.contract import SampleIndex
-    from iobench.samples import Window
 
-__all__ = ["place_index_windows", "select_split", "select_splits"]
+__all__ = ["place_index_windows", "select_split", "select_splits", "why_no_windows"]
 
 
 def select_split(index: SampleIndex, name: str) -> Sequence[int]:
@@ -122,3 +122,12 @@ def _of_one_split_each(placed: WindowPlacement, splits: Sequence[Sequence[int]])
         items=placed.items[whole],
         n_at_split=placed.n_at_split + n_across,
     )
+
+
+def why_no_windows(index: SampleIndex) -> str:
+    """Return why none fits samples that lie in rows: they are not evenly spaced; else nothing."""
+    try:
+        place_windows(index.positions, Window((0,)), rows=index.rows, names=index.coordinate)
+    except OptionError as error:
+        return str(error)
+    return ""
