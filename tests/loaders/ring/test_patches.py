@@ -379,7 +379,7 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
         ({"patch": {"y": 2.5}}, r"patch: y=2\.5, expected a whole number"),
         ({"patch": 256}, "patch=256: expected sizes by dimension"),
         ({"patch": {}}, "patch={}: expected sizes by dimension"),
-        ({"patch": PATCH, "patch_at": "corner"}, "patch_at='corner': expected one of random, ti"),
+        ({"patch": PATCH, "patch_at": "corner"}, "patch_at='corner': expected one of random"),
         ({"patch_at": "tiles"}, "patch_at='tiles' goes with patch"),
         ({"patch": PATCH, "grid_part": (0, 2)}, "grid_part and patch both cut the grid"),
     ],
