@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable  # noqa: TC003 - annotations of a public value type
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,8 +32,14 @@ class Batch:
 
     ``worker`` is the loading process that made it, -1 for the consumer itself, `IN_THREADS` for
     other threads of its process. How long the arrays stay valid is the loader's own rule.
+
+    Where ``on_device``, they are arrays of the device, as its framework has them: ready for what
+    the loop's thread gives it to do next. Their copies may be under way still: ``arrived`` waits
+    for them.
     """
 
     planned: PlannedBatch
     arrays: dict[str, NDArray[Any]]
     worker: int
+    on_device: bool = False
+    arrived: Callable[[], None] | None = None

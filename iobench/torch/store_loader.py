@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from torch.utils.data import DataLoader
 
-from iobench.loaders.ring.device_copies import DeviceCopies
+from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
 from iobench.torch.device import find_accelerator

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Present,
         RingBatch,
     )
-    from iobench.loaders.ring.device_copies import DeviceCopies
+    from iobench.loaders.device_copies import DeviceCopies
     from iobench.recording.recorder import Recorder
 
 __all__ = ["RingRun"]
