@@ -61,6 +61,13 @@ def profile(
     epochs: Annotated[int | None, declared("--epochs")] = None,
     compute: Annotated[str, declared("--compute")] = "published",
     batches_per_step: Annotated[int | None, declared("--batches-per-step")] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where batches are copied to: cuda, cuda:N (AMD's too), xpu, none, or auto: an "
+            "accelerator that is there."
+        ),
+    ] = "auto",
     cache: Annotated[str, declared("--cache")] = "as-is",
     data_dir: DataDir = None,
     files: FilesGlob = None,
@@ -117,6 +124,7 @@ def profile(
         epochs=epochs,
         compute=compute,
         batches_per_step=batches_per_step,
+        device=device,
         cache=cache,
         data_dir=None if data_dir is None else as_path(data_dir),
         files=files,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable  # noqa: TC003 - annotations of a public value type
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,11 +35,11 @@ class Batch:
 
     Where ``on_device``, they are arrays of the device, as its framework has them: ready for what
     the loop's thread gives it to do next. Their copies may be under way still: ``arrived`` waits
-    for them.
+    for them, and tells whether there was anything to wait for.
     """
 
     planned: PlannedBatch
     arrays: dict[str, NDArray[Any]]
     worker: int
     on_device: bool = False
-    arrived: Callable[[], None] | None = None
+    arrived: Callable[[], bool] | None = None

@@ -1,14 +1,20 @@
-"""Batches to a device, ahead of the loop: from pinned buffers, in the reader threads.
+"""Batches to a device: ahead of the loop, in the threads that fill buffers, or by the loop itself.
 
-A reader thread starts the copies of a batch and sleeps until they are done, while another one
-fills the next buffer. So a buffer comes back to the ring when nothing reads it any more, without
-anybody who polls; and what is handed out is on the device.
+A thread that fills buffers starts the copies of a batch from pinned memory and sleeps until they
+are done, while another one fills the next buffer. So a buffer comes back when nothing reads it any
+more, without anybody who polls; and what is handed out is on the device.
+
+What a thread waits for copies of other batches is no copying: the link does one at a time.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from iobench.errors import DeviceError
 from iobench.loaders.ring.presenting import map_leaves
@@ -16,12 +22,20 @@ from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.contract import Batch
     from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.log import BatchLog
     from iobench.recording.accelerator import Accelerator, DeviceCopy
     from iobench.recording.recorder import Recorder
 
 __all__ = ["DeviceCopies"]
+
+REGIONS_PER_FLUSH: Final = 64
+"""Copies of the loop whose times on the device are looked at together."""
 
 
 class DeviceCopies:
@@ -32,13 +46,17 @@ class DeviceCopies:
     accelerator : Accelerator
         The device.
     recorder : Recorder, optional
-        Where that is noted, whatever else the ring notes elsewhere or nowhere.
+        Where that is noted, whatever else a ring notes elsewhere or nowhere.
     """
 
     def __init__(self, accelerator: Accelerator, recorder: Recorder | None = None) -> None:
         self.accelerator = accelerator
         self._recorder = recorder
         self._lane = DeviceLane(accelerator, releases=False)
+        self._counting = threading.Lock()
+        self._n_under_way = 0
+
+    # -- ahead, from buffers that are pinned ----------------------------------------------------
 
     def prepare(self, memory: BatchMemory) -> None:
         """Pin the buffer, once: copies from pageable memory take twice as long.
@@ -64,28 +82,40 @@ class DeviceCopies:
             If the device refuses, or is gone.
         """
         accelerator = self.accelerator
-        recorder = self._recorder or log.recorder
         leaves: list[Any] = []
         map_leaves(value, lambda leaf: leaves.append(leaf) if accelerator.takes(leaf) else None)
         start_ns = log.now_ns()
+        with self._counting:
+            n_before, self._n_under_way = self._n_under_way, self._n_under_way + 1
         try:
             copy = accelerator.copy(leaves, ahead=True)
             if copy.last is not None:
                 accelerator.wait(copy.last)
+            self._note(log, copy, start_ns, queued=n_before > 0)
         except RuntimeError as error:
             nbytes = sum(leaf.nbytes for leaf in leaves)
             raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
-        end_ns = log.now_ns()
-        if recorder is not None:
-            recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, log.batch, log.epoch)
-            if copy.first is not None and copy.last is not None:
-                region = DeviceRegion(
-                    Kind.H2D, "", copy.first, copy.last, start_ns, log.batch, log.epoch, copy.nbytes
-                )
-                self._lane.noticed(recorder, region, end_ns)
+        finally:
+            with self._counting:
+                self._n_under_way -= 1
         left = iter(copy.values)
         batch = map_leaves(value, lambda leaf: next(left) if accelerator.takes(leaf) else leaf)
         return batch, replace(copy, held=None)
+
+    def _note(self, log: BatchLog, copy: DeviceCopy, start_ns: int, *, queued: bool) -> None:
+        """Note copies that are done; ``queued``: others may have been under way before them."""
+        recorder = self._recorder or log.recorder
+        if recorder is None:
+            return
+        begun_ns, end_ns = start_ns, log.now_ns()
+        if queued and copy.first is not None and copy.last is not None:
+            took_ns = self.accelerator.between_ns(copy.first, copy.last)
+            begun_ns = max(start_ns, end_ns - max(0, took_ns))
+        if begun_ns > start_ns:
+            recorder.emit(Kind.COPY_QUEUE, start_ns, begun_ns, batch=log.batch, epoch=log.epoch)
+        recorder.emit(Kind.H2D, begun_ns, end_ns, copy.nbytes, -1, log.batch, log.epoch)
+        if (region := _region(copy, start_ns, log.batch, log.epoch)) is not None:
+            self._lane.noticed(recorder, region, end_ns)
 
     def receive(self, sent: tuple[Any, DeviceCopy]) -> Any:
         """Return the batch, in the consumer's thread, ordered before what its stream does next."""
@@ -96,9 +126,75 @@ class DeviceCopies:
             raise self._refusal(error, "handing over a batch") from error
         return batch
 
+    # -- by the training loop -------------------------------------------------------------------
+
+    def move(self, batch: Batch) -> Batch:
+        """Copy a batch in the loop's thread, and in its queue on the device; return it there.
+
+        As ``.to(device, non_blocking=True)`` in a script. What is there already stays as it is.
+
+        Raises
+        ------
+        DeviceError
+            If the device refuses, or is gone.
+        """
+        recorder, planned = self._recorder, batch.planned
+        names = [name for name, array in batch.arrays.items() if self.accelerator.takes(array)]
+        if batch.on_device or recorder is None or not names:
+            return batch
+        start_ns = recorder.clock.now_ns()
+        try:
+            copy = self.accelerator.copy([batch.arrays[name] for name in names], ahead=False)
+        except RuntimeError as error:
+            nbytes = sum(batch.arrays[name].nbytes for name in names)
+            raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
+        end_ns = recorder.clock.now_ns()
+        recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, planned.batch, planned.epoch)
+        region = _region(copy, start_ns, planned.batch, planned.epoch)
+        if region is not None and self._lane.add(recorder, region) >= REGIONS_PER_FLUSH:
+            self._lane.write()
+        arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
+        arrived = functools.partial(self._arrived, copy)
+        return replace(batch, arrays=arrays, on_device=True, arrived=arrived)
+
+    def _arrived(self, copy: DeviceCopy) -> bool:
+        try:
+            if copy.last is None or self.accelerator.passed(copy.last):
+                return False
+            self.accelerator.wait(copy.last)
+        except RuntimeError as error:
+            raise self._refusal(error, "waiting for a batch") from error
+        return True
+
+    def fetch(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Return arrays of a batch in the host's memory, as they are on the device.
+
+        Raises
+        ------
+        DeviceError
+            If the device refuses, or is gone.
+        """
+        try:
+            return {
+                name: array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
+                for name, array in arrays.items()
+            }
+        except RuntimeError as error:
+            raise self._refusal(error, "fetching a batch back") from error
+
+    def settle(self) -> None:
+        """Note what the device did for the loop, after waiting for it."""
+        self._lane.write(last=True)
+
     def _refusal(self, error: RuntimeError, doing: str) -> DeviceError:
         if isinstance(error, DeviceError):
             return error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         advice = "; take a smaller batch_size or depth" if "out of memory" in reason.lower() else ""
         return DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}{advice}")
+
+
+def _region(copy: DeviceCopy, put_ns: int, batch: int, epoch: int) -> DeviceRegion | None:
+    if copy.first is None or copy.last is None:
+        return None
+    return DeviceRegion(Kind.H2D, "", copy.first, copy.last, put_ns, batch, epoch, copy.nbytes)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iobench.loaders.batch_plan import BatchPlan
     from iobench.loaders.compute import TrainingStep
     from iobench.loaders.contract import Batch
+    from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
@@ -60,6 +61,8 @@ class MeasuredPipeline:
     numbers : sequence of int or None
         What the samples that the plan counts are in their dataset; None where the loader delivers
         others.
+    device : DeviceCopies or None
+        Copies batches to a device which the loader has not copied there.
     n_batches, steady_ns, n_rounds : int
         How far it has come; a round too short for a steady state counts whole.
     told_ns : int
@@ -76,6 +79,7 @@ class MeasuredPipeline:
     after_round: Callable[[], object] | None = None
     digests: DigestLog | None = None
     numbers: Sequence[int] | None = None
+    device: DeviceCopies | None = None
     n_batches: int = 0
     steady_ns: int = 0
     n_rounds: int = 0
@@ -139,12 +143,16 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
+        ready_ns = delivered_ns
+        if run.device is not None:
+            following = batch = run.device.move(batch)  # nobody else holds what it was copied from
+            ready_ns = now_ns()
         run.n_batches += 1
         delivered += 1
         began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
         if progress is not None and delivered_ns - run.told_ns >= PROGRESS_EVERY_NS:
             run.told_ns = delivered_ns
-            began_ns = delivered_ns if began_ns is None else began_ns
+            began_ns = ready_ns if began_ns is None else began_ns
             progress(run)
         compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()
@@ -173,10 +181,11 @@ def _note_samples(run: MeasuredPipeline, digests: DigestLog, batch: Batch) -> in
     recorder, planned = run.recorder, batch.planned
     start_ns = recorder.clock.now_ns()
     numbers = None if run.numbers is None else [run.numbers[place] for place in planned.samples]
+    arrays = batch.arrays if run.device is None else run.device.fetch(batch.arrays)
     n_samples = len(planned.samples) or max(
-        (len(array) for array in batch.arrays.values() if array.ndim), default=0
+        (len(array) for array in arrays.values() if array.ndim), default=0
     )
-    digests.add_batch(planned.batch, planned.epoch, numbers, batch.arrays, n_samples)
+    digests.add_batch(planned.batch, planned.epoch, numbers, arrays, n_samples)
     recorder.emit(
         Kind.OTHER, start_ns, recorder.clock.now_ns(), batch=planned.batch, epoch=planned.epoch,
         label=recorder.string("digest"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.contract import BatchSource
     from iobench.recording.recorder import Recorder
 
@@ -58,6 +59,8 @@ class PlannedRing(MeasuredLoader):
     start_method : {"fork", "forkserver", "spawn"}, optional
         Of processes; by default fork where there is one, since a profile's process has nothing
         loaded that could break on it, and no thread at work when the first round begins.
+    device : DeviceCopies, optional
+        Takes batches to a device, ahead.
 
     Raises
     ------
@@ -76,6 +79,7 @@ class PlannedRing(MeasuredLoader):
         recorder: Recorder,
         run_directory: Path | None = None,
         start_method: str | None = None,
+        device: DeviceCopies | None = None,
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         if min(threads, workers) < 0 or (threads and workers):
@@ -86,11 +90,13 @@ class PlannedRing(MeasuredLoader):
         super().__init__(workers=workers, threads=threads, prefetch=ahead)
         self._recorder = recorder
         self._source = source
+        self._device = device
+        prepare = None if device is None else device.prepare
         self._processes: ProcessSource | None = None
         if threads:
             self._n_feeding, self._ahead = threads, max(prefetch, threads)
             depth = self._ahead + HELD_BY_LOOP
-            self._pool = BufferPool(source.spec, batch_size, depth=depth)
+            self._pool = BufferPool(source.spec, batch_size, depth=depth, prepare=prepare)
             return
         self._n_feeding = self._ahead = workers * prefetch
         if workers:
@@ -105,7 +111,7 @@ class PlannedRing(MeasuredLoader):
         # One that the loop has, unless it makes the next one itself and nobody writes meanwhile.
         self._pool = ReusedBuffers(
             source.spec, batch_size, depth=2 if workers else 1, ahead=max(1, self._ahead),
-            new_memory=new_memory,
+            prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
 
     @property
@@ -141,6 +147,7 @@ class PlannedRing(MeasuredLoader):
             self._pool,
             threads=self._n_feeding,
             ahead=max(1, self._ahead),
+            device=self._device,
             recorder=self._recorder if processes is None else None,
         )
         try:
@@ -149,7 +156,9 @@ class PlannedRing(MeasuredLoader):
                 batch, arrays = found
                 made_by = IN_THREADS if self.threads else run.made_by
                 # As in a plain loop only the consumer holds it, so that letting go is not waiting.
-                ready = [Batch(planned.pop(batch.batch), arrays, made_by)]
+                if (device := self._device) is not None:
+                    arrays = device.receive(arrays)
+                ready = [Batch(planned.pop(batch.batch), arrays, made_by, device is not None)]
                 del found, arrays
                 yield ready.pop()
         finally:

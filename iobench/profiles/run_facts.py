@@ -16,7 +16,15 @@ from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fiel
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
 
-__all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts", "StoreFacts", "TrainedModel"]
+__all__ = [
+    "PUBLISHED_FIGURES",
+    "ChunkFacts",
+    "DeviceFacts",
+    "LinkFacts",
+    "RunFacts",
+    "StoreFacts",
+    "TrainedModel",
+]
 
 T = TypeVar("T")
 Five = tuple[float, float, float, float, float]
@@ -217,6 +225,52 @@ class StoreFacts:
     lossy: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What the link to a device was measured to carry.
+
+    Parameters
+    ----------
+    pinned_bytes_per_s, pageable_bytes_per_s : float or None
+        From memory that the device reads by itself, and from other memory.
+    nbytes : int or None
+        Bytes of each copy.
+    n : int or None
+        How many copies.
+    """
+
+    pinned_bytes_per_s: float | None = None
+    pageable_bytes_per_s: float | None = None
+    nbytes: int | None = None
+    n: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """The device that batches were copied to.
+
+    Parameters
+    ----------
+    name : str
+        As ``cuda:0``.
+    facts : mapping
+        What its driver and the system tell: ``title``, ``kind``, ``memory_nbytes``, ``driver``,
+        ``runtime``, ``mig``, ``link``.
+    link : LinkFacts or None
+        None where the link was not measured.
+    """
+
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    link: LinkFacts | None = None
+
+    @property
+    def title(self) -> str | None:
+        """What its maker calls it."""
+        told = self.facts.get("title")
+        return told if isinstance(told, str) else None
+
+
 class AskedLoader(Protocol):
     """A loader of a script, as far as facts of its run follow from it."""
 
@@ -332,6 +386,10 @@ class RunFacts:
         Bytes of the files; samples of the whole dataset.
     title : str or None
         What a named dataset is, and which part of it was taken where it can be chosen.
+    device : DeviceFacts or None
+        The device that batches were copied to, of a profile.
+    no_device : str or None
+        Why there was none.
     """
 
     name: str | None = None
@@ -388,6 +446,8 @@ class RunFacts:
     files_nbytes: int | None = field(default=None, metadata=HIDDEN)
     n_samples_all: int | None = field(default=None, metadata=HIDDEN)
     title: str | None = field(default=None, metadata=HIDDEN)
+    device: DeviceFacts | None = None
+    no_device: str | None = field(default=None, metadata=HIDDEN)
 
     @figure.named("pipeline")
     def known_pipeline(self) -> str | None:

@@ -12,6 +12,7 @@ from iobench.datasets.own_pipelines import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import UNET, parse_compute
 from iobench.loaders.stage_timer import Detail
+from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.energy_reader import wants_energy
 from iobench.recording.run_directory import checked_name
@@ -66,6 +67,9 @@ class RunConfig(SourceRequest):
         ``published``, ``none``, a time such as ``25ms``, or ``unet`` to train a small model.
     batches_per_step : int or None
         Batches that a step of the optimiser takes; None for those of the published step, else 1.
+    device : str
+        Where batches are copied to: ``none``, ``auto`` for an accelerator that is there, or one
+        by name, as ``cuda:0``.
     cache : str
         ``as-is``, ``warm`` or ``cold``.
     out, spool : Path or None
@@ -98,6 +102,7 @@ class RunConfig(SourceRequest):
     epochs: int | None = None
     compute: str = "published"
     batches_per_step: int | None = None
+    device: str = NONE
     cache: str = "as-is"
     out: Path | None = None
     name: str | None = None
@@ -138,6 +143,7 @@ class RunConfig(SourceRequest):
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
         wants_energy(self.energy)
+        check_device(self.device)
         checked_name(self.name)
         if self.compute != UNET:
             parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)

@@ -28,6 +28,7 @@ from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import UNET, Compute, parse_compute
+from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.planned_ring import PlannedRing
@@ -38,6 +39,7 @@ from iobench.loaders.stream import StreamLoader
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
+from iobench.profiling.chosen_device import AUTO, ChosenDevice, choose_device
 from iobench.profiling.config import (
     DEFAULT_BATCHES,
     DEFAULT_PREFETCH,
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.profiling.given_stores import GivenStore
     from iobench.profiling.profiled import ProfiledSamples
+    from iobench.recording.accelerator import Accelerator
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
@@ -96,6 +99,9 @@ def profile(config: RunConfig, screen: Screen) -> Path:
 
 def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path:
     _import_frameworks(config)
+    device = choose_device(config.device)
+    if config.device == AUTO and device.accelerator is not None:
+        screen.note(f"--device auto: batches are copied to {device.told}")
     given = open_given(config.stores)
     if config.targets:
         source = open_source(config, screen)
@@ -128,6 +134,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 reasons.append((one, why))
                 document = _document(config, profiled, one, compute, batch_size, costs)
                 limit, limit_s = _limits(config, one, batch_size)
+                document |= device.document
                 document |= {
                     "position": position,
                     "turns": turns,
@@ -139,7 +146,9 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 directory = RunDirectory.create(path, document, spool=config.spool)
                 stack.callback(directory.gather)
                 directories.append(directory)
-                runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
+                runs.append(
+                    _make_run(config, one, directory, device, compute, batch_size, costs, stack)
+                )
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
             if wants_energy(config.energy):
@@ -178,16 +187,25 @@ def _compute(
 
 
 def _training(
-    config: RunConfig, one: Prepared, directory: RunDirectory, batch_size: int, stack: ExitStack
+    config: RunConfig,
+    one: Prepared,
+    directory: RunDirectory,
+    accelerator: Accelerator | None,
+    batch_size: int,
+    stack: ExitStack,
 ) -> TrainingStep:
     """Return the training of a model, which ``run.json`` tells of at the end."""
+    from iobench.torch.device import TorchAccelerator
     from iobench.torch.unet import UNetTraining
 
+    is_torchs = isinstance(accelerator, TorchAccelerator)
     training = UNetTraining(
         one.work.spec,
         batch_size,
         batches_per_step=config.batches_per_step or 1,
         seed=config.seed,
+        device=accelerator.device if is_torchs else "cpu",
+        clock=accelerator if is_torchs else None,
     )
     stack.callback(lambda: directory.update(training=dict(training.finish())))
     return training
@@ -253,6 +271,7 @@ def _make_run(
     config: RunConfig,
     one: Prepared,
     directory: RunDirectory,
+    device: ChosenDevice,
     compute: Compute | None,
     batch_size: int,
     costs: Mapping[str, int | None],
@@ -261,7 +280,11 @@ def _make_run(
     """Start nothing yet: workers start with the first round."""
     recorder = directory.recorder(role="consumer")
     stack.callback(recorder.close)
-    loader = _make_loader(config, one, directory, recorder, batch_size, costs)
+    copies = None
+    if device.accelerator is not None:
+        copies = DeviceCopies(device.accelerator, recorder)
+        stack.callback(copies.settle)
+    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies)
     stack.callback(loader.close)
     digests = DigestLog(directory.path) if config.digests else None
     if digests is not None:
@@ -283,12 +306,13 @@ def _make_run(
         loader=loader,
         plan=plan,
         recorder=recorder,
-        compute=compute or _training(config, one, directory, batch_size, stack),
+        compute=compute or _training(config, one, directory, device.accelerator, batch_size, stack),
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
-        after_round=_after_round(directory, loader),
+        after_round=_after_round(directory, loader, copies),
         digests=digests,
         numbers=one.numbers,
+        device=copies,
     )
 
 
@@ -319,9 +343,13 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
     return limit, limit_s
 
 
-def _after_round(directory: RunDirectory, loader: MeasuredLoader) -> Callable[[], None]:
+def _after_round(
+    directory: RunDirectory, loader: MeasuredLoader, copies: DeviceCopies | None
+) -> Callable[[], None]:
     def after_round() -> None:
         loader.after_round()
+        if copies is not None:
+            copies.settle()
         directory.gather()
 
     return after_round
@@ -334,7 +362,9 @@ def _make_loader(
     recorder: Recorder,
     batch_size: int,
     costs: Mapping[str, int | None],
+    copies: DeviceCopies | None,
 ) -> MeasuredLoader:
+    """Return what loads; who copies batches ahead is given ``copies``, for others the loop does."""
     detail = Detail.parse(config.detail)
     if one.ready is not None and one.ready.is_ours:
         named = functools.partial(named_arrays, where=f"a batch of {one.label}")
@@ -360,6 +390,7 @@ def _make_loader(
             unit_costs=costs,
         )
     if one.framework == "torch":
+        from iobench.torch.device import torch_pins
         from iobench.torch.torch_loader import TorchLoader
 
         return TorchLoader(
@@ -371,6 +402,7 @@ def _make_loader(
             recorder=recorder,
             detail=detail,
             unit_costs=costs,
+            pin=copies is not None and torch_pins(),
         )
     if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
         return _store_loader(one, batch_size, recorder)
@@ -382,6 +414,7 @@ def _make_loader(
         prefetch=max(1, one.prefetch),
         recorder=recorder,
         run_directory=directory.path,
+        device=None if one.framework == "tensorflow" else copies,
     )
 
 

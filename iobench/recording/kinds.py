@@ -148,6 +148,9 @@ class Kind(IntEnum):
     H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0"
     UNPICKLE = 27, Family.HANDOVER, _CARRIES, "#b0648f"
     HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
+    COPY_QUEUE = (
+        29, Family.HANDOVER, Trait.NONE, "#9a78a6", "#bd9cc8", "waiting for copies of other batches"
+    )
 
     WAIT = 40, Family.WAIT, _WAITS, "#cc4414", "#ff7646"
     FORWARD = 41, Family.LOOP, _USES, "#a9b7c3", "#5f7080"

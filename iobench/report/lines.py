@@ -331,9 +331,11 @@ def _no_copies(report: RunReport) -> str:
             "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
             "compiled code, are not seen"
         )
-    if report.facts.compute.step_ns is None:
-        return "not measured (the training loop's own)"
-    return "not measured (no accelerator)"
+    facts = report.facts
+    why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
+    if facts.device is not None:
+        why = f"no array of these batches that {facts.device.name} could be given"
+    return f"not measured ({why})"
 
 
 def _unclosed(report: RunReport) -> list[str]:

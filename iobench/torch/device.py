@@ -20,11 +20,18 @@ import torch
 
 from iobench.errors import DeviceError, OptionError
 from iobench.recording.accelerator import DeviceCopy
+from iobench.torch.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["TYPES", "TorchAccelerator", "current_accelerator", "find_accelerator"]
+__all__ = [
+    "TYPES",
+    "TorchAccelerator",
+    "current_accelerator",
+    "find_accelerator",
+    "torch_pins",
+]
 
 TYPES: Final = ("cuda", "xpu")
 """Of devices with streams and events, as torch calls them."""
@@ -113,14 +120,14 @@ class TorchAccelerator:
         return _Pinned(start)
 
     def takes(self, leaf: Any) -> bool:
-        """Tell whether something is a tensor, or an array that torch has a dtype for."""
+        """Tell whether something is a tensor of the host, or an array that torch has a dtype for."""
         if isinstance(leaf, torch.Tensor):
-            return True
-        return isinstance(leaf, np.ndarray) and leaf.dtype.isnative and leaf.dtype.kind in "biufc"
+            return bool(leaf.device.type == "cpu")
+        return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
 
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
         """Start copying; return the tensors on the device, with events around the copies."""
-        tensors = [leaf if isinstance(leaf, torch.Tensor) else _tensor(leaf) for leaf in leaves]
+        tensors = [as_tensor(leaf) for leaf in leaves]
         if self.device.type != "cuda":  # buffers of ours are not pinned
             tensors = [tensor.pin_memory() for tensor in tensors]
         if not ahead:
@@ -185,10 +192,6 @@ def _named(runtime: Any, code: int) -> str:
         return f"error {code}"
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
 def _is_mig(title: str) -> bool:
     return "MIG" in title.split()
 
@@ -232,6 +235,11 @@ def current_accelerator() -> TorchAccelerator | None:
     return None
 
 
+def torch_pins() -> bool:
+    """Tell whether torch can pin memory here: a device that is none of its own does not help."""
+    return any(getattr(torch, kind, None) and getattr(torch, kind).is_available() for kind in TYPES)
+
+
 def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator | None:
     """Return the device that is asked for.
 
@@ -255,13 +263,13 @@ def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator
     """
     if asked is None or asked == "none":
         return None
+    told = f"{option}{asked!r}" if option.endswith("=") else f"{option} {asked}"
     if asked == "auto":
         for kind in TYPES:
             api: Any = getattr(torch, kind, None)
             if api is not None and api.is_available():
-                return _opened(torch.device(kind), f"{option}auto" if option else "auto")
+                return _opened(torch.device(kind), told)
         return None
-    told = f"{option}{asked!r}" if option.endswith("=") else f"{option} {asked}"
     try:
         device = torch.device(asked)
     except (RuntimeError, TypeError):

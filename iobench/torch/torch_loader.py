@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stage_timer import Detail
@@ -31,8 +29,8 @@ class TorchLoader(MeasuredWorkers):
     """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
 
     What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
-    the numbers of batches are those of the measured loop. Batches are new memory each (page-locked
-    where there is a CUDA device): they stay valid as long as their arrays are kept.
+    the numbers of batches are those of the measured loop. Batches are new memory each: they stay
+    valid as long as their arrays are kept.
 
     Parameters
     ----------
@@ -52,6 +50,8 @@ class TorchLoader(MeasuredWorkers):
         How finely stages are recorded.
     unit_costs : mapping of str to int
         What recording one span costs, ns.
+    pin : bool
+        Whether batches are pinned, for a loop that copies them to a device.
     start_method : str or None
         As in `multiprocessing`; None takes torch's default.
 
@@ -74,6 +74,7 @@ class TorchLoader(MeasuredWorkers):
         recorder: Recorder,
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
+        pin: bool = False,
         start_method: str | None = None,
     ) -> None:
         if workers < 0 or prefetch < 1 or batch_size < 1:
@@ -89,7 +90,7 @@ class TorchLoader(MeasuredWorkers):
             batch_sampler=self._sampler,
             num_workers=workers,
             collate_fn=Stacking(pipeline.spec),
-            pin_memory=torch.cuda.is_available(),
+            pin_memory=pin,
             worker_init_fn=start_worker if workers else None,
             multiprocessing_context=start_method if workers else None,
             persistent_workers=workers > 0,

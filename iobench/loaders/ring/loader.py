@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.composed_source import SampleFacts
     from iobench.loaders.ring.contract import BatchSource, Present
-    from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.recorded import RecordedPass

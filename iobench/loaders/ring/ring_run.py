@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
     from iobench.loaders.ring.contract import (
         BatchSource,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         Present,
         RingBatch,
     )
-    from iobench.loaders.device_copies import DeviceCopies
     from iobench.recording.recorder import Recorder
 
 __all__ = ["RingRun"]

@@ -1,0 +1,114 @@
+"""The device that ``--device`` asks for, and why there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import MissingExtraError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iobench.recording.accelerator import Accelerator
+
+__all__ = ["AUTO", "NONE", "ChosenDevice", "check_device", "choose_device"]
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+DEVICE_FOLDER: Final = Path("/dev")
+DEVICE_FILES: Final = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/accel*")
+"""What a driver shows there for each device that a process may open: NVIDIA's, those of
+Windows beneath a Linux, AMD's, and whatever else computes. Importing torch to ask takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDevice:
+    """A device, or why there is none.
+
+    Parameters
+    ----------
+    accelerator : Accelerator or None
+    facts : mapping
+        What is known of it.
+    why_none : str
+        For the report's line; empty where there is one.
+    """
+
+    accelerator: Accelerator | None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    why_none: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What ``run.json`` says of it."""
+        if self.accelerator is None:
+            return {"no_device": self.why_none}
+        name = self.accelerator.name
+        return {"device": {"name": name, "facts": dict(self.facts), "link": None}}
+
+    @property
+    def told(self) -> str:
+        """The device, in words."""
+        if self.accelerator is None:
+            return self.why_none
+        title = self.facts.get("title")
+        return f"{self.accelerator.name} ({title})" if title else self.accelerator.name
+
+
+def check_device(asked: str) -> None:
+    """Raise OptionError for what ``--device`` cannot be."""
+    if not re.fullmatch(rf"{AUTO}|{NONE}|(cuda|xpu)(:\d{{1,4}})?", asked):
+        raise OptionError(
+            f"--device {asked}: expected auto, none, cuda, cuda:N (AMD's too), xpu or xpu:N"
+        )
+
+
+def choose_device(asked: str) -> ChosenDevice:
+    """Return the device that is asked for.
+
+    Raises
+    ------
+    OptionError
+        If one is named that is not there, or that the driver refuses.
+    MissingExtraError
+        If one is named and torch is not installed.
+    """
+    if asked == NONE:
+        return ChosenDevice(None, why_none="--device none")
+    if asked != AUTO:
+        return _found(asked)
+    if "torch" not in sys.modules:
+        if not _may_have_one():
+            return ChosenDevice(None, why_none="no accelerator in sight")
+        if importlib.util.find_spec("torch") is None:
+            return ChosenDevice(None, why_none="torch, which would copy them, is not installed")
+    try:
+        return _found(asked)
+    except (OptionError, MissingExtraError, OSError, ImportError) as error:
+        # Nobody has asked for a device: what is wrong with it does not end the profile.
+        return ChosenDevice(None, why_none=str(error).partition("\n")[0])
+
+
+def _found(asked: str) -> ChosenDevice:
+    from iobench.torch.device import find_accelerator
+
+    found = find_accelerator(asked, option="--device")
+    if found is None:
+        return ChosenDevice(None, why_none="torch sees no accelerator")
+    try:
+        return ChosenDevice(found, found.facts())
+    except RuntimeError as error:
+        why = str(error).partition("\n")[0]
+        raise OptionError(f"--device {asked}: {found.name} cannot be used: {why}") from error
+
+
+def _may_have_one() -> bool:
+    """Tell whether a driver shows a device to this process, by files alone."""
+    if not sys.platform.startswith("linux"):
+        return True  # which has no such files
+    return any(any(DEVICE_FOLDER.glob(pattern)) for pattern in DEVICE_FILES)

@@ -1,0 +1,241 @@
+"""``iobench profile --device``: which device batches are copied to, and what is kept of that."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.profiling import chosen_device
+from iobench.profiling.chosen_device import choose_device
+from iobench.profiling.config import RunConfig
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+
+torch = pytest.importorskip("torch", reason="devices are torch's")
+from fake_accelerator import FakeAccelerator, Faults  # noqa: E402
+
+MODULE = """
+import numpy as np
+
+class Numbered:
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        return {"field": np.full((32, 32), number, "f4"), "day": np.int64(number)}
+"""
+NBYTES = 4 * (32 * 32 * 4 + 8)
+
+
+@pytest.fixture(autouse=True)
+def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_numbers.py").write_text(MODULE)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
+    with FakeAccelerator() as device:
+        use(device, monkeypatch)
+        yield device
+
+
+def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: device)
+
+
+def profiled(*more: str) -> Path:
+    words = ["--batches", "12", "--batch-size", "4", "--energy", "off"]
+    words += [] if "--workers" in more else ["--workers", "2"]
+    assert main(["profile", "own_numbers:Numbered", "--out", "run", *words, *more]) == 0
+    return Path("run")
+
+
+def copies_of(run: Path) -> tuple[Any, Any]:
+    """Return the spans of copies, of the host and of the device, by batch."""
+    spans = iobench.open_profile(run).spans
+    copies = spans[spans["kind"] == Kind.H2D]
+    copies = copies[np.argsort(copies["batch"], kind="stable")]
+    there = (copies["flags"] & Flag.DEVICE) != 0
+    return copies[~there], copies[there]
+
+
+@pytest.mark.parametrize("framework", ["native", "workers"])
+def test_threads_that_fill_batches_copy_them_ahead(device: FakeAccelerator, framework: str) -> None:
+    run = profiled("--device", "cuda", "--framework", framework, "--compute", "1ms")
+    host, there = copies_of(run)
+    assert host["batch"].tolist() == there["batch"].tolist() == list(range(12))
+    assert host["nbytes"].tolist() == there["nbytes"].tolist() == [NBYTES] * 12
+    assert {piece.queue for piece in device.pieces} == {"copies"}
+    assert all(piece.pinned for piece in device.pieces)
+    waits = iobench.open_profile(run).spans
+    waits = waits[(waits["kind"] == Kind.WAIT) & (waits["batch"] >= 0)]
+    # Each is on the device before the loop is given it.
+    assert (there["end_ns"] <= waits["end_ns"][np.argsort(waits["batch"])]).all()
+    assert not device.pinned
+    told = json.loads((run / "run.json").read_text())
+    assert told["device"] == {
+        "name": "fake:0",
+        "facts": {"title": "threads", "kind": "fake"},
+        "link": None,
+    }
+
+
+def test_a_loop_without_threads_copies_inside_its_waits(device: FakeAccelerator) -> None:
+    host, there = copies_of(profiled("--device", "cuda", "--workers", "0", "--compute", "none"))
+    assert len(host) == len(there) == 12
+
+
+def test_the_loop_copies_what_torch_loads_and_computes_when_it_is_there(
+    device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = profiled("--device", "cuda", "--framework", "torch", "--compute", "1ms", "--json")
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    host, there = copies_of(run)
+    assert there["batch"].tolist() == list(range(12))
+    assert there["nbytes"].tolist() == [NBYTES] * 12
+    assert sum(host["nbytes"].tolist()) == 12 * NBYTES
+    assert {piece.queue for piece in device.pieces} == {"compute"}
+    profile = iobench.open_profile(run)
+    forward = profile.spans[profile.spans["kind"] == Kind.FORWARD]
+    begun = forward["start_ns"][np.argsort(forward["batch"])]
+    ended = [piece.end_ns for piece in device.pieces[1::2]]  # the second array of each batch
+    assert (begun >= np.array(ended)).all()
+    stages = {row["stage"]: row for row in found["compute_stages"]}
+    least_s = sum(piece.least_ns for piece in device.pieces) * 1e-9
+    assert stages["h2d"]["busy_s"] >= least_s
+    assert "h2d" not in {row["stage"] for row in found["stages"]}
+
+
+def test_samples_delivered_on_a_device_have_the_digests_of_those_that_are_not(
+    device: FakeAccelerator,
+) -> None:
+    pytest.importorskip("xxhash", reason="digests are its")
+    quick = ("--compute", "none", "--digests")
+    for name, words in (
+        ("none", ("--device", "none")),
+        ("native", ("--device", "cuda")),
+        ("torch", ("--device", "cuda", "--framework", "torch")),
+    ):
+        run = profiled(*words, *quick)
+        run.rename(name)
+    assert main(["compare", "none", "native", "--json"]) == 0
+    assert main(["compare", "none", "torch", "--json"]) == 0
+
+
+@pytest.mark.parametrize("framework", ["native", "workers", "torch"])
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        (Faults(allocation=17), "fake:0: copying a batch of .* bytes failed: CUDA out of memory"),
+        (Faults(copy=17), "fake:0: .* failed: CUDA error: device-side assert"),
+    ],
+)
+def test_a_device_that_fails_in_the_middle_ends_the_profile_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    framework: str,
+    faults: Faults,
+    told: str,
+) -> None:
+    with FakeAccelerator(faults=faults) as device:
+        use(device, monkeypatch)
+        words = ("--batches", "40", "--batch-size", "4", "--workers", "2", "--compute", "none")
+        code = main(
+            [
+                "profile",
+                "own_numbers:Numbered",
+                "--out",
+                "run",
+                *words,
+                "--device",
+                "cuda",
+                "--framework",
+                framework,
+            ]
+        )
+    said = capsys.readouterr().err
+    assert code == 1
+    assert re.search(told, said)
+    assert "Traceback" not in said
+    spans = iobench.open_profile("run").spans
+    assert len(spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]) >= 1
+    assert len(copies_of(Path("run"))[0]) >= 1
+
+
+def test_a_refused_buffer_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeAccelerator(faults=Faults(pinning=True)) as device:
+        use(device, monkeypatch)
+        assert main(["profile", "own_numbers:Numbered", "--batch-size", "4", "--device=cuda"]) == 1
+    assert "fake:0: pinning a buffer of" in capsys.readouterr().err
+
+
+def test_auto_says_which_device_it_took(
+    device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiled("--compute", "none")
+    assert "--device auto: batches are copied to fake:0 (threads)" in capsys.readouterr().err
+
+
+def test_without_a_device_the_report_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, why in (
+        (("--device", "none"), "--device none"),
+        ((), "torch sees no accelerator"),
+    ):
+        run = profiled(*words, "--compute", "none")
+        assert f"Host-to-device copies: not measured ({why})." in capsys.readouterr().out
+        assert "device" not in json.loads((run / "run.json").read_text())
+        run.rename(f"run-{len(words)}")
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cpu", "cuda:", "cuda:x", "hip", "", "cuda:0,1"])
+def test_other_words_are_refused(asked: str) -> None:
+    with pytest.raises(OptionError, match=f"--device {asked}: expected auto"):
+        RunConfig(targets=("x.nc",), device=asked)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("asked", ["cuda", "cuda:3", "xpu"])
+def test_a_device_that_is_not_there_is_one_line(
+    asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "own_numbers:Numbered", "--device", asked]) == 1
+    said = capsys.readouterr().err.strip()
+    assert said.count("\n") == 0
+    assert f"--device {asked}: torch " in said
+
+
+def test_auto_imports_torch_only_where_a_driver_shows_a_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chosen_device, "DEVICE_FOLDER", tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(chosen_device.importlib.util, "find_spec", lambda name: None)
+    assert choose_device("auto").why_none == "no accelerator in sight"
+    (tmp_path / "nvidiactl").touch()
+    (tmp_path / "dri").mkdir()
+    (tmp_path / "dri" / "card0").touch()
+    assert choose_device("auto").why_none == "no accelerator in sight"
+    (tmp_path / "dri" / "renderD128").touch()
+    assert choose_device("auto").why_none == "torch, which would copy them, is not installed"
+
+
+def test_a_profile_without_a_device_imports_no_torch() -> None:
+    code = (
+        "import sys; from iobench.profiling.chosen_device import choose_device; "
+        "print(choose_device('none'), 'torch' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip().endswith("False")
