@@ -120,10 +120,12 @@ class TorchAccelerator:
         return _Pinned(start)
 
     def takes(self, leaf: Any) -> bool:
-        """Tell whether something is a tensor of the host, or an array that torch has a dtype for."""
+        """Tell whether something is a tensor of the host, or an array with a dtype of torch's."""
         if isinstance(leaf, torch.Tensor):
             return bool(leaf.device.type == "cpu")
-        return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
+        if not isinstance(leaf, np.ndarray) or leaf.dtype.char in "gG":  # of 16 bytes a number
+            return False
+        return leaf.dtype.kind in "biufc"
 
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
         """Start copying; return the tensors on the device, with events around the copies."""
