@@ -198,14 +198,14 @@ def _training(
     from iobench.torch.device import TorchAccelerator
     from iobench.torch.unet import UNetTraining
 
-    is_torchs = isinstance(accelerator, TorchAccelerator)
+    own = accelerator if isinstance(accelerator, TorchAccelerator) else None
     training = UNetTraining(
         one.work.spec,
         batch_size,
         batches_per_step=config.batches_per_step or 1,
         seed=config.seed,
-        device=accelerator.device if is_torchs else "cpu",
-        clock=accelerator if is_torchs else None,
+        device="cpu" if own is None else own.device,
+        clock=own,
     )
     stack.callback(lambda: directory.update(training=dict(training.finish())))
     return training
