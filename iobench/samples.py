@@ -275,6 +275,10 @@ class SampleSpec:
             for name, shape, dtype in self._expected
         )
 
+    def only(self, name: str) -> SampleSpec:
+        """Return the spec of samples that are this variable alone."""
+        return SampleSpec((self._by_name[name],))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as JSON-ready values."""
         return {"variables": [variable.to_dict() for variable in self.variables]}

@@ -143,6 +143,7 @@ class NumpyWriter(ShardWriter):
             files=[f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)],
             gatherer=Gatherer(self._dtypes) if is_one_record(spec) else None,
         )
+        self.is_by_variable = not is_one_record(spec)
 
     def announce(self, n_samples: int) -> None:
         """Say before the first sample how many there will be."""
@@ -159,6 +160,10 @@ class NumpyWriter(ShardWriter):
             data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
             file.write(data)
             self.checksums.append(crc32c(data))
+
+    def write_variable(self, number: int, rows: NDArray[Any]) -> NDArray[np.uint32]:
+        """Write the arrays of some samples to their file."""
+        return self.files[number].write_rows(rows)
 
     def write_gathered(self, gatherer: Gatherer) -> Gatherer:
         """Write the records."""

@@ -23,6 +23,7 @@ from iobench.stores import (
     SpectraOfSamples,
     StoreRequest,
     Tally,
+    VariableRows,
     Writer,
     free_nbytes,
     merge_errors,
@@ -251,8 +252,13 @@ def write_shard(
         Called with the samples just written; False ends the shard there.
     """
     try:
-        made = maker.batches(conversion.plan.shard(number))
         writer = conversion.writer(journal.scratch(held), number)
+        by_variable = isinstance(writer, ShardWriter) and writer.is_by_variable
+        try:
+            made = maker.batches(conversion.plan.shard(number), by_variable=by_variable)
+        except BaseException:
+            writer.abort()
+            raise
     except BaseException as error:
         _drop(error, held, journal)
         raise
@@ -263,6 +269,16 @@ def write_shard(
     used.start()
     try:
         for samples in made:
+            if isinstance(samples, VariableRows):
+                assert isinstance(writer, ShardWriter)
+                with tally.timed("write"):
+                    writer.append_variable(samples.name, samples.rows)
+                statistics.add_variable(samples)
+                n_written = len(samples) if samples.is_last else 0
+                del samples
+                if n_written and not advance(n_written):
+                    break
+                continue
             with tally.timed("write"):
                 _append(writer, samples)
             with tally.timed("statistics"):

@@ -180,6 +180,9 @@ class ZarrWriter(ShardWriter):
             gatherer=ChunkGatherer(arrays) if are_small else None,
         )
         self._arrays = [_ArrayShard(*each) for each in zip(arrays, self.files, strict=True)]
+        self.is_by_variable = all(len(layout.variables) == 1 for layout in arrays) and (
+            not are_small or (all(one.is_plain for one in self._arrays) and codec != BLOSC_LZ4)
+        )
 
     def write_sample(self, sample: Sample) -> None:
         """Write the chunks of each array."""
@@ -190,6 +193,23 @@ class ZarrWriter(ShardWriter):
         stored = self._compressor.compressed(chunks)
         for one in self._arrays:
             self.checksums.append(one.append(list(islice(stored, one.layout.n_chunks))))
+
+    def write_variable(self, number: int, rows: NDArray[Any]) -> NDArray[np.uint32]:
+        """Write the chunks of some samples of one array."""
+        one = self._arrays[number]
+        if one.is_plain and self._compressor is None:
+            return one.append_plain(rows)
+        found = []
+        for row in rows:
+            sample = {one.layout.variables[0].name: row}
+            found.append(one.append(self._pieces(one, sample)))
+        return np.array(found, dtype=np.uint32)
+
+    def _pieces(self, one: _ArrayShard, sample: Sample) -> Sequence[Any]:
+        """Return buffers that, one after the other, are the chunks of an array as stored."""
+        if self._compressor is None:
+            return one.pieces(sample)
+        return list(self._compressor.compressed(list(one.chunks(sample))))
 
     def write_gathered(self, gatherer: Gatherer) -> Gatherer:
         """Write the chunks of the gathered samples, or leave them to the compressor."""
@@ -254,6 +274,7 @@ class _ArrayShard:
         self._names = [variable.name for variable in layout.variables]
         self._n_chunks = layout.n_chunks
         self._is_small = layout.nbytes < SMALL_NBYTES
+        self.is_plain = layout.n_chunks == 1 == len(layout.variables)
         if self._n_chunks > 1 or len(self._names) > 1:
             self._sample = np.empty(layout.shape, dtype=layout.dtype)
 
@@ -293,6 +314,11 @@ class _ArrayShard:
         else:
             self._lengths.extend(map(len, pieces))
         return crc
+
+    def append_plain(self, rows: NDArray[Any]) -> NDArray[np.uint32]:
+        """Write several samples, a chunk each, as they are; return the checksum of each."""
+        self._lengths.extend([self.layout.nbytes] * len(rows))
+        return self.file.write_rows(rows)
 
     def append_rows(self, rows: StoredRows) -> NDArray[np.uint32]:
         """Write the chunks of several samples; return the checksum of each."""

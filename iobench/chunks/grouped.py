@@ -60,18 +60,25 @@ class SampleGroups:
         self._in_flight_nbytes = plan.in_flight_nbytes
         return plan.lengths
 
-    def read_group(self, where: Sequence[tuple[int, ...]]) -> Raw:
+    def variables_apart(self) -> list[str]:
+        """Return the variables, where samples are rows of each; none where they share one."""
+        if any(variable.axis < 0 for file in self._files for variable in file):
+            return []
+        return [variable.name for variable in self._files[0]] if self._files else []
+
+    def read_group(self, where: Sequence[tuple[int, ...]], only: str | None = None) -> Raw:
         """Return the stored bytes of these samples of one file; raise ValueError for several."""
-        return self._group(where).read()
+        return self._group(where, only).read()
 
     def decode_group(
-        self, raw: Raw, where: Sequence[tuple[int, ...]], run: RunJobs
+        self, raw: Raw, where: Sequence[tuple[int, ...]], run: RunJobs, only: str | None = None
     ) -> Sequence[Arrays]:
         """Return the arrays of each sample."""
-        return self._group(where).decode(raw, run, self._in_flight_nbytes)
+        return self._group(where, only).decode(raw, run, self._in_flight_nbytes)
 
-    def _group(self, where: Sequence[tuple[int, ...]]) -> PiecedGroup:
-        return PiecedGroup(*self._of_one_file(where))
+    def _group(self, where: Sequence[tuple[int, ...]], only: str | None) -> PiecedGroup:
+        variables, indexes = self._of_one_file(where)
+        return PiecedGroup(_chosen(variables, only), indexes)
 
     def _of_one_file(
         self, where: Sequence[tuple[int, ...]]
@@ -154,16 +161,22 @@ class SampleGroups:
             bands_nbytes=memory.bands_nbytes,
         )
 
-    def group_nbytes(self, where: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+    def group_nbytes(
+        self, where: Sequence[tuple[int, ...]], only: str | None = None
+    ) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples, each file's as one group."""
         read = decoded = 0
         for number, entries in groupby(self._numbered(where), key=itemgetter(0)):
-            variables = self._files[number]
+            variables = _chosen(self._files[number], only)
             every = runs_of_each(variables, [index for _, index in entries])
             for variable, runs in zip(variables, every, strict=True):
                 stored, nbytes = variable.group_nbytes(runs)
                 read, decoded = read + stored, decoded + nbytes
         return read, decoded
+
+
+def _chosen(variables: Sequence[PiecedVariable], only: str | None) -> Sequence[PiecedVariable]:
+    return variables if only is None else [each for each in variables if each.name == only]
 
 
 def decode_apart(

@@ -38,6 +38,7 @@ __all__ = [
     "SampleIndex",
     "SpilledSamples",
     "Synthesizer",
+    "VariablesApart",
     "Where",
     "as_decoded",
     "check_steps",
@@ -403,6 +404,33 @@ class GroupedDataset(Protocol):
 
         Divided by the bytes of its samples, the second tells how often chunks are decoded.
         """
+        ...
+
+
+@runtime_checkable
+class VariablesApart(GroupedDataset, Protocol):
+    """Optional face of a grouped dataset whose groups can be made one variable at a time.
+
+    A conversion then holds two variables of a group, not two groups, where what comes behind it
+    takes them so: the same pages serve one variable after the other.
+    """
+
+    def variables_apart(self) -> Sequence[str]:
+        """Return the variables of the decoded samples, each a row of one array; else none."""
+        ...
+
+    def read_group(self, where: Sequence[Where], only: str | None = None) -> Raw:
+        """Return what is stored of these samples, or of one variable of them."""
+        ...
+
+    def decode_group(
+        self, raw: Raw, where: Sequence[Where], run: RunJobs, only: str | None = None
+    ) -> Sequence[Arrays]:
+        """Return the arrays of each sample; of one variable as `StackedSamples`."""
+        ...
+
+    def group_nbytes(self, where: Sequence[Where], only: str | None = None) -> tuple[int, int]:
+        """Return the bytes read and decoded, of a group or of one variable of it."""
         ...
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.chunks.grouped import decode_apart
+from iobench.chunks.grouped import SampleGroups, decode_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from iobench.chunks.grouped import SampleGroups
     from iobench.datasets.contract import Arrays, Raw, RunJobs, SpilledSamples
     from iobench.files.spill import SpillFile
 
@@ -17,7 +16,7 @@ __all__ = ["GroupedSamples"]
 
 
 class GroupedSamples:
-    """The face `iobench.datasets.BandedDataset`, of a dataset that may have groups.
+    """The faces `BandedDataset` and `VariablesApart`, of a dataset that may have groups.
 
     A subclass says how its `_groups` are made, and what is read for a sample without them.
     """
@@ -57,24 +56,31 @@ class GroupedSamples:
             return [1] * len(where)
         return self._groups.groups(self._in_groups(where), memory_nbytes=memory_nbytes)
 
-    def read_group(self, where: Sequence[Any]) -> Raw:
+    def variables_apart(self) -> Sequence[str]:
+        """Return the variables, where a group can be made of each; none where it cannot."""
+        groups = self._groups
+        return groups.variables_apart() if isinstance(groups, SampleGroups) else ()
+
+    def read_group(self, where: Sequence[Any], only: str | None = None) -> Raw:
         """Return what is stored of these samples, each chunk once."""
         if self._groups is None:
             return [self.read(each) for each in where]
-        return self._groups.read_group(self._in_groups(where))
+        return self._groups.read_group(self._in_groups(where), *_given(only))
 
-    def decode_group(self, raw: Raw, where: Sequence[Any], run: RunJobs) -> Sequence[Arrays]:
+    def decode_group(
+        self, raw: Raw, where: Sequence[Any], run: RunJobs, only: str | None = None
+    ) -> Sequence[Arrays]:
         """Return the arrays of each sample of a group."""
         if self._groups is None:
             return decode_apart(raw, where, run, None if self.fused else self.decode)
-        return self._groups.decode_group(raw, self._in_groups(where), run)
+        return self._groups.decode_group(raw, self._in_groups(where), run, *_given(only))
 
-    def group_nbytes(self, where: Sequence[Any]) -> tuple[int, int]:
+    def group_nbytes(self, where: Sequence[Any], only: str | None = None) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples together."""
         if self._groups is None:
             nbytes = self._alone_nbytes(where)
             return nbytes, nbytes
-        return self._groups.group_nbytes(self._in_groups(where))
+        return self._groups.group_nbytes(self._in_groups(where), *_given(only))
 
     def band_nbytes(self) -> int | None:
         """Return the least memory that any group can be made with, put aside band by band."""
@@ -102,3 +108,8 @@ class GroupedSamples:
         assert self._groups is not None
         places = self._in_groups(where)
         return self._groups.spill_group(places, spill, run, memory_nbytes=memory_nbytes)
+
+
+def _given(only: str | None) -> tuple[str, ...]:
+    """Return what is handed on: who makes groups for another may not know of variables."""
+    return () if only is None else (only,)

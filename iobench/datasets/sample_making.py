@@ -8,20 +8,29 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from iobench.chunks.group_plan import SAMPLES_SHARE
-from iobench.datasets.contract import BandedDataset, GroupedDataset, as_decoded, sample_steps
+from iobench.datasets.contract import (
+    BandedDataset,
+    GroupedDataset,
+    VariablesApart,
+    as_decoded,
+    sample_steps,
+)
 from iobench.datasets.sample_groups import sample_groups
 from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
 from iobench.files.spill import SpillFile
 from iobench.samples import StackedSamples, handed_on_nbytes
 from iobench.stores.tally import Tally
+from iobench.stores.value_statistics import VariableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Dataset, SampleIndex, SpilledSamples, Where
     from iobench.datasets.sample_groups import SampleGroup
@@ -37,6 +46,8 @@ TASK_NBYTES = 1 << 20
 """Small samples are made by tasks of this many bytes: a task costs as much as reading 16 KB."""
 TASK_S = 0.02
 """And tasks end after about this time, so that a probe of slow samples ends when it should."""
+APART_NBYTES = 1 << 20
+"""Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 OBJECT_NBYTES = 512
 """About what Python's objects take beside the bytes of one array."""
 
@@ -137,8 +148,21 @@ class Maker:
                 spill_nbytes=0 if self._spill_folder is None else self._spill_nbytes,
             )
 
-    def batches(self, numbers: Sequence[int]) -> Generator[Sequence[Sample], None, None]:
+    @overload
+    def batches(self, numbers: Sequence[int]) -> Generator[Sequence[Sample], None, None]: ...
+
+    @overload
+    def batches(
+        self, numbers: Sequence[int], *, by_variable: bool
+    ) -> Generator[Sequence[Sample] | VariableRows, None, None]: ...
+
+    def batches(
+        self, numbers: Sequence[int], *, by_variable: bool = False
+    ) -> Generator[Sequence[Sample] | VariableRows, None, None]:
         """Yield the samples of these numbers in order, a few at a time; made a little ahead.
+
+        ``by_variable`` says that they may come as `VariableRows`, too: all variables of some, then
+        all of the next ones. That takes less memory, and less time for pages that are new.
 
         Raises
         ------
@@ -157,7 +181,7 @@ class Maker:
         here = range(first, last)
         if self._are_made_alone(numbers, here):
             return self._one_by_one(numbers, self._timed_make, self._memory_nbytes)
-        return self._by_groups(start, stop, here)
+        return self._by_groups(start, stop, here, by_variable=by_variable)
 
     def _are_made_alone(self, numbers: Sequence[int], here: Sequence[int]) -> bool:
         """Whether samples are made one by one, since they share nothing."""
@@ -248,7 +272,7 @@ class Maker:
     ) -> tuple[Sequence[Sample], int]:
         """Return samples of a group, and the bytes of what was made for them."""
         preprocess = self._dataset.preprocess
-        if getattr(preprocess, "__func__", None) is as_decoded:
+        if _is_as_decoded(self._dataset):
             with self._tally.timed("preprocess", nbytes_of_all(arrays)):
                 return arrays, 0
         given = list(arrays)
@@ -285,25 +309,43 @@ class Maker:
             return self._measure.measured(samples)
 
     def _by_groups(
-        self, start: int, stop: int, here: Sequence[int]
-    ) -> Generator[Sequence[Sample], None, None]:
+        self, start: int, stop: int, here: Sequence[int], *, by_variable: bool
+    ) -> Generator[Sequence[Sample] | VariableRows, None, None]:
         """Yield the samples from ``start`` to ``stop`` of all that are expected."""
         self._let_go(here[0])
-        ahead = GroupsAhead(
-            self._reader, self._read_group, self._room_for(here), list(map(self._numbers_of, here))
-        )
-        made = self._lead.submit(self._make_group, here, 0, ahead)
+        units = [unit for group in here for unit in self._units(group, may_be_apart=by_variable)]
+        ahead = GroupsAhead(self._reader, self._read_group, self._room_for(units), units)
+        made = self._lead.submit(self._make_unit, 0, ahead)
         try:
-            for place, number in enumerate(here):
-                group, batches = self._groups[number], made.result()
-                if place + 1 < len(here):  # made while the samples of this one are written
-                    made = self._lead.submit(self._make_group, here, place + 1, ahead)
+            for place, unit in enumerate(units):
+                group, batches = self._groups[unit.group], made.result()
+                if place + 1 < len(units):  # made while the samples of this one are written
+                    made = self._lead.submit(self._make_unit, place + 1, ahead)
                 yield from batches(max(start, group.start), min(stop, group.stop))
-                if group.stop <= stop:
-                    self._let_go(number + 1)
+                if group.stop <= stop and unit.is_last:
+                    self._let_go(unit.group + 1)
         finally:
             made.cancel()
             ahead.cancel()
+
+    def _units(self, group: int, *, may_be_apart: bool) -> list[_Unit]:
+        """Return what is made at once: a group, or each variable of it."""
+        dataset, numbers = self._dataset, self._numbers_of(group)
+        names: Sequence[str] = ()
+        if (
+            may_be_apart
+            and isinstance(dataset, VariablesApart)
+            and self._encoder is None
+            and not self._groups[group].is_spilled
+            and _is_as_decoded(dataset)
+        ):
+            names = dataset.variables_apart()
+        spec = self._index.spec
+        if not names or len(numbers) * spec.nbytes < APART_NBYTES * len(names):
+            return [_Unit(group, numbers)]
+        if sorted(names) != sorted(spec.names):
+            return [_Unit(group, numbers)]  # what samples should be is said of each of them
+        return [_Unit(group, numbers, name, name == names[-1]) for name in names]
 
     def _numbers_of(self, group: int) -> list[int]:
         """Return the numbers of the samples of a group."""
@@ -315,23 +357,22 @@ class Maker:
             found += self._parts[part][max(0, start - at) : stop - at]
         return found
 
-    def _room_for(self, here: Sequence[int]) -> Callable[[int, int], bool]:
-        """Return what tells whether a group may be read already while others are in memory.
+    def _room_for(self, units: Sequence[_Unit]) -> Callable[[int, int], bool]:
+        """Return what tells whether a unit may be read already while others are in memory.
 
-        Samples of two groups are: of one that is made, of the one before, which is written.
+        Samples of two units are: of one that is made, of the one before, which is written.
         """
-        dataset = self._dataset
-        assert isinstance(dataset, GroupedDataset)  # else there are no groups
 
         @cache
         def nbytes(place: int) -> tuple[int, int]:
-            numbers = self._numbers_of(here[place])
-            read, decoded = dataset.group_nbytes(self._where(numbers))
-            return read, max(decoded, len(numbers) * self._nbytes)
+            unit = units[place]
+            read, decoded = self._unit_nbytes(unit)
+            each = self._nbytes if unit.name is None else self._index.spec[unit.name].nbytes
+            return read, max(decoded, len(unit.numbers) * each)
 
         def fits(place: int, n_read: int) -> bool:
             near = range(max(0, place - 2), place + 1)
-            if self._is_alone or any(self._groups[here[each]].is_spilled for each in near):
+            if self._is_alone or any(self._groups[units[each].group].is_spilled for each in near):
                 return False
             two = sum(nbytes(each)[1] for each in near[:-1])
             read = sum(nbytes(each)[0] for each in range(max(0, place - n_read + 1), place + 1))
@@ -346,33 +387,54 @@ class Maker:
             spill.clear()
             self._spills.append(spill)
 
-    def _read_group(self, numbers: Sequence[int]) -> Any:
-        dataset = self._dataset
-        assert isinstance(dataset, GroupedDataset)
+    def _unit_nbytes(self, unit: _Unit) -> tuple[int, int]:
+        """Return the bytes that are read and decoded for a unit."""
+        dataset, where = self._dataset, self._where(unit.numbers)
+        if unit.name is not None:
+            assert isinstance(dataset, VariablesApart)
+            return dataset.group_nbytes(where, unit.name)
+        assert isinstance(dataset, GroupedDataset)  # else there are no groups
+        return dataset.group_nbytes(where)
+
+    def _read_group(self, unit: _Unit) -> Any:
+        dataset, where = self._dataset, self._where(unit.numbers)
         with self._tally.timed("read"):
-            raw = dataset.read_group(self._where(numbers))
+            if unit.name is not None:
+                assert isinstance(dataset, VariablesApart)
+                raw = dataset.read_group(where, unit.name)
+            else:
+                assert isinstance(dataset, GroupedDataset)
+                raw = dataset.read_group(where)
         # Of few samples of long chunks the rest is read as it is decoded: it counts here.
-        whole, _ = dataset.group_nbytes(self._where(numbers))
+        whole, _ = self._unit_nbytes(unit)
         self._tally.add_nbytes("read", max(whole, nbytes_of(raw)))
         return raw
 
-    def _make_group(
-        self, here: Sequence[int], place: int, ahead: GroupsAhead
-    ) -> Callable[[int, int], Iterator[Sequence[Sample]]]:
-        """Make a group, and return what gives back its samples, a few in each of several lists."""
-        number = here[place]
-        if self._groups[number].is_spilled:
-            return partial(self._taken_back, number, self._spill(number))
-        dataset, numbers = self._dataset, ahead.groups[place]
-        assert isinstance(dataset, GroupedDataset)
+    def _make_unit(
+        self, place: int, ahead: GroupsAhead
+    ) -> Callable[[int, int], Iterator[Sequence[Sample] | VariableRows]]:
+        """Make a unit, and return what gives back its samples, a few in each of several lists."""
+        unit = ahead.units[place]
+        if self._groups[unit.group].is_spilled:
+            return partial(self._taken_back, unit.group, self._spill(unit.group))
+        dataset, numbers = self._dataset, unit.numbers
         where = self._where(numbers)
         raw = ahead.take(place)
         ahead.read(place + 1, n_read=2)
         with self._tally.timed("decode"):
-            arrays = dataset.decode_group(raw, where, self._run)
+            if unit.name is not None:
+                assert isinstance(dataset, VariablesApart)
+                arrays = dataset.decode_group(raw, where, self._run, unit.name)
+            else:
+                assert isinstance(dataset, GroupedDataset)
+                arrays = dataset.decode_group(raw, where, self._run)
         del raw
         ahead.read(place + 1, n_read=1)
         self._tally.add_nbytes("decode", nbytes_of_all(arrays))
+        if unit.name is not None:
+            assert isinstance(arrays, StackedSamples)
+            rows = deque([self._variable_rows(unit, arrays)])
+            return lambda start, stop: _popped(rows)
         size = max(1, TASK_NBYTES // self._nbytes)
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
 
@@ -382,6 +444,27 @@ class Maker:
 
         made = deque(self._pool.map(finish, tasks))
         return lambda start, stop: _popped(made)
+
+    def _variable_rows(self, unit: _Unit, arrays: StackedSamples) -> VariableRows:
+        """Return one variable of some samples, which is being measured, after checking it."""
+        assert unit.name is not None
+        spec = self._index.spec.only(unit.name)
+        if not spec.are_rows(arrays.arrays):
+            spec.check(arrays[0], where=f"{self._dataset.name} sample {unit.numbers[0]}")
+        with self._tally.timed("preprocess", arrays.nbytes):
+            rows = arrays.arrays[unit.name]
+        measures: list[Future[NDArray[Any] | None]] = []
+        if self._measure is not None:
+            size = max(1, TASK_NBYTES // max(1, spec.nbytes))
+            for at in range(0, len(rows), size):
+                some = rows[at : at + size]
+                measures.append(self._pool.submit(self._measured_rows, unit.name, some))
+        return VariableRows(unit.name, rows, measures, unit.is_last)
+
+    def _measured_rows(self, name: str, rows: NDArray[Any]) -> NDArray[Any] | None:
+        assert self._measure is not None
+        with self._tally.timed("statistics"):
+            return self._measure.of_variable(name, rows)
 
     def _spill(self, number: int) -> SpilledSamples:
         """Return a group that memory does not hold, put aside; where it is already, as it is."""
@@ -480,49 +563,77 @@ def samples_in_order(
         maker.close()
 
 
-def _popped(made: deque[Sequence[Sample]]) -> Iterator[Sequence[Sample]]:
+def _is_as_decoded(dataset: Dataset) -> bool:
+    return getattr(dataset.preprocess, "__func__", None) is as_decoded
+
+
+class _Unit(NamedTuple):
+    """What is made at once.
+
+    Parameters
+    ----------
+    group : int
+        Which samples.
+    numbers : list of int
+        Their numbers.
+    name : str or None
+        Which variable of them; all of them.
+    is_last : bool
+        Whether their other variables come before.
+    """
+
+    group: int
+    numbers: list[int]
+    name: str | None = None
+    is_last: bool = True
+
+
+_Made = TypeVar("_Made")
+
+
+def _popped(made: deque[_Made]) -> Iterator[_Made]:
     """Yield what is first until nothing is left, and hold none of it."""
     while made:
         yield made.popleft()
 
 
 class GroupsAhead:
-    """What is stored of groups, read before it is needed where there is room for it.
+    """What is stored of units, read before it is needed where there is room for it.
 
     Parameters
     ----------
     reader : ThreadPoolExecutor
         One thread.
     read : callable
-        Reads a group.
+        Reads a unit.
     fits : callable
-        Takes the number of a group, and how many groups as stored would be in memory with it.
-    groups : sequence of sequences of int
-        The numbers of their samples.
+        Takes the place of a unit, and how many units as stored would be in memory with it.
+    units : sequence of _Unit
+        In order.
     """
 
     def __init__(
         self,
         reader: ThreadPoolExecutor,
-        read: Callable[[Sequence[int]], Any],
+        read: Callable[[_Unit], Any],
         fits: Callable[[int, int], bool],
-        groups: Sequence[Sequence[int]],
+        units: Sequence[_Unit],
     ) -> None:
-        self.groups = groups
+        self.units = units
         self._reader = reader
         self._read = read
         self._fits = fits
         self._coming: dict[int, Future[Any]] = {}
 
     def read(self, number: int, *, n_read: int) -> None:
-        """Begin to read a group, unless that was begun, or there is none, or no room for it."""
-        if number < len(self.groups) and number not in self._coming and self._fits(number, n_read):
-            self._coming[number] = self._reader.submit(self._read, self.groups[number])
+        """Begin to read a unit, unless that was begun, or there is none, or no room for it."""
+        if number < len(self.units) and number not in self._coming and self._fits(number, n_read):
+            self._coming[number] = self._reader.submit(self._read, self.units[number])
 
     def take(self, number: int) -> Any:
-        """Return a group as stored, and let go of it here."""
+        """Return a unit as stored, and let go of it here."""
         coming = self._coming.pop(number, None)
-        return self._read(self.groups[number]) if coming is None else coming.result()
+        return self._read(self.units[number]) if coming is None else coming.result()
 
     def cancel(self) -> None:
         """Read no more."""

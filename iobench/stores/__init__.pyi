@@ -78,6 +78,7 @@ from iobench.stores.value_statistics import MeasuredSamples as MeasuredSamples
 from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments
 from iobench.stores.value_statistics import ShardStatistics as ShardStatistics
+from iobench.stores.value_statistics import VariableRows as VariableRows
 from iobench.stores.value_statistics import merge_shards as merge_shards
 from iobench.stores.value_statistics import split_members as split_members
 from iobench.stores.xarray_view import store_dataset as store_dataset

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.files.atomic import new_file
-from iobench.files.crc32c import crc32c, crc32c_of_file
+from iobench.files.crc32c import crc32c, crc32c_of_file, crc32c_of_rows
 from iobench.stores.contract import ShardInfo
 from iobench.stores.manifest import Shard, ShardFile
 
@@ -107,8 +107,8 @@ class ShardWriter:
     """Writes one shard; a container's writer derives from it. See `iobench.stores.Writer`.
 
     To override are `write_sample`, or, for a writer that gathers small samples,
-    `write_gathered`; and `begin` and `finish` where a file has something before its samples or
-    behind them.
+    `write_gathered`; `write_variable` where `is_by_variable`; and `begin` and `finish` where a
+    file has something before its samples or behind them.
 
     Parameters
     ----------
@@ -148,6 +148,7 @@ class ShardWriter:
         self.files: list[ShardFileWriter] = []
         self._shard = shard
         self._gatherer = gatherer
+        self._apart: dict[int, NDArray[np.uint32]] = {}
         try:
             for name in files:
                 self.files.append(ShardFileWriter(path / name, below=path))
@@ -167,6 +168,13 @@ class ShardWriter:
 
         Nothing is gathered there: as a rule it is the same one, cleared.
         """
+        raise NotImplementedError
+
+    is_by_variable = False
+    """Whether each variable has a file of its own, so that samples may come so."""
+
+    def write_variable(self, number: int, rows: NDArray[Any]) -> NDArray[np.uint32]:
+        """Write one variable of samples, by its number; return the checksum of each."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -199,6 +207,20 @@ class ShardWriter:
             self.n_samples += done - start
             if self._gatherer.is_full:
                 self._gatherer = self.write_gathered(self._gatherer)
+
+    def append_variable(self, name: str, rows: NDArray[Any]) -> None:
+        """Write one variable of samples, which is as it should be; they count with the last one."""
+        if not self.n_samples and not self._apart:
+            self.begin()
+        if self._gatherer is not None and self._gatherer.n_samples:
+            self._gatherer = self.write_gathered(self._gatherer)
+        number = self.spec.names.index(name)
+        self._apart[number] = self.write_variable(number, rows)
+        if len(self._apart) == len(self.spec):
+            by_variable = [self._apart[each] for each in range(len(self.spec))]
+            self._apart = {}
+            self.n_samples += len(rows)
+            self.checksums.frombytes(np.stack(by_variable, axis=1).tobytes())
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
@@ -261,6 +283,20 @@ class ShardFileWriter:
                 self._small[self._n_small : end] = piece
                 self._n_small = end
             self.nbytes += nbytes
+
+    def write_rows(self, rows: NDArray[Any]) -> NDArray[np.uint32]:
+        """Append the rows of an array, which lie side by side; return the checksum of each."""
+        octets = rows.reshape(-1).view(np.uint8).reshape(len(rows), -1)
+        if octets.shape[1] < SMALL_NBYTES:
+            step = max(1, BUFFER_NBYTES // octets.shape[1])
+            for start in range(0, len(octets), step):
+                self.write(octets[start : start + step].reshape(-1).data)
+            return crc32c_of_rows(octets)
+        found = np.empty(len(octets), dtype=np.uint32)
+        for number, row in enumerate(octets):
+            found[number] = crc32c(row.data)
+            self.write(row.data)
+        return found
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, for headers that hold what only the end of a shard knows."""

@@ -26,6 +26,8 @@ from iobench.stores.moments import (
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from numpy.typing import NDArray
 
     from iobench.samples import Sample, SampleSpec, Variable
@@ -36,6 +38,7 @@ __all__ = [
     "SampleMeasure",
     "ShardMoments",
     "ShardStatistics",
+    "VariableRows",
     "merge_shards",
     "split_members",
 ]
@@ -119,6 +122,37 @@ class MeasuredSamples(Sequence["Sample"]):
         return iter(self.samples)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableRows:
+    """One variable of some samples, as it is stored; the others come before and behind it.
+
+    Parameters
+    ----------
+    name : str
+        Of the variable.
+    rows : ndarray
+        A sample each.
+    measures : sequence of Future
+        What will be measured of the first samples, the next ones, and so on.
+    is_last : bool
+        Whether all other variables of the samples have come.
+    """
+
+    name: str
+    rows: NDArray[Any]
+    measures: Sequence[Future[NDArray[Any] | None]]
+    is_last: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def measured(self) -> NDArray[Any] | None:
+        """Return what `SampleMeasure.of_variable` says of it, when that is known."""
+        parts = [each.result() for each in self.measures]
+        found = [part for part in parts if part is not None]
+        return np.concatenate(found) if found else None
+
+
 class SampleMeasure:
     """Takes the moments of samples, variable by variable and group by group. Picklable.
 
@@ -144,6 +178,7 @@ class SampleMeasure:
             for variable in spec
             if np.dtype(variable.dtype).kind != "c" and variable.dims != BYTES_DIMS
         ]
+        self._by_name = {each[0].name: each for each in self._variables}
         lengths = [shape[1] for _, _, shape in self._variables]
         self._n_own = sum(lengths)
         self.n_groups = self._n_own + 2 * len(self._encoded)
@@ -169,31 +204,49 @@ class SampleMeasure:
 
         ``stacked`` are their arrays side by side, where somebody has them so.
         """
-        moments = np.empty((len(samples), int((~self._has_few).sum()), N_MOMENTS))
-        values = []
-        at = 0
-        for variable, _, shape in self._variables:
-            size = shape[0] * shape[2]
-            if size < FEW:
-                many = _many(samples, variable.name, stacked).reshape(len(samples), *shape)
-                rows = _rows(variable, many)
-                values.append(rows.reshape(len(samples), shape[1], size))
-                continue
-            found = moments[:, at : at + shape[1]]
-            at += shape[1]
-            if shape[1] * size < SMALL:
-                many = _many(samples, variable.name, stacked).reshape(len(samples), *shape)
-                rows = _rows(variable, many)
-                found[:] = row_moments(rows).reshape(found.shape)
-                continue
-            for place, sample in enumerate(samples):
-                found[place] = row_moments(
-                    _rows(variable, sample[variable.name].reshape(1, *shape))
-                )
+        parts = {
+            name: self.of_variable(
+                name, [each[name] for each in samples] if stacked is None else stacked[name]
+            )
+            for name in self._by_name
+        }
+        measured = self.joined(parts, len(samples))
         if self._encoded:
             for place, sample in enumerate(samples):
                 assert isinstance(sample, EncodedSample)
-                moments[place, at:] = sample.moments
+                measured.moments[place, -2 * len(self._encoded) :] = sample.moments
+        return measured
+
+    def of_variable(
+        self, name: str, arrays: Sequence[NDArray[Any]] | NDArray[Any]
+    ) -> NDArray[Any] | None:
+        """Return what is measured of one variable of some samples; None of one left out.
+
+        Its part of `Measured`: moments, or the values where they are few.
+        """
+        if name not in self._by_name:
+            return None
+        variable, _, shape = self._by_name[name]
+        size = shape[0] * shape[2]
+        if size < FEW or shape[1] * size < SMALL:
+            every = arrays if isinstance(arrays, np.ndarray) else np.stack(arrays)
+            rows = _rows(variable, every.reshape(len(arrays), *shape))
+            found = rows if size < FEW else row_moments(rows)
+            return found.reshape(len(arrays), shape[1], found.shape[1])
+        return np.stack([row_moments(_rows(variable, each.reshape(1, *shape))) for each in arrays])
+
+    def joined(self, parts: Mapping[str, NDArray[Any] | None], n_samples: int) -> Measured:
+        """Return what was measured of samples from that of each variable."""
+        moments = np.empty((n_samples, int((~self._has_few).sum()), N_MOMENTS))
+        values, at = [], 0
+        for variable, _, shape in self._variables:
+            found = parts[variable.name]
+            assert found is not None
+            if shape[0] * shape[2] < FEW:
+                values.append(found)
+                continue
+            moments[:, at : at + shape[1]] = found
+            at += shape[1]
         return Measured(moments, values)
 
     def fold(self, measured: Measured) -> NDArray[np.float64]:
@@ -261,6 +314,7 @@ class ShardStatistics:
         self._measure = measure
         self._members = members
         self._n_folded = max(1, min(1 << 10, FOLDED_NBYTES // max(1, measure.nbytes)))
+        self._apart: dict[str, NDArray[Any] | None] = {}
         self._pending: list[Measured] = []
         self._n_pending = self._n_done = 0
         none = np.tile(EMPTY, (measure.n_groups, 1))
@@ -269,9 +323,18 @@ class ShardStatistics:
     def add(self, samples: Sequence[Sample]) -> None:
         """Take the next samples, which may have been measured before (`MeasuredSamples`)."""
         if isinstance(samples, MeasuredSamples):
-            measured = samples.measured
+            self._add(samples.measured)
         else:
-            measured = self._measure.take(samples)
+            self._add(self._measure.take(samples))
+
+    def add_variable(self, rows: VariableRows) -> None:
+        """Take one variable of the next samples; they count when the last one is there."""
+        self._apart[rows.name] = rows.measured()
+        if rows.is_last:
+            parts, self._apart = self._apart, {}
+            self._add(self._measure.joined(parts, len(rows)))
+
+    def _add(self, measured: Measured) -> None:
         self._pending.append(measured)
         self._n_pending += len(measured)
         while self._n_pending >= self._n_folded:
@@ -360,12 +423,6 @@ def _layout(variable: Variable) -> tuple[str | None, tuple[int, int, int]]:
     if axis is None or not 0 < shape[axis] <= MAX_GROUPS:
         return None, (1, 1, math.prod(shape))
     return variable.dims[axis], (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-
-
-def _many(
-    samples: Sequence[Sample], name: str, stacked: Mapping[str, NDArray[Any]] | None
-) -> NDArray[Any]:
-    return np.stack([each[name] for each in samples]) if stacked is None else stacked[name]
 
 
 def _rows(variable: Variable, arrays: NDArray[Any]) -> NDArray[Any]:
