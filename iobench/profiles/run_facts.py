@@ -227,22 +227,29 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What the link to a device was measured to carry.
+    """What the link to a device was measured to carry, before the run.
 
     Parameters
     ----------
     pinned_bytes_per_s, pageable_bytes_per_s : float or None
-        From memory that the device reads by itself, and from other memory.
+        From memory that the device reads by itself, and from other memory; null where all memory
+        goes the first way.
     nbytes : int or None
-        Bytes of each copy.
+        Bytes of each copy, as of a batch.
     n : int or None
-        How many copies.
+        How many copies of a sort; the fastest counts.
+    large_bytes_per_s : float or None
+        From pinned memory in copies that are larger; null where a batch is as large.
+    large_nbytes : int or None
+        Bytes of those.
     """
 
     pinned_bytes_per_s: float | None = None
     pageable_bytes_per_s: float | None = None
     nbytes: int | None = None
     n: int | None = None
+    large_bytes_per_s: float | None = None
+    large_nbytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +265,15 @@ class DeviceFacts:
         ``runtime``, ``mig``, ``link``.
     link : LinkFacts or None
         None where the link was not measured.
+    memory : str or None
+        What batches are copied from: ``"pinned"`` or ``"pageable"`` memory; None where that is not
+        known.
     """
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     link: LinkFacts | None = None
+    memory: str | None = None
 
     @property
     def title(self) -> str | None:

@@ -33,7 +33,7 @@ LIMIT_S: Final = 1.0
 
 
 def measure_link(
-    accelerator: Accelerator, nbytes: int, *, limit_s: float = LIMIT_S
+    accelerator: Accelerator, nbytes: int, *, limit_s: float | None = None
 ) -> dict[str, Any] | None:
     """Return what ``run.json`` says of the link under ``device.link``; None where nothing could.
 
@@ -47,9 +47,10 @@ def measure_link(
         Nobody else uses it meanwhile.
     nbytes : int
         Of a batch.
-    limit_s : float
-        After this time no further copy is begun.
+    limit_s : float, optional
+        After this time no further copy is begun; by default `LIMIT_S`.
     """
+    limit_s = LIMIT_S if limit_s is None else limit_s
     budget = Budget(limit_s)
     own = max(1, min(nbytes, MOST_NBYTES))
     found = _rates(accelerator, own, Budget(limit_s / 2))

@@ -47,6 +47,7 @@ from iobench.profiling.config import (
     OF_STORES,
     RunConfig,
 )
+from iobench.profiling.device_link import measure_link
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.given_stores import check_made_of, open_given
 from iobench.profiling.profiled import samples_of_source, samples_of_stores
@@ -117,6 +118,9 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
     compute = _compute(config, profiled, batch_size, [one.work.spec for one in prepared])
     costs = unit_costs()
+    link = None
+    if device.accelerator is not None:
+        link = measure_link(device.accelerator, batch_size * prepared[0].work.spec.nbytes)
     out = _new_run_path(config, profiled.name if source is not None else given[0].store.path.stem)
     folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
@@ -135,6 +139,8 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 document = _document(config, profiled, one, compute, batch_size, costs)
                 limit, limit_s = _limits(config, one, batch_size)
                 document |= device.document
+                if "device" in document:
+                    document["device"] |= {"link": link, "memory": _copied_from(one)}
                 document |= {
                     "position": position,
                     "turns": turns,
@@ -416,6 +422,20 @@ def _make_loader(
         run_directory=directory.path,
         device=None if one.framework == "tensorflow" else copies,
     )
+
+
+def _copied_from(one: Prepared) -> str | None:
+    """Return from what memory the batches of a loader are copied to a device; see `_make_loader`.
+
+    None of a ready loader: that is its own.
+    """
+    if one.ready is not None:
+        return None
+    if one.framework == "torch" and not isinstance(one.work, Stream):
+        from iobench.torch.device import torch_pins
+
+        return "pinned" if torch_pins() else "pageable"
+    return "pinned" if one.framework in ("native", "workers") else "pageable"
 
 
 def _stream_loader(stream: Stream) -> type[StreamLoader]:

@@ -22,6 +22,7 @@ __all__ = [
     "LIFE_KINDS",
     "LOOP_KINDS",
     "MIXED_KINDS",
+    "OTHER",
     "QUEUED_KINDS",
     "READING_KINDS",
     "WAITING_KINDS",
@@ -29,6 +30,7 @@ __all__ = [
     "Family",
     "Kind",
     "Trait",
+    "copies_batches",
     "decodes_too",
     "is_one_of",
     "kind_named",
@@ -36,6 +38,10 @@ __all__ = [
     "reads_storage",
     "stage_name",
 ]
+
+
+OTHER: Final = "other"
+"""Label of what is copied to a device and is not known to be of a batch."""
 
 
 class Family(Enum):
@@ -145,7 +151,7 @@ class Kind(IntEnum):
     IPC_WAIT = 23, Family.HANDOVER, _QUEUES, "#b98aa0"
     HEAD_OF_LINE = 24, Family.HANDOVER, _QUEUES, "#c07a93"
     PIN = 25, Family.HANDOVER, _COPIES, "#98588f", "#c083b8"
-    H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0"
+    H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0", "copies to the device"
     UNPICKLE = 27, Family.HANDOVER, _CARRIES, "#b0648f"
     HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
     COPY_QUEUE = (
@@ -216,6 +222,12 @@ def kind_named(stage: str) -> Kind | None:
 
 
 _BY_NAME: Final = {kind.spelled: kind for kind in Kind}
+
+
+def copies_batches(stage: str) -> bool:
+    """Tell whether a stage copies batches to a device; a script's models and such go as `OTHER`."""
+    kind, _, label = stage.partition(":")
+    return kind == Kind.H2D.spelled and label != OTHER
 
 
 def reads_storage(kind: Kind, label: str = "") -> bool:

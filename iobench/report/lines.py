@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "compute_line",
     "compute_lines",
+    "copies_line",
     "decoded_line",
     "estimated_lines",
     "fused_lines",
@@ -36,6 +37,8 @@ __all__ = [
 SOURCE: Final = "source"
 MUCH_NBYTES: Final = 100_000_000
 """Of spans that nothing bounds, above which a report says how many there are."""
+MUCH_COPYING: Final = 0.05
+"""Share of the loop's time in copies to a device, from which the headline says so."""
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which the headline says so."""
 
@@ -190,6 +193,17 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
     return (
         f"{said} {chunks.variable} has chunks of {chunks.spelled}; chunks of {chunks.fitting}, "
         f"one sample each, would fit: {chunks.command}"
+    )
+
+
+def copies_line(window: PartExposure) -> str | None:
+    """Return what of the loop's time it spends on copies to a device; None where that is little."""
+    spent_ns = sum(row.busy_ns for row in window.compute_stages if row.stage == Kind.H2D.spelled)
+    if not window.wall_ns or spent_ns < MUCH_COPYING * window.wall_ns:
+        return None
+    return (
+        f"Copying batches to the device (h2d) holds the training loop for "
+        f"{units.fraction(spent_ns / window.wall_ns)} of its time, which counts as computing here."
     )
 
 

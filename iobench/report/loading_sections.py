@@ -105,6 +105,7 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     """Return what is concluded of a run, the figures that say it, and how it came about."""
     exposure, facts = report.exposure, report.facts
     evidence = [
+        lines.copies_line(exposure.judged) or "",
         lines.decoded_line(exposure.whole, facts) or "",
         f"This pipeline: {facts.described_by}" if facts.described_by else "",
     ]

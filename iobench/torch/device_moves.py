@@ -22,7 +22,7 @@ from torch.nn.parameter import Parameter
 
 from iobench.recording import activation, session
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.lanes import NOWHERE
 from iobench.torch import training_hooks
 from iobench.torch.device import TYPES, TorchAccelerator
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OTHER", "deliver", "install", "look", "uninstall", "watch"]
 
-OTHER: Final = "other"
-"""Label of what is moved and is not known to be of a batch."""
 FRAMEWORK: Final = "torch"
 MOVES: Final = ("to", "cuda", "xpu")
 SILENT: Final = frozenset({"torch.nn.modules.module", "torch.utils.data._utils.pin_memory"})

@@ -185,7 +185,9 @@ def test_copies_alone_do_not_say_that_a_device_had_no_work():
     sketch = Sketch()
     sketch.wait(0, 0, 10)
     sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
-    assert device_sums(RankRun(profile_of(sketch), 0)) is None
+    found = device_sums(RankRun(profile_of(sketch), 0))
+    assert found is not None
+    assert found.exposed_ns is found.covered_ns is None
     sketch.add(CONSUMER, Kind.FORWARD, 30, 40, batch=0, **ON_DEVICE)
     found = device_sums(RankRun(profile_of(sketch), 0))
     assert found is not None

@@ -51,6 +51,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
 
 
 def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be found; what the link carries is not measured, so that all it did is the run's."""
+    monkeypatch.setattr("iobench.profiling.device_link.LIMIT_S", 0.0)
     monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: device)
 
 
@@ -88,6 +90,7 @@ def test_threads_that_fill_batches_copy_them_ahead(device: FakeAccelerator, fram
         "name": "fake:0",
         "facts": {"title": "threads", "kind": "fake"},
         "link": None,
+        "memory": "pinned",
     }
 
 
@@ -239,3 +242,37 @@ def test_a_profile_without_a_device_imports_no_torch() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip().endswith("False")
+
+
+@pytest.mark.parametrize(
+    ("framework", "memory"), [("native", "pinned"), ("torch", "pageable"), ("workers", "pinned")]
+)
+def test_what_the_link_carries_is_kept_and_copies_are_held_against_it(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    framework: str,
+    memory: str,
+) -> None:
+    with FakeAccelerator(
+        pinned_bytes_per_s=40e6, pageable_bytes_per_s=10e6, latency_ns=0
+    ) as device:
+        use(device, monkeypatch)
+        monkeypatch.setattr("iobench.profiling.device_link.LIMIT_S", 20.0)
+        monkeypatch.setattr("iobench.profiling.device_link.LARGE_NBYTES", NBYTES)
+        run = profiled(
+            "--device", "cuda", "--framework", framework, "--compute", "1ms", "--json"
+        )  # fmt: skip
+    told = json.loads((run / "run.json").read_text())["device"]
+    assert told["memory"] == memory
+    assert told["link"]["nbytes"] == NBYTES
+    # No copy is faster than the stand-in lets it be, and a loaded machine makes some slower.
+    assert 20e6 < told["link"]["pinned_bytes_per_s"] <= 40e6
+    assert 5e6 < told["link"]["pageable_bytes_per_s"] <= 10e6
+    found = json.loads(capsys.readouterr().out)["runs"][0]["device"]["copies"]
+    assert (found["n_copies"], found["nbytes"]) == (12, 12 * NBYTES)
+    assert found["limit_bytes_per_s"] == told["link"][f"{memory}_bytes_per_s"]
+    assert 0 < found["bytes_per_s"] <= (40e6 if memory == "pinned" else 10e6)
+    assert main(["report", "run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"that one copy of such a size from {memory} memory had" in text
+    assert "not measured" not in text

@@ -524,11 +524,17 @@ def _codec(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
 def _pinning(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     candidate, baseline = Candidate((Lever.PIN,), {"pin_memory": "True"}), predictor.baseline
     window = baseline.window
+    device = predictor.circumstances.facts.device
     copies_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.H2D)
+    copies_ns += sum(row.busy_ns for row in window.compute_stages if row.stage == Kind.H2D.spelled)
     if any(row.kind == Kind.PIN and row.busy_ns for row in baseline.whole.stages):
         yield RuledOut(candidate, Reason.IN_USE)
     elif not predictor.circumstances.has_device:
         yield RuledOut(candidate, Reason.NO_ACCELERATOR)
+    elif device is not None and device.memory == "pinned":
+        yield RuledOut(candidate, Reason.IN_USE)
+    elif baseline.framework != "torch":
+        return  # its loader has no such option
     elif not copies_ns:
         yield RuledOut(candidate, Reason.NOT_WAITED_FOR)
     else:

@@ -8,7 +8,7 @@ device was done with all before it, and ends where its first work on that batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from iobench.json_keys import key
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import Kind, Trait, is_one_of, kind_named, kinds_that, stage_name
 from iobench.recording.span_file import Flag
+from iobench.subjects.device.copies import HostToDevice, copies_of, under_copies
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
@@ -41,29 +42,33 @@ class DeviceSums:
     rank : int
         Which training process.
     devices : tuple of str
-        Its devices; a time counts in which none of them had work.
+        Its devices, as far as they were timed; a time counts in which none of them had work.
     n_waits : int
         How often the training loop waited.
-    exposed_ns : int
-        How long the devices had no work for want of input.
+    exposed_ns : int or None
+        How long the devices had no work for want of input; null where nothing but copies of
+        theirs, or nothing at all, was timed.
     host_wait_ns : int
         How long the training loop waited.
-    covered_ns : int
-        How much of that lay under work of the devices.
+    covered_ns : int or None
+        How much of that lay under work of the devices; null likewise.
     busy_ns : mapping of str to int
         Device time by stage, of the sort of work it was timed as; regions may overlap.
     uncertainty_ns : int
         By how much the device's times may be earlier than told, on the host's clock, at most.
+    copies : HostToDevice or None
+        The copies of batches to the devices; null where none was seen.
     """
 
     rank: int
     devices: tuple[str, ...]
     n_waits: int
-    exposed_ns: int = field(metadata=key("exposed_ns"))
+    exposed_ns: int | None = field(metadata=key("exposed_ns"))
     host_wait_ns: int = field(metadata=key("host_wait_ns"))
-    covered_ns: int = field(metadata=key("covered_ns"))
+    covered_ns: int | None = field(metadata=key("covered_ns"))
     busy_ns: Mapping[str, int] = field(metadata=key("busy_ns"))
     uncertainty_ns: int = field(metadata=key("uncertainty_ns"))
+    copies: HostToDevice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class DeviceExposure:
         end of its copy to the device. Never before ``asked_ns``.
     batch : ndarray of int64
         -1 for a wait that brought none.
+    copying_ns : int
+        How much of what is exposed the copies of these batches took.
     """
 
     rank: int
@@ -95,6 +102,7 @@ class DeviceExposure:
     batch: Integers
     busy_ns: dict[str, int]
     uncertainty_ns: int
+    copying_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -122,14 +130,22 @@ class DeviceExposure:
 
 
 def device_sums(run: RankRun) -> DeviceSums | None:
-    """Return what the devices of a training process waited for; None if no work was timed.
+    """Return what the devices of a training process did and waited for; None if none was seen.
 
-    Copies alone do not tell it: what else a device did meanwhile is not known.
+    Copies alone do not tell what a device waited for: what else it did meanwhile is not known.
     """
     found = device_exposure(run.profile, run.rank)
-    if found is None or not any(kind_named(stage) in USE_KINDS for stage in found.busy_ns):
-        return None
-    return found.sums
+    if found is None:
+        copies = copies_of(run, None)
+        if copies is None:
+            return None
+        told, wait_ns = run.about.device, run.exposure.whole.wait_ns
+        names = () if told is None else (told.name,)
+        n_waits = len(run.exposure.whole.waits_ns)
+        return DeviceSums(run.rank, names, n_waits, None, wait_ns, None, {}, 0, copies)
+    works = any(kind_named(stage) in USE_KINDS for stage in found.busy_ns)
+    sums = replace(found.sums, copies=copies_of(run, found.copying_ns if works else None))
+    return sums if works else replace(sums, exposed_ns=None, covered_ns=None)
 
 
 def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:
@@ -175,6 +191,7 @@ def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:
         batch=batch,
         busy_ns=_busy(profile, device),
         uncertainty_ns=_uncertainty(profile, device),
+        copying_ns=under_copies(work, place, drained, use),
     )
 
 

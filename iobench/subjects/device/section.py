@@ -1,25 +1,91 @@
-"""What devices waited for, as people read it."""
+"""What devices waited for and what copying to them took, as people read it."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 from iobench.report.document import Section, sentences
 from iobench.subjects.contract import Subject
+from iobench.subjects.device.copies import PAGEABLE
 from iobench.subjects.device.figures import DeviceSums, device_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.subjects.device.copies import HostToDevice
 
 __all__ = ["SUBJECT", "device_section"]
 
+WORTH_SAYING: Final = 0.05
+"""Share of the time from which what copies cost is said with what shortens it."""
+AT_LIMIT: Final = 0.8
+"""Of the link's rate, from which on copies are as fast as they get."""
+MUCH_FASTER: Final = 1.2
+
 
 def device_section(found: DeviceSums) -> Section:
-    """Return how long the devices had nothing to do, and what of the loop's wait cost nothing."""
-    told = (
-        f"On {', '.join(found.devices)}: without work for want of a batch for "
-        f"{units.duration(found.exposed_ns)}; {units.duration(found.covered_ns)} of the "
-        f"{units.duration(found.host_wait_ns)} that the loop waited lay under queued work."
-    )
-    return Section("device", "Devices", sentences([told]))
+    """Return how long the devices had nothing to do, what of the wait cost nothing, and copies."""
+    told = []
+    where = ", ".join(found.devices) or "the device"
+    if found.exposed_ns is not None:
+        told.append(
+            f"On {where}: without work for want of a batch for "
+            f"{units.duration(found.exposed_ns)}; {units.duration(found.covered_ns)} of the "
+            f"{units.duration(found.host_wait_ns)} that the loop waited lay under queued work."
+        )
+    if found.copies is not None:
+        told += _copies(found.copies, where)
+    return Section("device", "Devices", sentences(told))
+
+
+def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
+    moved = f"Copied to {where}: {units.count(copies.n_copies)} times"
+    if copies.nbytes is not None:
+        moved += f", {units.nbytes(copies.nbytes)}"
+    if copies.bytes_per_s is not None:
+        moved += f" at {units.byte_rate(copies.bytes_per_s)}"
+    if copies.limit_fraction is not None:
+        moved += (
+            f", {units.fraction(copies.limit_fraction)} of the "
+            f"{units.byte_rate(copies.limit_bytes_per_s)} that one copy of such a size from "
+            f"{copies.memory} memory had with nothing else under way"
+        )
+    yield f"{moved}."
+    if copies.device_ns is not None and copies.device_exposed_ns is not None:
+        exposed = units.duration(copies.device_exposed_ns)
+        yield (
+            f"Of the {units.duration(copies.device_ns)} that took {exposed} "
+            "kept the device from work; the rest lay beside other work of its, or before anybody "
+            "asked for the batch."
+        )
+    else:
+        yield (
+            f"The training loop spent {units.duration(copies.loop_ns)} on copies itself and waited "
+            f"{units.duration(copies.waited_ns)} for others'; {units.duration(copies.hidden_ns)} "
+            "of these were hidden."
+        )
+    if copies.lost_fraction >= WORTH_SAYING and (advice := _advice(copies)):
+        yield f"That is {units.fraction(copies.lost_fraction)} of the run's time. {advice}"
+
+
+def _advice(copies: HostToDevice) -> str:
+    """Return what makes copies cost less, as far as the run's own figures say so."""
+    pinned, pageable = copies.pinned_bytes_per_s, copies.pageable_bytes_per_s
+    if copies.memory == PAGEABLE and pinned and pageable and pinned > MUCH_FASTER * pageable:
+        return (
+            f"The link carries {units.ratio(pinned / pageable)} times as much from pinned memory: "
+            "pin_memory=True with non_blocking=True, or iobench.torch.StoreLoader(device=...), "
+            "which pins and copies ahead."
+        )
+    if 2 * copies.loop_ns >= copies.loop_ns + copies.waited_ns + copies.hidden_ns:
+        return (
+            "They are made in the loop, one by one: iobench.torch.StoreLoader(device=...) copies "
+            "ahead of it."
+        )
+    if (copies.limit_fraction or 0.0) >= AT_LIMIT:
+        return "The link carries no more: only fewer bytes help, as of a smaller dtype."
+    return ""
 
 
 SUBJECT: Final = Subject("device", 200, device_sums, device_section)

@@ -1,0 +1,208 @@
+"""What is said of copies to a device, over made-up runs in which all of it is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch
+
+from iobench.analysis.run import RankRun
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.report.document import Sentence
+from iobench.subjects.device.figures import DeviceSums, device_sums
+from iobench.subjects.device.section import device_section
+
+if TYPE_CHECKING:
+    from iobench.profiles.contents import Profile
+
+ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
+MS = 1_000_000
+NBYTES = 1_000_000
+PINNED_RATE, PAGEABLE_RATE = 1.25e9, 0.25e9
+LINK = {
+    "pinned_bytes_per_s": PINNED_RATE, "pageable_bytes_per_s": PAGEABLE_RATE,
+    "nbytes": NBYTES, "n": 20,
+}  # fmt: skip
+
+
+def profile_of(sketch: Sketch) -> Profile:
+    profile = sketch.profile()
+    names = ("MainThread", "cuda:0", "reader-0", "pin-0")
+    processes = tuple(dataclasses.replace(each, threads=names) for each in profile.processes)
+    return dataclasses.replace(profile, processes=processes)
+
+
+def with_device(memory: str | None, link: dict[str, Any] | None = LINK) -> Sketch:
+    told = {"name": "cuda:0", "facts": {"title": "GPU"}, "link": link, "memory": memory}
+    return Sketch(config={"device": told, "threads": 2})
+
+
+def in_the_loop(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
+    """A loop that waits for a batch, copies it, works on it and waits for both."""
+    now = 0
+    for batch in range(n):
+        sketch.wait(batch, now, now + MS)
+        now += MS
+        sketch.add(CONSUMER, Kind.H2D, now, now + copy_ms * MS, batch=batch, nbytes=NBYTES)
+        copied = now + copy_ms * MS
+        there = {"batch": batch, **ON_DEVICE}
+        sketch.add(CONSUMER, Kind.H2D, now, copied, nbytes=NBYTES, **there)
+        now = copied + work_ms * MS
+        sketch.add(CONSUMER, Kind.FORWARD, copied, now, **there)
+        sketch.add(CONSUMER, Kind.FORWARD, copied, now, batch=batch)
+    return sketch
+
+
+def ahead(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
+    """A thread copies each batch while the one before it is worked on; none waits but the first."""
+    reader = {"thread": 2}
+    sketch.add(CONSUMER, Kind.H2D, 0, copy_ms * MS, batch=0, nbytes=NBYTES, **reader)
+    sketch.add(CONSUMER, Kind.H2D, 0, copy_ms * MS, batch=0, nbytes=NBYTES, **ON_DEVICE)
+    now = copy_ms * MS
+    sketch.wait(0, 0, now)
+    for batch in range(n):
+        if batch:
+            sketch.wait(batch, now, now)
+        if batch + 1 < n:
+            copy = {"batch": batch + 1, "nbytes": NBYTES}
+            sketch.add(CONSUMER, Kind.H2D, now, now + copy_ms * MS, **copy, **reader)
+            sketch.add(CONSUMER, Kind.H2D, now, now + copy_ms * MS, **copy, **ON_DEVICE)
+        sketch.add(CONSUMER, Kind.FORWARD, now, now + work_ms * MS, batch=batch, **ON_DEVICE)
+        sketch.add(CONSUMER, Kind.FORWARD, now, now + work_ms * MS, batch=batch)
+        now += work_ms * MS
+    return sketch
+
+
+def sums_of(sketch: Sketch) -> DeviceSums:
+    found = device_sums(RankRun(profile_of(sketch), 0))
+    assert found is not None
+    assert found.copies is not None
+    return found
+
+
+def told(found: DeviceSums) -> str:
+    blocks = device_section(found).blocks
+    return " ".join(block.text for block in blocks if isinstance(block, Sentence))
+
+
+@given(st.integers(1, 30), st.integers(1, 30))
+def test_what_the_loop_copies_itself_keeps_the_device_from_its_work(copy_ms, work_ms):
+    copies = sums_of(in_the_loop(with_device("pinned"), copy_ms=copy_ms, work_ms=work_ms)).copies
+    assert (copies.n_copies, copies.nbytes) == (10, 10 * NBYTES)
+    assert copies.device_ns == copies.device_exposed_ns == copies.loop_ns == 10 * copy_ms * MS
+    assert (copies.waited_ns, copies.hidden_ns) == (0, 0)
+    assert copies.bytes_per_s == pytest.approx(NBYTES / (copy_ms * 1e-3))
+    assert copies.limit_fraction == pytest.approx(copies.bytes_per_s / PINNED_RATE)
+
+
+@given(st.integers(1, 10), st.integers(10, 30))
+def test_copies_ahead_cost_the_device_the_first_one(copy_ms, work_ms):
+    found = sums_of(ahead(with_device("pinned"), copy_ms=copy_ms, work_ms=work_ms))
+    copies = found.copies
+    assert copies.device_ns == 10 * copy_ms * MS
+    assert copies.device_exposed_ns == copy_ms * MS == found.exposed_ns
+    assert copies.loop_ns == 0
+    assert copies.waited_ns + copies.hidden_ns == 10 * copy_ms * MS
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=1, max_size=10))
+def test_copies_are_no_more_exposed_than_the_device_or_they_are_long(steps):
+    sketch, now, free = with_device(None), 0, 0
+    for batch, (wait, before, copy, work) in enumerate(steps):
+        sketch.wait(batch, now, now + wait)
+        copied_from = max(free, now)  # perhaps ahead of its delivery
+        sketch.add(
+            CONSUMER, Kind.H2D, copied_from, copied_from + copy,
+            batch=batch, nbytes=NBYTES, **ON_DEVICE,
+        )  # fmt: skip
+        now += wait + before
+        begun = max(copied_from + copy, now)
+        free = begun + work
+        sketch.add(CONSUMER, Kind.FORWARD, begun, free, batch=batch, **ON_DEVICE)
+    found = sums_of(sketch)
+    assert 0 <= found.copies.device_exposed_ns <= min(found.copies.device_ns, found.exposed_ns)
+
+
+def test_a_device_without_marks_has_no_rate():
+    sketch = with_device("pinned")
+    sketch.wait(0, 0, 10)
+    sketch.add(CONSUMER, Kind.H2D, 10, 30, batch=0, nbytes=NBYTES)
+    sketch.wait(1, 30, 50)
+    found = sums_of(sketch)
+    assert found.exposed_ns is None
+    copies = found.copies
+    assert (copies.loop_ns, copies.device_ns, copies.bytes_per_s) == (20, None, None)
+    assert copies.limit_fraction is None
+    assert "B/s" not in told(found)
+
+
+def test_what_is_of_no_batch_is_not_counted():
+    sketch = in_the_loop(with_device(None), copy_ms=2, work_ms=5)
+    before = sums_of(sketch).copies
+    sketch.add(CONSUMER, Kind.H2D, 0, MS, label="other", nbytes=10**9)  # a model
+    after = sums_of(sketch).copies
+    assert (after.n_copies, after.nbytes) == (before.n_copies, before.nbytes)
+
+
+def test_bytes_that_not_all_copies_tell_are_unknown():
+    sketch = in_the_loop(with_device("pinned"), copy_ms=2, work_ms=5)
+    sketch.add(CONSUMER, Kind.H2D, 3 * MS, 3 * MS + 1, batch=3, nbytes=-1, **ON_DEVICE)
+    copies = sums_of(sketch).copies
+    assert copies.nbytes is copies.bytes_per_s is copies.limit_fraction is None
+
+
+def test_nothing_is_said_of_a_run_that_copied_nothing():
+    sketch = with_device("pinned")
+    sketch.wait(0, 0, 10)
+    assert device_sums(RankRun(profile_of(sketch), 0)) is None
+
+
+# -- what is said ---------------------------------------------------------------------------
+
+
+def test_a_rate_is_held_against_what_such_memory_had_alone():
+    text = told(sums_of(in_the_loop(with_device("pinned"), copy_ms=1, work_ms=100)))
+    assert "Copied to cuda:0: 10 times, 10.0 MB at 1.00 GB/s, 80 % of the 1.25 GB/s" in text
+    assert "from pinned memory" in text
+    assert "That is" not in text  # 1 % is not worth any work
+
+
+def test_pageable_memory_is_told_to_be_pinned_where_that_is_faster_here():
+    sketch = in_the_loop(with_device("pageable"), copy_ms=5, work_ms=10)
+    text = told(sums_of(sketch))
+    assert "80 % of the 250 MB/s that one copy of such a size from pageable memory" in text
+    assert "That is 31 % of the run's time. The link carries 5.00 times as much from" in text
+    assert "pin_memory=True" in text
+
+
+@pytest.mark.parametrize("link", [None, {**LINK, "pageable_bytes_per_s": PINNED_RATE}])
+def test_pinning_is_not_advised_where_nobody_knows_that_it_helps(link):
+    text = told(sums_of(in_the_loop(with_device("pageable", link), copy_ms=5, work_ms=10)))
+    assert "pin_memory" not in text
+    assert "copies ahead of it" in text
+
+
+def test_a_link_at_its_limit_needs_fewer_bytes():
+    sketch = ahead(with_device("pinned"), copy_ms=1, work_ms=1, n=3)
+    text = told(sums_of(sketch))
+    assert "only fewer bytes help" in text
+    assert "pin_memory" not in text
+    assert "StoreLoader" not in text
+
+
+def test_a_slow_link_that_is_hidden_is_nothing_to_act_upon():
+    text = told(sums_of(ahead(with_device("pageable"), copy_ms=1, work_ms=30, n=30)))
+    assert "That is" not in text
+
+
+def test_pinned_by_a_thread_of_the_loader_is_pinned():
+    sketch = in_the_loop(with_device("pageable"), copy_ms=5, work_ms=10)
+    sketch.add(CONSUMER, Kind.PIN, 0, MS, batch=0, nbytes=NBYTES, thread=3)
+    copies = sums_of(sketch).copies
+    assert copies.memory == "pinned"
+    assert "pin_memory" not in told(sums_of(sketch))
