@@ -154,14 +154,11 @@ def installed_versions(*parts: object) -> dict[str, str]:
     By the name that a package is installed under; one that brings neither by an entry point, such
     as a script, is not known.
     """
-    homes = {type(each).__module__.partition(".")[0] for each in parts}
-    found = {}
-    for group in ("iobench.datasets", "iobench.formats"):
-        for point in entry_points(group=group):
-            is_core = point.dist is not None and point.dist.name == "iobench"
-            if point.dist is not None and (is_core or point.module.partition(".")[0] in homes):
-                found[point.dist.name] = point.dist.version
-    return dict(sorted(found.items()))
+    homes = {"iobench", *(type(each).__module__.partition(".")[0] for each in parts)}
+    points = (*entry_points(group="iobench.datasets"), *entry_points(group="iobench.formats"))
+    # Each once: a name and a version are looked for in all of a README.
+    packages = {point.dist for point in points if point.module.partition(".")[0] in homes}
+    return dict(sorted((each.name, each.version) for each in packages if each is not None))
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:

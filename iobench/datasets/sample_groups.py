@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -66,16 +67,16 @@ def sample_groups(
         least = dataset.band_nbytes()
         if least is not None and least <= memory_nbytes:
             where = [each for part in parts for each in part]
-            inner = set(ends[:-1])
+            inner = ends[:-1]
             planned = dataset.banded_groups(
-                where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=inner
+                where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=set(inner)
             )
             ranges = _ranges([count for count, _ in planned])
             return [
                 SampleGroup(
                     start,
                     stop,
-                    not is_held or any(end in inner for end in range(start + 1, stop)),
+                    not is_held or bisect_right(inner, start) < bisect_left(inner, stop),
                 )
                 for (start, stop), (_, is_held) in zip(ranges, planned, strict=True)
             ]

@@ -435,7 +435,8 @@ class Maker:
             assert isinstance(arrays, StackedSamples)
             rows = deque([self._variable_rows(unit, arrays)])
             return lambda start, stop: _popped(rows)
-        size = max(1, TASK_NBYTES // self._nbytes)
+        side_by_side = isinstance(arrays, StackedSamples)  # no objects for each of them
+        size = max(1, TASK_NBYTES // (self._index.spec.nbytes if side_by_side else self._nbytes))
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
 
         def finish(task: slice) -> Sequence[Sample]:

@@ -231,11 +231,9 @@ def _texts(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes
         return [names[number].encode("utf-8", "replace") for number in part]
 
     starts = range(0, len(numbers), NAMES_AT_ONCE)
-    width = max((len(name) for start in starts for name in encoded(start)), default=0)
-    found = np.zeros(len(numbers), dtype=f"S{max(1, width)}")
-    for start in starts:
-        found[start : start + NAMES_AT_ONCE] = encoded(start)
-    return found
+    # Each as wide as its widest name, and at least one byte.
+    parts = [np.array(encoded(start), dtype=np.bytes_) for start in starts]
+    return np.concatenate([np.zeros(0, dtype="S1"), *parts])
 
 
 def _splits(

@@ -179,7 +179,7 @@ def _many_small(rows: NDArray[Any]) -> NDArray[np.float64]:
         if there is not None:
             np.copyto(off, 0.0, where=~there)
         total = np.add.reduce(off, axis=1)
-        squares = np.add.reduce(np.square(off, out=off), axis=1) - total * total / some
+        squares = np.einsum("ij,ij->i", off, off) - total * total / some
     moments[:, LOW], moments[:, HIGH] = low, high
     moments[:, N], moments[:, N_MISSING] = n, rows.shape[1] - n
     is_constant = low == high

@@ -82,9 +82,12 @@ class SampleNumbers(Sequence[int]):
 def count_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield ``(first, count)`` of each stretch of consecutive numbers."""
     if isinstance(numbers, SampleNumbers):
-        yield from _joined(numbers.runs)
-    else:
-        yield from _joined((number, 1) for number in numbers)
+        yield from _joined(numbers.runs)  # which may be of more than 64 bits, as a file says
+        return
+    each = np.fromiter(numbers, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(each, prepend=each[:1] - 2) != 1)
+    counts = np.diff(starts, append=len(each))
+    yield from zip(each[starts].tolist(), counts.tolist(), strict=True)
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
