@@ -57,23 +57,24 @@ class Row:
 ROWS = (
     Row("device", "what the driver and torch tell of it", 30),
     Row("events", "their resolution, and their clock beside the host's", 40),
-    Row("exposure", "idle for want of input, beside what kernels and sleeps make it", 60),
+    Row("exposure", "idle for want of input, beside what kernels and sleeps make it", 50),
     Row("pinning", "what pinning a buffer costs, once", 40),
-    Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 60),
+    Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 50),
     Row("loader", "StoreLoader(device=): the same bytes", 60),
-    Row("memory", "no memory for a batch: one line, and the next epoch runs", 60),
-    Row("missing", "a device that is not there: one line, and what auto does", 60),
+    Row("memory", "no memory for a batch: one line, and the next epoch runs", 40),
+    Row("missing", "a device that is not there: one line, and what auto does", 50),
+    Row("data", "the stand-in of ENS-10 and its stores, loaded without a device", 240),
     *(
-        Row(f"profile {name}", "iobench profile --device", 60, "profile", name)
+        Row(f"profile {name}", "iobench profile --device: its copies", 50, "profile", name)
         for name in ("native", "torch", "tensorflow", "dali")
     ),
-    Row("script", "iobench run: .to() of a plain script", 60, "script", "plain"),
-    Row("lightning", "iobench run: Lightning's mover", 90, "script", "lightning"),
-    Row("accelerate", "iobench run: accelerate's mover", 90, "script", "accelerate"),
-    Row("energy", "energy_gpu.py: the driver's counters", 90),
-    Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 240),
-    Row("unet", "unet_step.py: D2.3 table 4, from GRIB and from each format", 420),
-    Row("compute", "iobench profile --compute unet --device", 240),
+    Row("script", "iobench run: .to() of a plain script", 50, "script", "plain"),
+    Row("lightning", "iobench run: Lightning's mover", 60, "script", "lightning"),
+    Row("accelerate", "iobench run: accelerate's mover", 60, "script", "accelerate"),
+    Row("energy", "energy_gpu.py: the driver's counters", 80),
+    Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 220),
+    Row("unet", "unet_step.py: D2.3 table 4, from GRIB and from each format", 330),
+    Row("compute", "iobench profile --compute unet --device", 180),
 )  # fmt: skip
 WHOLE_S = 30 * 60
 """Of more time than that all have more; with less, what does not fit is left for the next time."""

@@ -8,7 +8,9 @@ stand-in for one (``--fake``), for those that can do with it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
+import io
 import itertools
 import json
 import mmap
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,7 @@ class RealDevice:
         self.on = f"{found.name} {found.facts()['title']}"
         self._torch, self._api = torch, torch.get_device_module(found.device)
         self._square = torch.rand(256, 256, device=found.device)
+        self._ran: list[tuple[Any, Any]] = []
         self._units_a_ns = self._calibrate()
 
     def _spin(self, units: int) -> None:
@@ -102,14 +105,17 @@ class RealDevice:
         return units / statistics.median(self._timed_ns(units) for _ in range(5))
 
     def kernel(self, duration_ns: int) -> None:
-        """Give it work of that length."""
+        """Give it work of about that length, between two marks of its own."""
+        first = self.accelerator.mark()
         self._spin(round(duration_ns * self._units_a_ns))
+        self._ran.append((first, self.accelerator.mark()))
 
-    def kernels(self, delivered: Sequence[int], duration_ns: int) -> Iterator[tuple[int, int]]:
-        """Yield when kernels given at these times ran: each after the one before."""
+    def kernels(self, given: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield when the last kernels ran, given at these times: each after the one before."""
         free = 0
-        for given in delivered:
-            start, free = max(free, given), max(free, given) + duration_ns
+        for at_ns, marks in zip(given, self._ran[-len(given) :], strict=True):
+            start = max(free, at_ns)
+            free = start + self.accelerator.between_ns(*marks)
             yield start, free
 
     def plain_copy_ns(self, tensor: Any) -> int:
@@ -120,21 +126,20 @@ class RealDevice:
         return now_ns() - begun_ns
 
     def take_memory(self) -> Any:
-        """Return all of its memory but what a kernel needs."""
-        free, _ = self._api.mem_get_info()
-        held = []
-        part = free
+        """Return all of its memory, to less than a batch."""
+        self.free_memory()
+        device, held = self.accelerator.device, []
+        part, _ = self._api.mem_get_info()
         while part > 1 << 20:
             try:
-                held.append(
-                    self._torch.empty(part, dtype=self._torch.uint8, device=self.accelerator.device)
-                )
+                held.append(self._torch.empty(part, dtype=self._torch.uint8, device=device))
             except self._torch.OutOfMemoryError:
                 part //= 2
         return held
 
     def free_memory(self) -> None:
-        """Give back what nobody holds."""
+        """Give back what nobody holds, and torch keeps."""
+        gc.collect()
         self._api.empty_cache()
 
 
@@ -165,9 +170,9 @@ class FakeDevice:
     def kernel(self, duration_ns: int) -> None:
         self.accelerator.launch(duration_ns)
 
-    def kernels(self, delivered: Sequence[int], duration_ns: int) -> Iterator[tuple[int, int]]:
+    def kernels(self, given: Sequence[int]) -> Iterator[tuple[int, int]]:
         pieces = [piece for piece in self.accelerator.pieces if piece.name == "kernel"]
-        for piece in pieces[-len(delivered) :]:
+        for piece in pieces[-len(given) :]:
             yield piece.start_ns, piece.end_ns
 
     def plain_copy_ns(self, tensor: Any) -> int:
@@ -223,7 +228,8 @@ def ran(command: Sequence[Any], code: int = 0) -> subprocess.CompletedProcess[st
     print(*command, found.stdout, found.stderr, sep="\n", flush=True)
     if found.returncode != code:
         lines = (found.stderr.strip() or found.stdout.strip() or "says nothing").splitlines()
-        raise Wrong(f"{Path(str(command[1])).name} ended with {found.returncode}: {lines[-1]}")
+        what = " ".join(Path(str(word)).name for word in command[1:4])
+        raise Wrong(f"{what} ended with {found.returncode}: {lines[-1]}")
     return found
 
 
@@ -303,8 +309,7 @@ def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
     found = device_exposure(iobench.open_profile(where))
     assert found is not None
     truth, free = 0, 0
-    ran_at = asked.device.kernels(delivered, kernel_ms * MS)
-    for at_ns, (start_ns, end_ns) in zip(asks, ran_at, strict=True):
+    for at_ns, (start_ns, end_ns) in zip(asks, asked.device.kernels(delivered), strict=True):
         truth += max(0, start_ns - max(at_ns, free))
         free = end_ns
     return {
@@ -451,12 +456,21 @@ def _fresh(path: Path) -> Path:
     return found
 
 
-def _profile(asked: Asked, *options: Any) -> tuple[Path, Any]:
+def _profile(asked: Asked, *options: Any) -> tuple[Path, str]:
+    """Profile ENS-10; return the run and what was printed."""
     run = _fresh(asked.data / "runs" / "profile")
     words = [
         "profile", "maelstrom-ens10", "--store-dir", asked.data, "--out", run, *options, "--json",
     ]  # fmt: skip
-    return run, ran([*IOBENCH, *words])
+    if not asked.fake:
+        return run, ran([*IOBENCH, *words]).stdout
+    from iobench.cli import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:  # where the stand-in is
+        code = main([str(word) for word in words])
+    if code:
+        raise Wrong(f"iobench profile ended with {code}")
+    return run, out.getvalue()
 
 
 def _moved(run: Path) -> dict[str, Any]:
@@ -467,52 +481,68 @@ def _moved(run: Path) -> dict[str, Any]:
     told = {"h2d_calls": int((~of_device).sum()), "h2d_on_device": int(of_device.sum())}
     if not told["h2d_calls"] or not told["h2d_on_device"]:
         raise Wrong("no copies to the device are told", **told)
-    took_ns = int((found["end_ns"] - found["start_ns"])[of_device].sum())
-    nbytes = int(found["nbytes"][~of_device & (found["nbytes"] > 0)].sum())
-    return told | {"h2d_bytes": nbytes, "h2d_GBps": nbytes / took_ns if took_ns else None}
+    took_ns = (found["end_ns"] - found["start_ns"])[of_device]
+    nbytes = found["nbytes"][of_device]
+    known = (nbytes > 0) & (took_ns > 0)
+    rate = float(np.median(nbytes[known] / took_ns[known])) if known.any() else None
+    host = found["nbytes"][~of_device]
+    return told | {"h2d_bytes": int(host[host > 0].sum()), "h2d_GBps": rate}
+
+
+FORMATS = ("--format", "source,tfrecord,numpy,zarr", "--batches", "100")
+
+
+def data(asked: Asked, _: str) -> dict[str, Any]:
+    """Write the stand-in, and the probes that later rows read."""
+    asked.real()
+    printed = _profile(asked, *FORMATS, "--compute", "none", "--device", "none")[1]
+    return _by_format(printed, "samples_per_s")
+
+
+def _by_format(printed: str, *keys: str) -> dict[str, Any]:
+    figures = {}
+    for each in json.loads(printed)["runs"]:
+        part = each["steady"] or each
+        figures[each["label"] or each["format"]] = {key: part[key] for key in keys}
+    return figures
 
 
 def profile(asked: Asked, framework: str) -> dict[str, Any]:
+    device = asked.device if framework in ("native", "torch") else asked.real()
     needs(*{"tensorflow": ["tensorflow"], "dali": ["nvidia.dali"]}.get(framework, []))
-    name = asked.real().name
-    run, _ = _profile(
-        asked, "--scale", "0.05", "--format", "tfrecord", "--framework", framework,
-        "--batches", "100", "--compute", "10ms", "--device", name,
+    size, n_batches = (("--tiny",), 12) if asked.fake else ((), 100)
+    run, printed = _profile(
+        asked, *size, "--format", "tfrecord", "--framework", framework, "--batches", n_batches,
+        "--compute", "10ms", "--device", "cuda" if asked.fake else device.name,
     )  # fmt: skip
-    told = json.loads((run / "run.json").read_text()).get("device")
-    return _moved(run) | {"link": (told or {}).get("link")}
+    told = json.loads((run / "run.json").read_text())["device"]
+    figures = _moved(run) | {"link": told["link"]}
+    (document,) = json.loads(printed)["runs"]
+    least = n_batches * document["batch_size"] * document["sample_nbytes"]
+    if figures["h2d_bytes"] < least:
+        raise Wrong(f"{least} bytes came in {n_batches} batches", **figures)
+    return figures
 
 
 def compute(asked: Asked, _: str) -> dict[str, Any]:
     """The U-Net as the training step, from GRIB and three formats in turns."""
     name = asked.real().name
-    found = _profile(
-        asked, "--format", "source,tfrecord,numpy,zarr", "--batches", "100", "--compute", "unet",
-        "--device", name,
-    )[1]  # fmt: skip
-    document = json.loads(found.stdout)
-    runs = document.get("runs", [document])
-    return {
-        str(each.get("name", number)): {
-            key: each[key] for key in ("exposed_fraction", "samples_per_s") if key in each
-        }
-        for number, each in enumerate(runs)
-    }
+    printed = _profile(asked, *FORMATS, "--compute", "unet", "--device", name)[1]
+    return _by_format(printed, "wait_fraction", "samples_per_s")
 
 
 def missing(asked: Asked, _: str) -> dict[str, Any]:
-    """No stand-in and no device are needed for this."""
+    """Ask for what no machine has, and for whatever is there; no stand-in is needed for this."""
+    asked = replace(asked, fake=False)
     common = ("--tiny", "--format", "tfrecord", "--batches", "8", "--compute", "none")
     words = ("profile", "maelstrom-ens10", "--store-dir", asked.data, *common)
-    found = ran(
-        [*IOBENCH, *words, "--out", _fresh(asked.data / "no-run"), "--device", "cuda:99"], 1
-    )
+    found = ran([*IOBENCH, *words, "--out", _fresh(asked.data / "none"), "--device", "cuda:99"], 1)
     lines = [line for line in found.stderr.splitlines() if "cuda:99" in line]
     if len(lines) != 1 or "Traceback" in found.stderr:
         raise Wrong("cuda:99 is not refused in a line", told=found.stderr[-400:])
-    run, _found = _profile(asked, *common, "--device", "auto")
-    told = json.loads((run / "run.json").read_text()).get("device")
-    return {"told": lines[0], "auto": told["name"] if told else "no device"}
+    run, _printed = _profile(asked, *common, "--device", "auto")
+    told = json.loads((run / "run.json").read_text())
+    return {"told": lines[0], "auto": told.get("device", {}).get("name") or told["no_device"]}
 
 
 SCRIPTS = {
@@ -623,8 +653,8 @@ def loaders(asked: Asked, _: str) -> dict[str, Any]:
 ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        device, events, exposure, pinning, copies, loader, memory, missing, profile, script, energy,
-        loaders, unet, compute,
+        device, events, exposure, pinning, copies, loader, memory, missing, data, profile, script,
+        energy, loaders, unet, compute,
     )
 }  # fmt: skip
 
