@@ -58,6 +58,7 @@ ROWS = (
     Row("device", "what the driver and torch tell of it", 30),
     Row("events", "their resolution, and their clock beside the host's", 40),
     Row("exposure", "idle for want of input, beside what kernels and sleeps make it", 50),
+    Row("parts", "DeviceTimer.watch: forward, backward, step, beside marks of its own", 40),
     Row("pinning", "what pinning a buffer costs, once", 40),
     Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 50),
     Row("loader", "StoreLoader(device=): the same bytes", 60),
@@ -71,10 +72,12 @@ ROWS = (
     Row("script", "iobench run: .to() of a plain script", 50, "script", "plain"),
     Row("lightning", "iobench run: Lightning's mover", 60, "script", "lightning"),
     Row("accelerate", "iobench run: accelerate's mover", 60, "script", "accelerate"),
+    Row("jax", "iobench run: jax.device_put", 60, "script", "jax"),
+    Row("moves", "overhead.py --moves: what calls of .to() take more", 40),
     Row("energy", "energy_gpu.py: the driver's counters", 80),
-    Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 220),
-    Row("unet", "unet_step.py: D2.3 table 4, from GRIB and from each format", 330),
-    Row("compute", "iobench profile --compute unet --device", 180),
+    Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 180),
+    Row("unet", "unet_step.py: D2.3 table 4, from GRIB and from each format", 300),
+    Row("compute", "iobench profile --compute unet --device", 150),
 )  # fmt: skip
 WHOLE_S = 30 * 60
 """Of more time than that all have more; with less, what does not fit is left for the next time."""

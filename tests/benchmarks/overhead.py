@@ -383,11 +383,8 @@ def compare_parts(rounds: int, n_layers: int = 20, n_steps: int = 20) -> None:
         print(f"  {name}: {more:+.2f} us a step, {more / 3:+.2f} us a part")
 
 
-def compare_moves(rounds: int, n_calls: int = 2000) -> None:
-    """Print what calls of tensors' methods take more of the CPU with hooks; medians of pairs.
-
-    The device is torch's ``meta``, which takes no time to copy to.
-    """
+def compare_moves(rounds: int, device: str, n_calls: int = 2000) -> None:
+    """Print what calls of tensors' methods take more of the CPU with hooks; medians of pairs."""
     import torch
 
     import iobench
@@ -395,15 +392,15 @@ def compare_moves(rounds: int, n_calls: int = 2000) -> None:
     from iobench.torch import device_moves
 
     torch.set_num_threads(1)
-    device_moves.counts_meta = True
-    here, there = torch.ones(64), torch.ones(64, device="meta")
+    device_moves.counts_meta = device == "meta"
+    here, there = torch.ones(64), torch.ones(64, device=device)
     calls: dict[str, Callable[[], Any]] = {
         "to(), same dtype": lambda: here.to(torch.float32),
         "to(), other dtype": lambda: here.to(torch.float64),
-        "to() on the device": lambda: there.to("meta"),
+        "to() on the device": lambda: there.to(device),
         "copy_(), on the host": lambda: here.copy_(here),
         "copy_(), on the device": lambda: there.copy_(there),
-        "to() the device": lambda: here.to("meta"),
+        "to() the device": lambda: here.to(device),
         "copy_() to the device": lambda: there.copy_(here),
     }
 
@@ -530,6 +527,9 @@ def main() -> None:
     )
     parser.add_argument("--parts", action="store_true", help="parts of a step, in this process")
     parser.add_argument("--moves", action="store_true", help="calls of Tensor.to and copy_")
+    parser.add_argument(
+        "--device", default="meta", help="of --moves; meta takes no time to copy to"
+    )
     parser.add_argument("--step-us", type=float, default=0, help="a step, with --tiny")
     parser.add_argument("--tiny-script", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
@@ -542,7 +542,7 @@ def main() -> None:
         compare_parts(arguments.rounds)
         return
     if arguments.moves:
-        compare_moves(arguments.rounds)
+        compare_moves(arguments.rounds, arguments.device)
         return
     if arguments.tiny is not None:
         arguments.tiny = arguments.tiny or [0, WORKERS]
