@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from iobench.cli.installation import Check
     from iobench.report.document import Section
 
@@ -22,11 +24,20 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Import every optional library and CliMetLab plugin, and say what installs those missing."""
+    """Import every optional library and CliMetLab plugin, and say what installs those missing.
+
+    Accelerators that torch sees are listed as well, with what their links carry.
+    """
     import platform
     from importlib.metadata import version
 
-    from iobench.cli.installation import check_extras, check_plugins, described, extra_names
+    from iobench.cli.installation import (
+        check_devices,
+        check_extras,
+        check_plugins,
+        described,
+        extra_names,
+    )
     from iobench.cli.screen import TerminalScreen
     from iobench.registry import unknown_name
 
@@ -37,15 +48,46 @@ def doctor(
     with TerminalScreen().progress("importing"):
         checks = check_extras(extras or known)
         plugins = check_plugins() if not extras or "climetlab" in extras else []
+        has_torch = any(each.name == "torch" and each.status == "ok" for each in checks)
+        devices = check_devices() if has_torch else None
     sections = [_section("extras", checks)]
     if plugins:
         sections.append(_section("CliMetLab plugins of MAELSTROM", plugins))
+    if devices is not None:
+        sections.append(_devices(devices))
     print_answer(
         f"iobench {version('iobench')}, Python {platform.python_version()}",
         *sections,
-        figures=described(checks, plugins),
+        figures=described(checks, plugins, devices),
         json=json,
     )
+
+
+def _devices(told: Mapping[str, Any]) -> Section:
+    """Return the accelerators, what is known of them and what their links carry."""
+    from iobench.report import units
+    from iobench.report.document import Section, properties, sentences
+
+    title = "accelerators"
+    if not told["devices"]:
+        return Section(title, title, sentences([f"None: {told['why_none']}."]))
+    rows: list[tuple[str, str]] = []
+    for device in told["devices"]:
+        facts, link = dict(device["facts"]), device["link"]
+        named = [str(facts.pop("title", "")), units.nbytes(facts.pop("memory_nbytes", None))]
+        named += ["an instance of MIG"] if facts.pop("mig", False) else []
+        rows.append((device["name"], ", ".join(each for each in named if each)))
+        rows.append(("", ", ".join(f"{name} {value}" for name, value in facts.items())))
+        if link is not None:
+            rows.append(
+                (
+                    "",
+                    f"host to device, copies of {units.nbytes(link['nbytes'])}: "
+                    f"{units.byte_rate(link['pinned_bytes_per_s'])} from pinned memory, "
+                    f"{units.byte_rate(link['pageable_bytes_per_s'])} from other",
+                )
+            )
+    return Section(title, title, (properties(rows),))
 
 
 def _section(title: str, checks: list[Check]) -> Section:

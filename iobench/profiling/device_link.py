@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.errors import OptionError
 from iobench.recording.clocks import Budget
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.accelerator import Accelerator
 
-__all__ = ["DEFAULT_NBYTES", "measure_link"]
+__all__ = ["DEFAULT_NBYTES", "devices_here", "measure_link"]
 
 DEFAULT_NBYTES: Final = 1 << 24
 """Of a copy, where nobody has a batch."""
@@ -68,6 +69,27 @@ def measure_link(
         "large_bytes_per_s": large[0] if large else None,
         "large_nbytes": LARGE_NBYTES if large and large[0] else None,
     }
+
+
+def devices_here() -> dict[str, Any]:
+    """Return the devices that torch sees, with their facts and what their links carry.
+
+    Under ``devices``; where there is none ``why_none`` is torch's reason. Each takes a second.
+    """
+    from iobench.torch import device as torchs
+
+    found: list[dict[str, Any]] = []
+    why_none = ""
+    for name in torchs.names_of_accelerators() or ["cuda"]:
+        try:
+            accelerator = torchs.find_accelerator(name)
+            assert accelerator is not None
+            facts, link = accelerator.facts(), measure_link(accelerator, DEFAULT_NBYTES)
+        except (OptionError, RuntimeError) as error:
+            why_none = str(error).partition("\n")[0].removeprefix(f"device={name!r}: ")
+            continue
+        found.append({"name": accelerator.name, "facts": dict(facts), "link": link})
+    return {"devices": found, "why_none": "" if found else why_none}
 
 
 def _rates(

@@ -30,6 +30,7 @@ __all__ = [
     "TorchAccelerator",
     "current_accelerator",
     "find_accelerator",
+    "names_of_accelerators",
     "torch_pins",
 ]
 
@@ -235,6 +236,16 @@ def current_accelerator() -> TorchAccelerator | None:
         if api is not None and api.is_initialized():
             return TorchAccelerator(torch.device(kind, api.current_device()))
     return None
+
+
+def names_of_accelerators() -> list[str]:
+    """Return all devices that torch sees, as `find_accelerator` takes them."""
+    found = []
+    for kind in TYPES:
+        api: Any = getattr(torch, kind, None)
+        if api is not None and api.is_available():
+            found += [f"{kind}:{index}" for index in range(api.device_count())]
+    return found
 
 
 def torch_pins() -> bool:
