@@ -14,7 +14,8 @@ import numpy as np
 
 from iobench.adapters.patches import Patches
 from iobench.recording import activation
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import OTHER, Kind
+from iobench.recording.lanes import NOWHERE
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def _timed(name: str, argument: str) -> Callable[[Callable[..., Any]], Callable[
             _within.call = True
             try:
                 _tell_once()
-                with recorder.span(Kind.H2D, name, nbytes=nbytes):
+                # As of torch's moves: of a batch is what comes after one was handed out.
+                label = OTHER if recorder.lane().position == NOWHERE else ""
+                with recorder.span(Kind.H2D, label, nbytes=nbytes, detail=name):
                     return original(*args, **kwargs)
             finally:
                 _within.call = False

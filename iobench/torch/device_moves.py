@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["OTHER", "deliver", "install", "look", "uninstall", "watch"]
+__all__ = ["deliver", "install", "look", "uninstall", "watch"]
 
 FRAMEWORK: Final = "torch"
 MOVES: Final = ("to", "cuda", "xpu")
@@ -52,6 +52,14 @@ _own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
+
+class _Here(threading.local):
+    """Whether the script itself times on the device what the calling thread moves."""
+
+    is_timed = False
+
+
+here: Final = _Here()
 _lock: Final = threading.Lock()
 _replaced: Final[dict[str, tuple[Any, Any]]] = {}
 _lanes: Final[dict[torch.device, DeviceLane]] = {}
@@ -318,7 +326,9 @@ def _know(device: torch.device) -> None:
 
 def _begin(recorder: Recorder, device: torch.device | None) -> _Region | None:
     lane = None if device is None else _lanes.get(device)
-    return None if lane is None or lane.failed else _Region(lane, recorder.clock.now_ns())
+    if lane is None or lane.failed or here.is_timed:
+        return None
+    return _Region(lane, recorder.clock.now_ns())
 
 
 def _asked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:

@@ -9,6 +9,7 @@ from iobench.recording.activation import active_recorder
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
+from iobench.torch import device_moves
 from iobench.torch.device import current_accelerator, find_accelerator
 from iobench.torch.training_hooks import Watch
 
@@ -97,7 +98,8 @@ class DeviceTimer:
 
     def cancel(self, name: str) -> None:
         """Forget the region of that name, if one was begun."""
-        self._open.pop(name, None)
+        if self._open.pop(name, None) is not None and name == Kind.H2D.spelled:
+            device_moves.here.is_timed = False
 
     def watch(
         self, model: torch.nn.Module | None = None, *optimizers: torch.optim.Optimizer
@@ -142,6 +144,8 @@ class _Region:
         label = "" if self._name in KINDS else self._name
         self._span = recorder.full_span(kind, label, detail=detail)
         self._lane = self._timer._device_lane()
+        if kind is Kind.H2D:
+            device_moves.here.is_timed = True
         if self._lane is not None:
             self._put_ns = recorder.clock.now_ns()
             self._first = self._lane.mark()
@@ -152,6 +156,8 @@ class _Region:
         if recorder is None:
             return
         self._recorder = None
+        if self._name == Kind.H2D.spelled:
+            device_moves.here.is_timed = False
         lane = self._lane
         last = None if lane is None else lane.mark()
         self._span.__exit__(None, None, None)

@@ -54,6 +54,8 @@ def test_a_transfer_is_of_the_batch_that_was_delivered_last(
     spans, waits = (profile.spans[profile.spans["kind"] == kind] for kind in (Kind.H2D, Kind.WAIT))
     waits = waits[waits["batch"] >= 0]
     assert spans["batch"].tolist() == [-1, *waits["batch"].tolist()]
+    assert [profile.strings[label] for label in spans["label"]] == ["other", *[""] * len(waits)]
+    assert {profile.strings[detail] for detail in spans["detail"]} == {"device_put"}
     assert spans["nbytes"].tolist() == [72, *waits["nbytes"].tolist()]
 
 

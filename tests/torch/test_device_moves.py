@@ -23,7 +23,7 @@ from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
-from iobench.torch import DataLoader, device_moves
+from iobench.torch import DataLoader, DeviceTimer, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
 KERNEL_NS = 50_000_000
@@ -270,7 +270,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
         moved = stock(self, *args, **kwargs)
         if moved.is_meta and self.is_cpu:
-            copies.append(device.to(self, non_blocking=kwargs.get("non_blocking", False)))
+            copies.append((self, device.to(self, non_blocking=kwargs.get("non_blocking", False))))
         return moved
 
     with FakeAccelerator(pinned_bytes_per_s=1e9, pageable_bytes_per_s=1e9) as device:
@@ -284,8 +284,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
 
 
 def test_the_devices_own_time_is_told_without_waiting_for_it(
-    tmp_path: Path, fake: FakeAccelerator
+    tmp_path: Path, fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    marks, kernels, mark = [], [], fake.mark
+    monkeypatch.setattr(fake, "mark", lambda: marks.append(mark()) or marks[-1])
     values = torch.zeros(6, 1_000_000, dtype=torch.uint8)
     loader = DataLoader(values, batch_size=1)
     n_waits = 0
@@ -296,11 +298,11 @@ def test_the_devices_own_time_is_told_without_waiting_for_it(
                 batch.to(META)
                 n_waits += 1
             else:
-                fake.launch(KERNEL_NS)  # before the copy in the queue
+                kernels.append(fake.launch(KERNEL_NS))  # before the copy in the queue
                 fake.pinned_copy(batch).to(META, non_blocking=True)
-                if number == 2:
-                    fake.synchronize()
-                    n_waits += 2
+            if number in (2, 5):  # the last one, so that it is over when another is asked for
+                fake.synchronize()
+                n_waits += 2
         assert fake.n_waits == n_waits  # the script's own
     profile = open_profile(tmp_path / "run")
     spans = profile.spans[profile.spans["kind"] == Kind.H2D]
@@ -309,10 +311,28 @@ def test_the_devices_own_time_is_told_without_waiting_for_it(
     copies = [piece for piece in fake.pieces if piece.name == "copy"]
     assert told["nbytes"].tolist() == host["nbytes"].tolist() == [1_000_000] * 6
     assert told["batch"].tolist() == host["batch"].tolist() == [*range(6)]
-    for each, copy_ in zip(told, copies, strict=True):
-        took_ns = int(each["end_ns"] - each["start_ns"])
-        assert copy_.end_ns - copy_.start_ns <= took_ns < KERNEL_NS
-        assert each["start_ns"] <= copy_.start_ns
+    pairs = [(marks[at].at_ns, marks[at + 1].at_ns) for at in range(0, 12, 2)]
+    for each, copy_, (first_ns, last_ns) in zip(told, copies, pairs, strict=True):
+        assert first_ns <= copy_.start_ns < copy_.end_ns <= last_ns
+        assert each["end_ns"] - each["start_ns"] == last_ns - first_ns
+        assert each["start_ns"] <= first_ns  # no later than it was
+    assert all(kernel.piece.end_ns <= pairs[2 * at][0] for at, kernel in enumerate(kernels))
+
+
+def test_what_a_script_times_itself_is_one_region_of_the_device(
+    tmp_path: Path, fake: FakeAccelerator
+) -> None:
+    with record(tmp_path / "run"):
+        timer = DeviceTimer(clock=fake)
+        for values, _ in loader_of(2, num_workers=1):
+            with timer("h2d"):
+                values.to(META)
+        timer.flush()
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
+    is_device = (spans["flags"] & Flag.DEVICE) != 0
+    assert is_device.sum() == 2
+    assert spans["nbytes"][~is_device].tolist() == [24, -1] * 2
 
 
 def test_a_device_that_falls_away_is_told_in_one_line(
