@@ -11,10 +11,12 @@ of steps, it is of the batch that its thread was handed last. All else is labell
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -24,11 +26,12 @@ from iobench.recording import activation, session
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.lanes import NOWHERE
+from iobench.recording.span_file import POSITION
 from iobench.torch import training_hooks
 from iobench.torch.device import TYPES, TorchAccelerator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
     from iobench.recording.lanes import Lane
@@ -42,15 +45,29 @@ MOVES: Final = ("to", "cuda", "xpu")
 SILENT: Final = frozenset({"torch.nn.modules.module", "torch.utils.data._utils.pin_memory"})
 """Modules whose moves are none of a batch, or told already: of parameters, of a loader's thread."""
 OWN: Final = "iobench."
+ON_BEHALF: Final = "__torch_function__"
+"""The method that is called in between, and calls."""
 
 DELIVERIES: Final = 16
 """Batches of which it is known where they lie."""
-MOST_LEAVES: Final = 64
-DEEPEST: Final = 6
+MOST_LOOKED_INTO: Final = 256
+"""Parts of a batch among which its tensors are looked for."""
 
+_heard: Final[list[Any]] = [None]
+"""The names of the module that moved something last, and was heard."""
+BATCH: Final = slice(8, 12)
+NO_BATCH: Final = NOWHERE[BATCH]
 _own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
+
+
+class _Lies(NamedTuple):
+    """Where a batch lies, which one, and what `Lane.position` is for it."""
+
+    storage: StorageWeakRef
+    batch: int
+    position: bytes
 
 
 class _Here(threading.local):
@@ -64,8 +81,8 @@ _lock: Final = threading.Lock()
 _replaced: Final[dict[str, tuple[Any, Any]]] = {}
 _lanes: Final[dict[torch.device, DeviceLane]] = {}
 """Of devices that something was moved to."""
-_lying: Final[dict[int, tuple[StorageWeakRef, int, int]]] = {}
-"""By the address of a storage of torch's, which none else gets meanwhile: batch and epoch."""
+_lying: Final[dict[int, _Lies]] = {}
+"""By the address of a storage of torch's, which none else gets meanwhile."""
 _deliveries: Final[deque[tuple[int, list[int]]]] = deque()
 """Of the last batches: their number, and where they lie."""
 counts_meta = False
@@ -212,12 +229,15 @@ def _note(
         region.end()
     if type(moved) not in PLAIN and not _is_seen(moved):
         return
-    if moved.is_meta and not counts_meta:
-        return
-    in_use = True
-    if region is None and (moved.is_cuda or moved.is_xpu):
+    if moved.is_meta:
+        if not counts_meta:
+            return
+    elif region is None and (moved.is_cuda or moved.is_xpu):
         _know(moved.device)
-    if _is_silent(sys._getframe(2)):
+    in_use = True
+    frame = sys._getframe(2)
+    is_heard = frame.f_globals is _heard[0] and frame.f_code.co_name != ON_BEHALF
+    if not is_heard and _is_silent(frame):
         if region is not None:
             region.drop()
         return
@@ -227,49 +247,54 @@ def _note(
         lane = recorder._open_lane()
     if lane.quiet:
         return
-    known: tuple[Any, int, int] | None = None
-    if _lying:
-        storage = _storage(source)
-        known = None if storage is None else _lying.get(storage._cdata)
+    position, label = lane.position, ""
+    lies = _lies(source) if _lying else None
+    if lies is not None:
+        position = lies.position
+    elif training_hooks.within_part():
+        label = OTHER
+    elif position[BATCH] == NO_BATCH:
+        position = _noted(recorder, position)
+        label = OTHER if position == NOWHERE else ""
     try:
         nbytes = moved.nbytes
     except RuntimeError:  # a sparse one's
         nbytes = -1
     recorder.n_parts += 1
-    is_other = known is None and (lane.position == NOWHERE or training_hooks.within_part())
-    label = OTHER if is_other else ""
-    if known is None and not is_other:
-        recording = session._current
-        asked = None if recording is None else getattr(recording.waiting, "log", None)
-        if asked is not None and (batch := asked.noted_batch()) >= 0:
-            known = None, batch, asked.epoch
+    key = kind, label, name
+    described = recorder._descriptions.get(key) or recorder._describe(*key)
+    before, lane.position = lane.position, position
+    lane.write(start_ns, end_ns, nbytes, -1, described)
+    lane.position = before
     if region is not None:
-        region.keep(recorder, label, nbytes, known)
-    if known is None:
-        key = kind, label, name
-        described = recorder._descriptions.get(key) or recorder._describe(*key)
-        lane.write(start_ns, end_ns, nbytes, -1, described)
-        return
-    _, batch, epoch = known
-    recorder.emit(
-        kind, start_ns, end_ns, nbytes, batch=batch, epoch=epoch, detail=recorder.string(name)
-    )
-    if kind is Kind.PIN:
+        region.keep(recorder, label, nbytes, position)
+    if lies is not None and kind is Kind.PIN:
         keys: list[int] = []
-        _lie(_storage(moved), batch, epoch, keys)
-        _keep(batch, keys)
+        _lie(_storage(moved), lies.batch, position, keys)
+        _keep(lies.batch, keys)
+
+
+def _noted(recorder: Recorder, position: bytes) -> bytes:
+    """Return the place of a batch whose wait is only noted so far."""
+    recording = session._current
+    log = None if recording is None else getattr(recording.waiting, "log", None)
+    if log is None or (batch := log.noted_batch()) < 0:
+        return position
+    return POSITION.pack(-1, batch, log.epoch)
 
 
 def _is_silent(frame: FrameType) -> bool:
     """Tell whether a call is one of those whose moves are none of a batch, or told already."""
     names = frame.f_globals
-    while frame.f_back is not None and (
-        names is _own_names or frame.f_code.co_name == "__torch_function__"
-    ):
+    while frame.f_back is not None and (names is _own_names or frame.f_code.co_name == ON_BEHALF):
         frame = frame.f_back
         names = frame.f_globals
-    module = names.get("__name__", "")
-    return module in SILENT or str(module).startswith(OWN)
+    module = str(names.get("__name__", ""))
+    if module in SILENT or module.startswith(OWN):
+        return True
+    if module != "torch" and not module.startswith("torch."):  # those may stand for others
+        _heard[0] = names
+    return False
 
 
 # -- the device's own time ----------------------------------------------------------------
@@ -297,14 +322,12 @@ class _Region:
             if mark is not None:
                 self._lane.clock.release(mark)
 
-    def keep(
-        self, recorder: Recorder, label: str, nbytes: int, known: tuple[Any, int, int] | None
-    ) -> None:
+    def keep(self, recorder: Recorder, label: str, nbytes: int, position: bytes) -> None:
         """Let it become a span once the device is seen to have passed it."""
         if self._last is None:
             self.drop()
             return
-        _, batch, epoch = known or recorder.where()
+        _, batch, epoch = POSITION.unpack(position)
         self._lane.add(
             recorder,
             DeviceRegion(
@@ -358,7 +381,9 @@ def _asked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.de
 def deliver(data: Any, batch: int, epoch: int) -> None:
     """Note where a batch lies that a training loop was handed."""
     keys: list[int] = []
-    _find(data, batch, epoch, keys, DEEPEST)
+    position = POSITION.pack(-1, batch, epoch)
+    for tensor in _tensors(data):
+        _lie(_storage(tensor), batch, position, keys)
     _keep(batch, keys)
 
 
@@ -368,45 +393,51 @@ def _keep(batch: int, keys: list[int]) -> None:
         earliest, keys = _deliveries.popleft()
         for key in keys:
             lies = _lying.get(key)
-            if lies is not None and lies[1] == earliest:  # no later batch lies there
+            if lies is not None and lies.batch == earliest:  # no later batch lies there
                 _lying.pop(key, None)
 
 
-def _find(data: Any, batch: int, epoch: int, keys: list[int], depth: int) -> None:
-    """Look for tensors, in what is known to be looked into without a method of its own."""
-    if isinstance(data, torch.Tensor):
-        _lie(_storage(data), batch, epoch, keys)
-    elif not depth or len(keys) >= MOST_LEAVES:
-        return
-    elif isinstance(data, dict):
-        for each in dict.values(data):
-            _find(each, batch, epoch, keys, depth - 1)
-    elif isinstance(data, list):
-        for each in list.__iter__(data):
-            _find(each, batch, epoch, keys, depth - 1)
-    elif isinstance(data, tuple):
-        for each in tuple.__iter__(data):
-            _find(each, batch, epoch, keys, depth - 1)
-    else:
-        try:
-            fields = object.__getattribute__(data, "__dict__")
-        except AttributeError:  # numbers, texts, arrays
-            return
-        if isinstance(fields, dict) and not isinstance(data, (type, torch.nn.Module)):
-            _find(fields, batch, epoch, keys, depth - 1)
+def _tensors(data: Any) -> list[Any]:
+    """Return the tensors of a batch, in what can be looked into without a method of its own."""
+    found: list[Any] = []
+    todo = [data]
+    for each in todo:  # which grows
+        if isinstance(each, torch.Tensor):
+            found.append(each)
+            continue
+        within: Iterable[Any] = ()
+        if isinstance(each, dict):
+            within = dict.values(each)
+        elif isinstance(each, list):
+            within = list.__iter__(each)
+        elif isinstance(each, tuple):
+            within = tuple.__iter__(each)
+        elif not isinstance(each, (str, bytes, int, float, type, ModuleType, torch.nn.Module)):
+            try:
+                within = (object.__getattribute__(each, "__dict__"),)
+            except AttributeError:
+                continue
+        todo.extend(itertools.islice(within, max(0, MOST_LOOKED_INTO - len(todo))))
+    return found
 
 
-def _lie(storage: Any, batch: int, epoch: int, keys: list[int]) -> None:
+def _lie(storage: Any, batch: int, position: bytes, keys: list[int]) -> None:
     if storage is None:
         return
     kept = StorageWeakRef(storage)
-    _lying[kept.cdata] = kept, batch, epoch
+    _lying[kept.cdata] = _Lies(kept, batch, position)
     keys.append(kept.cdata)
+
+
+def _lies(tensor: torch.Tensor) -> _Lies | None:
+    """Return which batch lies where a tensor does; None where it is none that is known."""
+    storage = _storage(tensor)
+    return None if storage is None else _lying.get(storage._cdata)
 
 
 def _storage(tensor: torch.Tensor) -> Any:
     """Return where a tensor of the host's memory lies; None of one that has no place."""
-    if not _is_seen(tensor):
+    if type(tensor) not in PLAIN and not _is_seen(tensor):
         return None
     try:
         return tensor.untyped_storage() if tensor.is_cpu else None
