@@ -71,7 +71,7 @@ class DeviceCopies:
         except RuntimeError as error:
             raise self._refusal(error, f"pinning a buffer of {len(memory.pages)} bytes") from error
 
-    def send(self, value: Any, log: BatchLog) -> tuple[Any, DeviceCopy]:
+    def send(self, value: Any, log: BatchLog) -> tuple[Any, DeviceCopy | None]:
         """Copy what was made of a batch, in a reader thread; return what `receive` is given.
 
         When it returns, nothing reads the host's memory any more.
@@ -84,6 +84,8 @@ class DeviceCopies:
         accelerator = self.accelerator
         leaves: list[Any] = []
         map_leaves(value, lambda leaf: leaves.append(leaf) if accelerator.takes(leaf) else None)
+        if not leaves:
+            return value, None
         start_ns = log.now_ns()
         with self._counting:
             n_before, self._n_under_way = self._n_under_way, self._n_under_way + 1
@@ -117,9 +119,11 @@ class DeviceCopies:
         if (region := _region(copy, start_ns, log.batch, log.epoch)) is not None:
             self._lane.noticed(recorder, region, end_ns)
 
-    def receive(self, sent: tuple[Any, DeviceCopy]) -> Any:
+    def receive(self, sent: tuple[Any, DeviceCopy | None]) -> Any:
         """Return the batch, in the consumer's thread, ordered before what its stream does next."""
         batch, copy = sent
+        if copy is None:
+            return batch
         try:
             self.accelerator.order(copy)
         except RuntimeError as error:

@@ -185,7 +185,7 @@ def _circumstances(
         files_nbytes=facts.files_nbytes,
         resident_fraction=facts.cache.resident_fraction_before,
         cold_fraction=whole.cold_fraction,
-        has_device=device is not None,
+        has_device=device is not None or facts.device is not None,
         own_order=facts.own_order,
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,
