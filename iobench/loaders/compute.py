@@ -53,15 +53,10 @@ class Compute:
         """Spend one batch's time and record it as ``forward`` and ``backward``.
 
         ``since_ns`` is when it began, where the host has done something else meanwhile. What
-        makes ``forward`` longer, as waking up late does, is made up for in ``backward``. On a
-        device it begins when the batch is there.
+        makes ``forward`` longer, as waking up late does, is made up for in ``backward``.
         """
         number, epoch = batch.planned.batch, batch.planned.epoch
-        start = recorder.clock.now_ns()
-        if batch.arrived is not None and batch.arrived():
-            since_ns = recorder.clock.now_ns()
-            recorder.emit(Kind.H2D, start, since_ns, nbytes=0, batch=number, epoch=epoch)
-        began = start = start if since_ns is None else since_ns
+        began = start = recorder.clock.now_ns() if since_ns is None else since_ns
         if self.forward_ns:
             recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()

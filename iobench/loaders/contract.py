@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,12 +33,10 @@ class Batch:
     other threads of its process. How long the arrays stay valid is the loader's own rule.
 
     Where ``on_device``, they are arrays of the device, as its framework has them: ready for what
-    the loop's thread gives it to do next. Their copies may be under way still: ``arrived`` waits
-    for them, and tells whether there was anything to wait for.
+    the loop's thread gives it to do next.
     """
 
     planned: PlannedBatch
     arrays: dict[str, NDArray[Any]]
     worker: int
     on_device: bool = False
-    arrived: Callable[[], bool] | None = None

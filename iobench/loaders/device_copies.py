@@ -9,7 +9,6 @@ What a thread waits for copies of other batches is no copying: the link does one
 
 from __future__ import annotations
 
-import functools
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -47,14 +46,25 @@ class DeviceCopies:
         The device.
     recorder : Recorder, optional
         Where that is noted, whatever else a ring notes elsewhere or nowhere.
+    loop_waits : bool
+        Whether the loop waits for what it has started to copy, since its work on the device does
+        not queue behind it.
     """
 
-    def __init__(self, accelerator: Accelerator, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        recorder: Recorder | None = None,
+        *,
+        loop_waits: bool = False,
+    ) -> None:
         self.accelerator = accelerator
         self._recorder = recorder
+        self._loop_waits = loop_waits
         self._lane = DeviceLane(accelerator, releases=False)
         self._counting = threading.Lock()
         self._n_under_way = 0
+        self._held: Any = None
 
     # -- ahead, from buffers that are pinned ----------------------------------------------------
 
@@ -149,26 +159,21 @@ class DeviceCopies:
         start_ns = recorder.clock.now_ns()
         try:
             copy = self.accelerator.copy([batch.arrays[name] for name in names], ahead=False)
+            if self._loop_waits and copy.last is not None:
+                self.accelerator.wait(copy.last)
         except RuntimeError as error:
             nbytes = sum(batch.arrays[name].nbytes for name in names)
             raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
         end_ns = recorder.clock.now_ns()
         recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, planned.batch, planned.epoch)
         region = _region(copy, start_ns, planned.batch, planned.epoch)
-        if region is not None and self._lane.add(recorder, region) >= REGIONS_PER_FLUSH:
+        if region is not None and self._loop_waits:
+            self._lane.noticed(recorder, region, end_ns)
+        elif region is not None and self._lane.add(recorder, region) >= REGIONS_PER_FLUSH:
             self._lane.write()
+        self._held = None if self._loop_waits else copy.held  # until the next one
         arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
-        arrived = functools.partial(self._arrived, copy)
-        return replace(batch, arrays=arrays, on_device=True, arrived=arrived)
-
-    def _arrived(self, copy: DeviceCopy) -> bool:
-        try:
-            if copy.last is None or self.accelerator.passed(copy.last):
-                return False
-            self.accelerator.wait(copy.last)
-        except RuntimeError as error:
-            raise self._refusal(error, "waiting for a batch") from error
-        return True
+        return replace(batch, arrays=arrays, on_device=True)
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return arrays of a batch in the host's memory, as they are on the device.
@@ -189,6 +194,7 @@ class DeviceCopies:
     def settle(self) -> None:
         """Note what the device did for the loop, after waiting for it."""
         self._lane.write(last=True)
+        self._held = None
 
     def _refusal(self, error: RuntimeError, doing: str) -> DeviceError:
         if isinstance(error, DeviceError):

@@ -135,24 +135,23 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         # As in any loop the last batch is let go only now; giving back fresh memory takes time.
         release_ns = now_ns()
         batch = following
-        delivered_ns = now_ns()
+        delivered_ns = released_ns = now_ns()
+        if run.device is not None:
+            following = batch = run.device.move(batch)  # nobody else holds what it was copied from
+            delivered_ns = now_ns()
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker]
         recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
-        recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
+        recorder.emit(Kind.HANDOVER, release_ns, released_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
-        ready_ns = delivered_ns
-        if run.device is not None:
-            following = batch = run.device.move(batch)  # nobody else holds what it was copied from
-            ready_ns = now_ns()
         run.n_batches += 1
         delivered += 1
         began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
         if progress is not None and delivered_ns - run.told_ns >= PROGRESS_EVERY_NS:
             run.told_ns = delivered_ns
-            began_ns = ready_ns if began_ns is None else began_ns
+            began_ns = delivered_ns if began_ns is None else began_ns
             progress(run)
         compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()

@@ -288,7 +288,7 @@ def _make_run(
     stack.callback(recorder.close)
     copies = None
     if device.accelerator is not None:
-        copies = DeviceCopies(device.accelerator, recorder)
+        copies = DeviceCopies(device.accelerator, recorder, loop_waits=compute is not None)
         stack.callback(copies.settle)
     loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies)
     stack.callback(loader.close)

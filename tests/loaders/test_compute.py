@@ -16,8 +16,8 @@ from iobench.testing import FakeClock
 STEP = PublishedStep(5_000_000, 15_000_000, batch_size=2, source="D2.3", sample_nbytes=100)
 
 
-def batch_of(number, epoch=0, **more):
-    return Batch(PlannedBatch(number, epoch, ()), {}, -1, **more)
+def batch_of(number, epoch=0):
+    return Batch(PlannedBatch(number, epoch, ()), {}, -1)
 
 
 def parsed(text, published=STEP, batch_size=2, sample_nbytes=100):
@@ -98,19 +98,3 @@ def test_a_published_step_of_several_batches_is_spread_over_them():
     assert (asked.forward_ns, asked.batches_per_step) == (5_000_000, 6)
     # Without being asked for, a time is that of a batch.
     assert parse_compute("30ms", step, batch_size=2, sample_nbytes=1).forward_ns == 30_000_000
-
-
-@pytest.mark.parametrize(("copies_ns", "h2d"), [(0, []), (7, [(Kind.H2D, 1000, 1007, 0)])])
-def test_on_a_device_a_step_begins_when_the_batch_is_there(run, copies_ns, h2d):
-    clock = FakeClock(start_ns=1000)
-
-    def arrived():
-        clock.advance(copies_ns)
-        return copies_ns > 0
-
-    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
-        Compute(10, 20, "test").run(recorder, batch_of(0, on_device=True, arrived=arrived))
-    rows = rows_of(run)
-    told = [(row.kind, row.start_ns, row.end_ns, row.nbytes) for row in rows[: len(h2d)]]
-    assert told == h2d
-    assert rows[-1].end_ns == 1030 + copies_ns
