@@ -37,7 +37,8 @@ class HostToDevice:
     loop_ns : int
         Time of the training loop's own thread that went into copies, between its waits.
     waited_ns : int
-        How long the loop waited for copies that other threads made.
+        How long the loop waited for copies, which other threads or it made meanwhile: for those of
+        the batch, and for the ones that were before it in the queue.
     hidden_ns : int
         Time of other threads in copies that nobody waited for.
     wall_ns : int
@@ -117,13 +118,14 @@ def copies_of(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | Non
         return None
     timed = device if len(device) else host
     rows = [row for row in whole.stages if copies_batches(row.stage)]
+    queued = [row for row in whole.stages if row.kind == Kind.COPY_QUEUE]
     has_pinned = any(row.kind == Kind.PIN and row.busy_ns for row in whole.stages)
     link = None if about.device is None else about.device.link
     return HostToDevice(
         n_copies=len(timed),
         nbytes=int(timed["nbytes"].sum()) if (timed["nbytes"] > 0).all() else None,
         loop_ns=sum(row.busy_ns for row in whole.compute_stages if row.stage == Kind.H2D.spelled),
-        waited_ns=sum(row.exposed_ns for row in rows),
+        waited_ns=sum(row.exposed_ns for row in (*rows, *queued)),
         hidden_ns=sum(row.hidden_ns for row in rows),
         wall_ns=whole.wall_ns,
         device_ns=int((device["end_ns"] - device["start_ns"]).sum()) if len(device) else None,

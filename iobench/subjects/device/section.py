@@ -61,9 +61,9 @@ def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
         )
     else:
         yield (
-            f"The training loop spent {units.duration(copies.loop_ns)} on copies itself and waited "
-            f"{units.duration(copies.waited_ns)} for others'; {units.duration(copies.hidden_ns)} "
-            "of these were hidden."
+            f"The training loop spent {units.duration(copies.loop_ns)} on copies between its waits "
+            f"and {units.duration(copies.waited_ns)} of these; {units.duration(copies.hidden_ns)} "
+            "of other threads' copies were hidden."
         )
     if copies.lost_fraction >= WORTH_SAYING and (advice := _advice(copies)):
         yield f"That is {units.fraction(copies.lost_fraction)} of the run's time. {advice}"
@@ -78,7 +78,8 @@ def _advice(copies: HostToDevice) -> str:
             "pin_memory=True with non_blocking=True, or iobench.torch.StoreLoader(device=...), "
             "which pins and copies ahead."
         )
-    if 2 * copies.loop_ns >= copies.loop_ns + copies.waited_ns + copies.hidden_ns:
+    spent_ns = copies.loop_ns + copies.waited_ns + copies.hidden_ns
+    if 2 * copies.loop_ns >= spent_ns or not copies.hidden_ns:
         return (
             "They are made in the loop, one by one: iobench.torch.StoreLoader(device=...) copies "
             "ahead of it."
