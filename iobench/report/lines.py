@@ -340,12 +340,12 @@ def measurement_lines(report: RunReport) -> list[str]:
 
 def _no_copies(report: RunReport) -> str:
     """Return why none were measured."""
-    if any("torch" in told.moves for told in report.told):
+    facts = report.facts
+    if facts.is_script and any("torch" in told.moves for told in report.told):
         return (
             "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
             "compiled code, are not seen"
         )
-    facts = report.facts
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
     if facts.device is not None:
         why = f"no array of these batches that {facts.device.name} could be given"

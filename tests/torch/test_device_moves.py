@@ -18,11 +18,13 @@ import torch
 from fake_accelerator import FakeAccelerator
 from torch.utils.data import TensorDataset
 
+from iobench.analysis.run import Run
 from iobench.profiles.reading import open_profile
 from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
+from iobench.report.json_report import to_json
 from iobench.torch import DataLoader, DeviceTimer, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
@@ -202,6 +204,30 @@ def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
         torch._dynamo.reset()
     assert all(result.tolist() == [4] * 4 for result in results)
     assert moved(tmp_path / "run") == []
+
+
+def test_memory_that_a_script_pins_is_still_the_batchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device_moves.uninstall()
+    pin = lambda self, *device: self.clone()  # noqa: E731 - there is no driver that pins
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin, raising=False)
+    device_moves.install()
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        batches = iter(loader_of(2, num_workers=1))
+        pinned = next(batches)[0].pin_memory()
+        next(batches)
+        pinned.to(META, non_blocking=True)
+        del batches
+    device_moves.uninstall()
+    monkeypatch.undo()
+    assert moved(tmp_path / "run")[1:] == [("", "to", 24, 0)]
+    profile = open_profile(tmp_path / "run")
+    pins = profile.spans[profile.spans["kind"] == Kind.PIN]
+    assert (pins["nbytes"].tolist(), pins["batch"].tolist()) == ([24], [0])
+    (run,) = to_json([Run.open(tmp_path / "run")])["runs"]
+    assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 
 @pytest.mark.usefixtures("all_loaders")

@@ -1,0 +1,77 @@
+"""What a script moves to a device, under ``iobench run``, without a change to it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iobench.analysis.run import Run
+from iobench.recording.kinds import Kind
+from iobench.report.json_report import to_json
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytest.importorskip("torch", reason="its tensors are what is moved")
+pytestmark = pytest.mark.timeout(240)
+
+TRAINING = """
+    import sys
+    import torch
+
+    if "meta" in sys.argv:
+        # The one thing that no script does: torch's ``meta`` counts as a device.
+        import iobench.torch.device_moves
+        iobench.torch.device_moves.counts_meta = True
+
+    if __name__ == "__main__":
+        torch.manual_seed(0)
+        place = torch.device(sys.argv[1])
+        torch.nn.Linear(64, 64).to(place)
+        data = torch.utils.data.TensorDataset(torch.ones(24, 1000), torch.ones(24))
+        model = torch.nn.Linear(1000, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+        model.train()
+        for epoch in range(2):
+            for x, y in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
+                x.to(place), y.float().to(place)
+                loss = (model(x).squeeze() - y).pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        print(float(loss), torch.rand(1).item())
+"""
+
+
+def text_of(path: Any) -> str:
+    return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
+
+
+def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(
+    script: Callable[..., Any], launch: Callable[..., Any], plainly: Callable[..., Any]
+) -> None:
+    train = script(TRAINING)
+    alone = plainly(sys.executable, train, "meta")
+    told = launch(sys.executable, train, "meta")
+    assert told.out == alone.stdout
+    profile = told.profile
+    moves = profile.spans[profile.spans["kind"] == Kind.H2D]
+    assert moves["nbytes"].tolist() == [4 * 1000 * 4, 4 * 4] * 12
+    assert moves["batch"].tolist() == [batch for batch in range(12) for _ in range(2)]
+    assert {profile.strings[label] for label in moves["label"]} == {""}
+    (run,) = to_json([Run.open(told.run)])["runs"]
+    (row,) = [each for each in run["compute_stages"] if each["stage"] == "h2d"]
+    assert row["busy_s"] > 0
+    assert "Host-to-device copies: none" not in text_of(told.run)
+
+
+def test_a_script_that_moves_nothing_is_said_to(
+    script: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    told = launch(sys.executable, script(TRAINING), "cpu")
+    assert not (told.profile.spans["kind"] == Kind.H2D).any()
+    assert "Host-to-device copies: none by Tensor.to, cuda or copy_;" in text_of(told.run)
