@@ -146,7 +146,8 @@ class _Block:
     """Device memory of one queue; others that use it keep it from being used again."""
 
     def __init__(self, nbytes: int, queue: _Queue) -> None:
-        self.memory = (ctypes.c_ubyte * max(nbytes, 1))(*b"\x77" * nbytes)
+        self.memory = (ctypes.c_ubyte * max(nbytes, 1))()
+        ctypes.memset(self.memory, 0x77, nbytes)
         self.nbytes, self.queue = nbytes, queue
         self.used_by: set[_Queue] = set()
         self.last_uses: list[Mark] = []  # of these, as it was freed
