@@ -200,7 +200,7 @@ class DeviceCopies:
         if isinstance(error, DeviceError):
             return error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        advice = "; take a smaller batch_size or depth" if "out of memory" in reason.lower() else ""
+        advice = "; take smaller batches, or fewer ahead" if "out of memory" in reason.lower() else ""
         return DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}{advice}")
 
 

@@ -115,7 +115,7 @@ class TorchAccelerator:
         if code != 0:
             raise DeviceError(
                 f"{self.name}: cannot pin a buffer of {nbytes} bytes ({_named(runtime, code)}): "
-                "take a smaller batch_size or depth, or raise the limit of locked memory "
+                "take smaller batches, or fewer ahead, or raise the limit of locked memory "
                 "(ulimit -l)"
             )
         return _Pinned(start)

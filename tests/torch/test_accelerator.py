@@ -210,7 +210,7 @@ def test_a_refused_registration_is_one_line(api: Api, kind: str, code: int, told
     if kind == "xpu":
         pytest.skip("SYCL registers no memory")
     api.runtime.code = code
-    with pytest.raises(DeviceError, match=rf"cuda:0: cannot pin .* 4096 bytes \({told}\): take a"):
+    with pytest.raises(DeviceError, match=rf"cuda:0: cannot pin .* 4096 bytes \({told}\): take s"):
         TorchAccelerator(torch.device("cuda", 0)).pin(mmap.mmap(-1, 4096))
 
 

@@ -162,7 +162,7 @@ def test_copies_are_spans_of_the_host_and_of_the_device(
         (Faults(pinning=True), r"fake:0: pinning a buffer of \d+ bytes failed: CUDA cannot pin"),
         (
             Faults(allocation=23),
-            r"fake:0: copying a batch of \d+ bytes failed: CUDA out of memory.*; take a smaller ba",
+            r"fake:0: copying a batch of \d+ bytes failed: CUDA out of memory.*; take smaller ba",
         ),
         (Faults(copy=23), r"fake:0: (copying a|handing over a) batch.* failed: CUDA error: device"),
     ],
