@@ -200,8 +200,9 @@ class DeviceCopies:
         if isinstance(error, DeviceError):
             return error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        advice = "; take smaller batches, or fewer ahead" if "out of memory" in reason.lower() else ""
-        return DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}{advice}")
+        if "out of memory" in reason.lower():
+            reason += "; take smaller batches, or fewer ahead"
+        return DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}")
 
 
 def _region(copy: DeviceCopy, put_ns: int, batch: int, epoch: int) -> DeviceRegion | None:

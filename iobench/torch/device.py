@@ -313,7 +313,10 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
         index = device.index if device.index is not None else api.current_device()
     except (RuntimeError, AssertionError, AttributeError) as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise OptionError(f"{told}: torch {torch.__version__} has no {kind} here: {why}") from None
+        raise OptionError(
+            f"{told}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}; leave it "
+            "away to go on without"
+        ) from None
     if not 0 <= index < count:
         instances = ""
         if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):

@@ -21,6 +21,7 @@ import iobench
 from iobench.errors import DeviceError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
 from iobench.torch import StoreLoader, store_loader
 
@@ -203,3 +204,20 @@ def test_a_device_that_falls_away_is_one_error_of_the_loop_and_the_run_stays(
     assert waits["batch"].tolist() == list(range(taken))
     copied = spans[(spans["kind"] == Kind.H2D) & ((spans["flags"] & Flag.DEVICE) != 0)]
     assert set(range(20)) <= set(copied["batch"].tolist())
+
+
+def test_a_script_that_is_recorded_has_them_too(
+    store: Store, device: FakeAccelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("IOBENCH_RUN", raising=False)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None):
+        loader = StoreLoader(store, 4, device="cuda")
+        for _ in range(2):
+            for _batch in loader:
+                pass
+    spans = iobench.open_profile(tmp_path / "run").spans
+    copies = spans[spans["kind"] == Kind.H2D]
+    there = copies[(copies["flags"] & Flag.DEVICE) != 0]
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    assert len(there) == 100
+    assert sorted(there["batch"].tolist()) == sorted(waits["batch"].tolist())
