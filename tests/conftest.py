@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from iobench.cli import main
 from iobench.datasets.contract import Progress, make_sample, no_progress
@@ -29,9 +29,14 @@ Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
 
 # Where a test does not say how many examples it tries. More: pytest --hypothesis-profile=thorough.
-# No test is about time: machines may be as busy as they like.
+# .ci/run takes ci: half as many, and an example that fails is told as it was found, since to shrink
+# one takes minutes; it is printed with what makes it fail again, here, where it is shrunk.
+# .ci/run --all takes quick. No test is about time: machines may be as busy as they like.
 _unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", _unhurried, max_examples=40)
+settings.register_profile(
+    "ci", _unhurried, max_examples=20, phases=set(Phase) - {Phase.shrink}, print_blob=True
+)
 settings.register_profile("thorough", _unhurried, max_examples=500)
 settings.load_profile("quick")
 

@@ -17,7 +17,13 @@ from iobench.cli.info_document import said_in_words, shortened
 from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 from iobench.errors import OptionError, UnknownNameError
-from iobench.registry import dataset_factory, dataset_names, find_format, format_names
+from iobench.registry import (
+    dataset_factory,
+    dataset_names,
+    find_dataset,
+    find_format,
+    format_names,
+)
 from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
@@ -97,13 +103,16 @@ def test_a_dataset_in_words(told):
     assert "4; train 2, test 2; 2015-01-01 to 2016-01-04" in text
 
 
-def test_what_windows_are_laid_over_is_told(told):
+def test_what_windows_are_laid_over_is_told(told, tiny_root):
     name = "maelstrom-downscaling-tier1"
-    assert told(name)["windows"] == {"position_units": "seconds", "n_rows": 1}
-    text = told(name, json_too=False)
+    words = (name, "--data-dir", tiny_root(find_dataset(name)))
+    assert told(*words)["windows"] == {"position_units": "seconds", "n_rows": 1}
+    text = told(*words, json_too=False)
     assert "--window lays them over one row, seconds" in text
     assert "own, upstream, climetlab" in text
-    assert "none: samples are in no row" in told("maelstrom-radiation-tf", json_too=False)
+    columns = "maelstrom-radiation-tf"
+    words = (columns, "--data-dir", tiny_root(find_dataset(columns)))
+    assert "none: samples are in no row" in told(*words, json_too=False)
 
 
 def test_starts_that_are_not_evenly_spaced_have_no_windows_and_it_says_why(

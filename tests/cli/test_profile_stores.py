@@ -389,22 +389,6 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
     assert [run["label"] for run in runs][-1] == "ours.zarr"
 
 
-@pytest.mark.timeout(110)
-@pytest.mark.parametrize("framework", ["torch", "tensorflow", "workers"])
-def test_frameworks_read_stores_that_are_given(converted, tmp_path: Path, framework: str) -> None:
-    if framework != "workers":
-        pytest.importorskip(framework, reason="it is the framework")
-    converted("a.zarr", "--to", "zarr")
-    converted("b", "--to", "tfrecord")
-    words = ("--framework", framework, "--batches", "6", "--workers", "1", "--out", "run")
-    done = _alone("profile", "a.zarr", "b", "--compute", "1ms", *words, "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
-    assert [(run["label"], run["framework"], run["batches"]) for run in runs] == [
-        ("a.zarr", framework, 6), ("b", framework, 6),
-    ]  # fmt: skip
-
-
 def test_what_reads_runs_takes_those_of_stores(
     converted, profiled, iobench_here, tmp_path: Path
 ) -> None:
@@ -447,60 +431,85 @@ def data():
 """
 
 
+STAGES = {
+    "numpy": {"plain": {"read"}, "changed": {"read", "transform"}},
+    "torch": {"tensors": {"read"}, "real": set()},
+    "tensorflow": {"tensorflow": {"read"}, "data": set()},
+}
+"""Of each loader, by the package whose arrays it gives."""
+
+
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize(
-    ("name", "package", "stages"),
-    [
-        ("plain", "numpy", {"read"}),
-        ("changed", "numpy", {"read", "transform"}),
-        ("tensors", "torch", {"read"}),
-        ("real", "torch", set()),
-        ("tensorflow", "tensorflow", {"read"}),
-        ("data", "tensorflow", set()),
-    ],
-)
-def test_a_loader_of_a_store_counts_samples(
-    converted, tmp_path: Path, name: str, package: str, stages: set[str]
+@pytest.mark.parametrize("package", STAGES)
+def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_given(
+    converted, tmp_path: Path, package: str
 ) -> None:
     pytest.importorskip(package, reason="it is whose arrays the loader gives")
     converted("mine.zarr", "--to", "zarr")
-    (tmp_path / f"own_{name}.py").write_text(LOADERS)
-    run = json.loads(_profile_alone(f"own_{name}:{name}", tmp_path))["runs"][0]
-    # Epochs of 5, 5 and 2 samples.
-    assert (run["batches"], run["samples"], run["batch_size"]) == (9, 3 * N_STEPS, 5)
-    assert (run["n_samples"], run["lost_spans"], run["missing_workers"]) == (N_STEPS, 0, [])
-    assert run["rounds"] == (3 if stages else 1)  # threads start anew with each epoch
-    told = json.loads((Path(run["run"]) / "run.json").read_text())
-    held = sum(path.stat().st_size for path in (tmp_path / "mine.zarr").rglob("*.*"))
-    assert 0 < told["files_nbytes"] <= held
-    assert stages <= {row["stage"] for row in run["stages"]}
-    assert run["threads"] == (2 if stages else 0)
-    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-    assert run["samples_per_s"] * run["wall_s"] == pytest.approx(run["samples"])
+    converted("b", "--to", "tfrecord")
+    lines = []
+    for name in STAGES[package]:
+        (tmp_path / f"own_{name}.py").write_text(LOADERS)
+        lines.append(["profile", f"own_{name}:{name}", "--compute", "1ms", "--batches", "9"])
+    framework = package if package != "numpy" else "workers"
+    given = ("--framework", framework, "--batches", "6", "--workers", "1", "--out", "run")
+    lines.append(["profile", "mine.zarr", "b", "--compute", "1ms", *given])
+    *loaders, stores = _alone(*([*line, "--json"] for line in lines), folder=tmp_path)
+    for (name, stages), done in zip(STAGES[package].items(), loaders, strict=True):
+        assert done.returncode == 0, done.stderr
+        (run,) = json.loads(done.stdout)["runs"]
+        # Epochs of 5, 5 and 2 samples.
+        assert (run["batches"], run["samples"], run["batch_size"]) == (9, 3 * N_STEPS, 5), name
+        assert (run["n_samples"], run["lost_spans"], run["missing_workers"]) == (N_STEPS, 0, [])
+        assert run["rounds"] == (3 if stages else 1)  # threads start anew with each epoch
+        told = json.loads((Path(run["run"]) / "run.json").read_text())
+        held = sum(path.stat().st_size for path in (tmp_path / "mine.zarr").rglob("*.*"))
+        assert 0 < told["files_nbytes"] <= held
+        assert stages <= {row["stage"] for row in run["stages"]}
+        assert run["threads"] == (2 if stages else 0)
+        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+        assert run["samples_per_s"] * run["wall_s"] == pytest.approx(run["samples"])
+    assert stores.returncode == 0, stores.stderr
+    runs = json.loads(stores.stdout)["runs"]
+    assert [(run["label"], run["framework"], run["batches"]) for run in runs] == [
+        ("mine.zarr", framework, 6), ("b", framework, 6),
+    ]  # fmt: skip
 
 
 def test_epochs_of_a_loader_are_its_own(converted, tmp_path: Path) -> None:
     converted("mine.zarr", "--to", "zarr")
     (tmp_path / "own_windows.py").write_text(LOADERS)
-    told = json.loads(_profile_alone("own_windows:windows", tmp_path, "--epochs", "2"))
-    (run,) = told["runs"]
+    words = ["profile", "own_windows:windows", "--compute", "1ms"]
+    done, refused = _alone(
+        [*words, "--epochs", "2", "--json"], [*words, "--workers", "2"], folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
     assert (run["batches"], run["samples"], run["n_samples"]) == (4, 16, 8)
-    refused = _alone("profile", "own_windows:windows", "--workers", "2", folder=tmp_path)
     assert refused.returncode == 1
     assert "--workers" in refused.stderr
 
 
-def _profile_alone(target: str, folder: Path, *words: str) -> str:
-    words = words or ("--batches", "9")
-    done = _alone("profile", target, "--compute", "1ms", *words, "--json", folder=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+ONE_AFTER_ANOTHER = """
+import contextlib, io, json, sys
+from iobench.cli import main
+
+found = []
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    found.append((words, code, out.getvalue(), err.getvalue()))
+print(json.dumps(found))
+"""
 
 
-def _alone(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own: frameworks are imported into it."""
-    return subprocess.run(
-        [sys.executable, "-m", "iobench", *words],
+def _alone(*lines: list[str], folder: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run commands in one process of their own: frameworks are imported into it, once."""
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_ANOTHER, json.dumps(lines)],
         capture_output=True, text=True, cwd=folder, timeout=100, check=False,
         env={**os.environ, "PYTHONPATH": str(folder)},
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [subprocess.CompletedProcess(*each) for each in json.loads(done.stdout.splitlines()[-1])]

@@ -34,6 +34,22 @@ def read_elsewhere(tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
 
 
 @pytest.fixture
+def tensorflow_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, np.ndarray]]:
+    """Run such a script with TensorFlow, here: its start takes seconds."""
+    pytest.importorskip("tensorflow", reason="TensorFlow reads its own records")
+
+    def run(script: str, *arguments: Path) -> dict[str, np.ndarray]:
+        monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path / "out.npz"), *map(str, arguments)])
+        exec(compile(script, "script", "exec"), {})
+        with np.load(tmp_path / "out.npz") as found:
+            return dict(found)
+
+    return run
+
+
+@pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[object, ...]]:
     """Count how often each chunk is read to be decoded."""
     counts: Counter[tuple[object, ...]] = Counter()

@@ -51,9 +51,8 @@ def test_xarray_selects_by_date(stores):
         assert 180 < float(one.t2m) < 330
 
 
-def test_tensorflow_and_the_index_say_the_same(stores, read_elsewhere):
-    pytest.importorskip("tensorflow", reason="TensorFlow reads its own records")
-    found = read_elsewhere(READ_WITH_TENSORFLOW, stores / "tfrecord")
+def test_tensorflow_and_the_index_say_the_same(stores, tensorflow_reads):
+    found = tensorflow_reads(READ_WITH_TENSORFLOW, stores / "tfrecord")
     with xarray.open_zarr(stores / "zarr", decode_timedelta=False) as expected:
         np.testing.assert_array_equal(found["t2m"], expected.t2m)
         np.testing.assert_array_equal(found["latitude"], expected.latitude)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.registry import dataset_names
+from iobench.datasets.standins import StandInIdentity
+from iobench.registry import dataset_names, find_dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,9 @@ def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, stor
     done = iobench_here("profile", *tiny, "--batches", "2", "--batch-size", "2", "--workers", "0")
     assert done.returncode == 0, done.stderr
     assert "Where loading spends its time" in done.stdout
-    told = iobench_here("info", name, "--json")
+    # Without its files one would be made for the answer, and removed: `test_info_command`.
+    made = StandInIdentity.of(find_dataset(name), tiny=True).root(store_dir)
+    told = iobench_here("info", name, "--json", "--data-dir", made)
     assert told.returncode == 0, told.stderr
     title = json.loads(told.stdout)["title"]
     assert not any("('" in each["text"] for each in json.loads(told.stdout)["options"])
