@@ -12,7 +12,7 @@ import difflib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, OptionError, UnknownNameError
@@ -44,12 +44,12 @@ SOURCE = "source"
 
 def dataset_names() -> list[str]:
     """Return the names of all installed datasets, sorted."""
-    return sorted(entry_points(group="iobench.datasets").names)
+    return sorted(_points("iobench.datasets").names)
 
 
 def format_names() -> list[str]:
     """Return the names of all installed store formats, sorted."""
-    return sorted(entry_points(group="iobench.formats").names)
+    return sorted(_points("iobench.formats").names)
 
 
 def dataset_factory(name: str) -> Callable[..., Dataset]:
@@ -123,7 +123,7 @@ def installed_subjects() -> tuple[Subject[Any], ...]:
 def _subjects_on(path: tuple[str, ...]) -> tuple[Subject[Any], ...]:
     """Return them as looked up once for a path, which takes longer than many of the answers."""
     points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group="iobench.subjects"):
+    for point in _points("iobench.subjects"):
         points.setdefault(point.name, []).append(point)
     found: list[Subject[Any]] = [
         _loaded("subject", name, claimed) for name, claimed in points.items()
@@ -133,7 +133,7 @@ def _subjects_on(path: tuple[str, ...]) -> tuple[Subject[Any], ...]:
 
 def renderer_names() -> list[str]:
     """Return the names of all that make text of a report, sorted."""
-    return sorted(entry_points(group="iobench.renderers").names)
+    return sorted(_points("iobench.renderers").names)
 
 
 def find_renderer(name: str) -> Renderer:
@@ -155,7 +155,7 @@ def installed_versions(*parts: object) -> dict[str, str]:
     as a script, is not known.
     """
     homes = {"iobench", *(type(each).__module__.partition(".")[0] for each in parts)}
-    points = (*entry_points(group="iobench.datasets"), *entry_points(group="iobench.formats"))
+    points = (*_points("iobench.datasets"), *_points("iobench.formats"))
     # Each once: a name and a version are looked for in all of a README.
     packages = {point.dist for point in points if point.module.partition(".")[0] in homes}
     return dict(sorted((each.name, each.version) for each in packages if each is not None))
@@ -169,8 +169,18 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError
     return UnknownNameError(f"unknown {what} {name!r}: {hint}")
 
 
+def _points(group: str) -> EntryPoints:
+    return _points_on(tuple(sys.path), group)
+
+
+@functools.cache
+def _points_on(path: tuple[str, ...], group: str) -> EntryPoints:
+    """Return what is installed on a path, looked up once: each time costs a file a package."""
+    return entry_points(group=group)
+
+
 def _load(group: str, name: str, what: str, names: list[str]) -> Any:
-    found = tuple(entry_points(group=group, name=name))
+    found = tuple(_points(group).select(name=name))
     if not found:
         raise unknown_name(what, name, names)
     return _loaded(what, name, found)
