@@ -18,7 +18,7 @@ from iobench.chunks.chunk_manifest import (
     mask_of,
 )
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
-from iobench.chunks.codec_chain import decode_chunk, shuffled_chunk, shuffled_slices
+from iobench.chunks.codec_chain import decode_chunk, shuffled_slices
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.pieces import (
     READ_NBYTES,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkPieces", "pieces_of"]
 
-SLICED_NBYTES = INFLATED_NBYTES
-"""Chunks up to this are inflated whole: they stay in the cache, and slices cost some calls."""
+SLICED_NBYTES = 8 << 20
+"""Chunks up to this are inflated whole, which takes less time; of larger ones memory would be."""
 
 
 def pieces_of(file: str, variable: StoredVariable, dim: str) -> PiecedVariable:
@@ -99,6 +99,9 @@ class ChunkPieces(_Pieces):
         self.steps = self._chunk
         self._as_stored = is_plain(self._packing) and self._stored == np.dtype(self.dtype)
         self.piece_nbytes = self._codecs.nbytes
+        may_be_sliced = self._as_stored and not self._codecs.is_message
+        is_long = self.piece_nbytes > SLICED_NBYTES
+        self._is_sliced = may_be_sliced and is_long and self._codecs.is_sliced
         self.on_the_way_nbytes = self._on_the_way_nbytes()
         self._sizes = RowSizes()
 
@@ -109,11 +112,11 @@ class ChunkPieces(_Pieces):
             n_stored, is_masked = int(chunks.nbytes.max(initial=0)), chunks.masks is not None
         if self._codecs.is_message:
             return n_stored + 2 * self.piece_nbytes  # ecCodes makes doubles
-        if self._as_stored and self._codecs.is_sliced and not is_masked:
-            return n_stored + min(self.piece_nbytes, INFLATED_NBYTES)
-        copies = self._codecs.n_copies - (self._as_stored and self._codecs.is_shuffled)
+        if self._is_sliced and not is_masked:
+            return n_stored + INFLATED_NBYTES
         per_number = 0 if self._as_stored else np.dtype(self.dtype).itemsize + 1
-        return n_stored + self.piece_nbytes * copies + math.prod(self._chunk) * per_number
+        copies_nbytes = self.piece_nbytes * self._codecs.n_copies
+        return n_stored + copies_nbytes + math.prod(self._chunk) * per_number
 
     def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
         """Return the chunks that hold these samples."""
@@ -171,28 +174,14 @@ class ChunkPieces(_Pieces):
             raise damaged_chunk(self._file, self._variable, piece.place, str(error)) from error
 
     def _put_decoded(self, stored: memoryview, mask: int, parts: Sequence[PiecePart]) -> None:
-        if self._as_stored and self.piece_nbytes > SLICED_NBYTES:
+        if self._is_sliced:
             slices = shuffled_slices(stored, self._codecs, mask)
             if slices is not None:
                 put_slices(slices, self._chunk, parts)
                 return
-        if self._as_stored:
-            shuffled = shuffled_chunk(stored, self._codecs, mask)
-            if shuffled is not None:
-                self._put_shuffled(shuffled, parts)
-                return
         values = decode_chunk(stored, self._codecs, mask)
         for part in parts:
             part.target[...] = unpack(values[part.source], self._packing)
-
-    def _put_shuffled(self, content: NDArray[np.uint8], parts: Sequence[PiecePart]) -> None:
-        """Put byte 0 of all numbers, then byte 1 of all: unshuffled on the way, not before."""
-        itemsize = self._stored.itemsize
-        planes = content.reshape(itemsize, *self._chunk)
-        for part in parts:
-            target: NDArray[Any] = part.target[..., None].view(np.uint8)
-            for byte in range(itemsize):
-                target[..., byte] = planes[(byte, *part.source)]
 
 
 class ContiguousPieces(_Pieces):

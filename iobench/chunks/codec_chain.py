@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["GRIB_MESSAGE", "ChunkCodecs", "decode_chunk", "shuffled_chunk", "shuffled_slices"]
+__all__ = ["GRIB_MESSAGE", "ChunkCodecs", "decode_chunk", "shuffled_slices"]
 
 GRIB_MESSAGE = "grib"
 """Id of a chunk that is a whole GRIB message: not undone here, but straight into its place."""
@@ -71,14 +71,9 @@ class ChunkCodecs:
         return self.applied == (GRIB_MESSAGE,)
 
     @property
-    def is_shuffled(self) -> bool:
-        """Whether the bytes of numbers in C order were shuffled first, as `shuffled_chunk` asks."""
-        return _is_shuffled(self)
-
-    @property
     def is_sliced(self) -> bool:
         """Whether `shuffled_slices` has the bytes slice by slice."""
-        return self.is_shuffled and len(self.applied) > 1 and (
+        return _is_shuffled(self) and len(self.applied) > 1 and (
             codec_step(self.applied[1]).name in DEFLATED
         )  # fmt: skip
 
@@ -130,19 +125,6 @@ def decode_chunk(
         return values.reshape(codecs.shape)
     written = tuple(codecs.shape[axis] for axis in codecs.axes)
     return values.reshape(written).transpose(np.argsort(codecs.axes))
-
-
-def shuffled_chunk(stored: memoryview, codecs: ChunkCodecs, mask: int = 0) -> Any:
-    """Return the bytes of a chunk, shuffled still; None where its numbers were not shuffled first.
-
-    Whoever puts the numbers in their place can unshuffle them on the way. Raises as `decode_chunk`.
-    """
-    if mask & 1 or not _is_shuffled(codecs):
-        return None
-    plan = _plan(codecs, mask)
-    content = as_bytes(_undone(stored, plan, 1))
-    _check_size(content.nbytes, plan.nbytes)
-    return content
 
 
 def shuffled_slices(

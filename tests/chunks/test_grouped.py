@@ -344,7 +344,10 @@ def test_a_damaged_chunk_is_named(tmp_path, open_user_files, monkeypatch, sliced
             assert said in str(caught.value)
 
 
-def test_a_chunk_is_never_needed_whole_where_it_is_shuffled_and_deflated(tmp_path, open_user_files):
+def test_a_long_chunk_is_never_needed_whole_where_it_is_shuffled_and_deflated(
+    tmp_path, open_user_files, monkeypatch
+):
+    monkeypatch.setattr("iobench.chunks.chunk_pieces.SLICED_NBYTES", 1 << 20)
     with netCDF4.Dataset(tmp_path / "f.nc", "w") as ds:
         for dim, length in (("time", 64), ("y", 64), ("x", 256)):
             ds.createDimension(dim, length)

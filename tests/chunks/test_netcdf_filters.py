@@ -13,6 +13,8 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iobench.chunks import single_codec
+from iobench.chunks.single_codec import unshuffle
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError
 
@@ -241,3 +243,19 @@ def test_without_numcodecs_the_library_reads(tmp_path, locator, monkeypatch):
         np.testing.assert_array_equal(
             dataset.read(index.where[1])["v0"], file["v0"][1], strict=True
         )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    itemsize=st.sampled_from([1, 2, 3, 4, 8, 16, 256]),
+    nbytes=st.integers(0, 300) | st.integers(0, 1 << 20),
+    seed=st.integers(0, 9),
+)
+def test_shuffled_bytes_are_put_back_whatever_their_number(itemsize, nbytes, seed):
+    content = np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8)
+    whole = nbytes // itemsize * itemsize
+    shuffled = np.concatenate((content[:whole].reshape(-1, itemsize).T.ravel(), content[whole:]))
+    assert unshuffle(shuffled.tobytes(), itemsize).tobytes() == content.tobytes()
+    with pytest.MonkeyPatch.context() as patch:  # without Blosc
+        patch.setattr(single_codec, "_blosc_decompress", lambda: None)
+        assert unshuffle(shuffled.tobytes(), itemsize).tobytes() == content.tobytes()
