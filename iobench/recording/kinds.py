@@ -155,7 +155,7 @@ class Kind(IntEnum):
     UNPICKLE = 27, Family.HANDOVER, _CARRIES, "#b0648f"
     HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
     COPY_QUEUE = (
-        29, Family.HANDOVER, Trait.NONE, "#9a78a6", "#bd9cc8", "waiting for copies of other batches"
+        29, Family.HANDOVER, Trait.NONE, "#9a78a6", "#bd9cc8", "the copies of other batches"
     )
 
     WAIT = 40, Family.WAIT, _WAITS, "#cc4414", "#ff7646"

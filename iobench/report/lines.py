@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.run_facts import OWN
-from iobench.recording.kinds import Kind, kind_named
+from iobench.recording.kinds import Kind, copies_batches, kind_named
 from iobench.report import units
 from iobench.report.script_lines import script_lines
 
@@ -198,7 +198,7 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
 
 def copies_line(window: PartExposure) -> str | None:
     """Return what of the loop's time it spends on copies to a device; None where that is little."""
-    spent_ns = sum(row.busy_ns for row in window.compute_stages if row.stage == Kind.H2D.spelled)
+    spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
     if not window.wall_ns or spent_ns < MUCH_COPYING * window.wall_ns:
         return None
     return (

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import iobench
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.profiling import chosen_device
@@ -276,3 +278,18 @@ def test_what_the_link_carries_is_kept_and_copies_are_held_against_it(
     text = " ".join(capsys.readouterr().out.split())
     assert f"that one copy of such a size from {memory} memory had" in text
     assert "not measured" not in text
+
+
+def test_waiting_for_the_copies_of_others_is_as_long_as_copies_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with FakeAccelerator(pinned_bytes_per_s=4e6) as device:
+        use(device, monkeypatch)
+        run = profiled("--device", "cuda", "--compute", "1ms", "--workers", "2")
+    spans = iobench.open_profile(run).spans
+    queued = spans[spans["kind"] == Kind.COPY_QUEUE]
+    assert len(queued)
+    (recorded,) = recorded_runs(Run.open(run).of_rank(0))
+    assert "copy_queue" not in recorded.stages
+    column = recorded.work_ns[:, recorded.stages.index("h2d")]
+    assert column.sum() > sum(piece.least_ns for piece in device.pieces)

@@ -146,6 +146,11 @@ class _AskedBatches:
         return np.where(same, result, -1)
 
 
+def _replayed_as(kind: Kind, label: str) -> str:
+    """Return the stage whose speed sets how long something takes."""
+    return stage_name(Kind.H2D if kind is Kind.COPY_QUEUE else kind, label)
+
+
 class _Layout:
     """The pieces of the batches, each with the place of its batch."""
 
@@ -166,7 +171,7 @@ class _Layout:
         self.lane, self.first = pieces.lane[chosen], pieces.first[chosen]
         self.spans, self.cpu_ns = spans[pieces.span[chosen]], pieces.cpu_ns[chosen]
         stages, of_span = stages_of(self.spans, strings)
-        names = [stage_name(*stage) for stage in stages]
+        names = [_replayed_as(*stage) for stage in stages]
         self.stages = tuple(sorted(set(names)))
         number = np.array([self.stages.index(name) for name in names], dtype=np.int64)
         self.stage = number[of_span]

@@ -10,7 +10,14 @@ import numpy as np
 
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.recording.kinds import READING_KINDS, WORKER_KINDS, Kind, Trait, stage_name
+from iobench.recording.kinds import (
+    READING_KINDS,
+    WORKER_KINDS,
+    Kind,
+    Trait,
+    copies_batches,
+    stage_name,
+)
 from iobench.recording.task_spans import GRAPH
 from iobench.subjects.advice.figures import Evidence, Gain, LoadingWay
 from iobench.subjects.advice.gains import GainPredictor, gain_between, kind_of
@@ -525,8 +532,8 @@ def _pinning(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     candidate, baseline = Candidate((Lever.PIN,), {"pin_memory": "True"}), predictor.baseline
     window = baseline.window
     device = predictor.circumstances.facts.device
-    copies_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.H2D)
-    copies_ns += sum(row.busy_ns for row in window.compute_stages if row.stage == Kind.H2D.spelled)
+    copies_ns = sum(row.exposed_ns for row in window.stages if copies_batches(row.stage))
+    copies_ns += sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
     if any(row.kind == Kind.PIN and row.busy_ns for row in baseline.whole.stages):
         yield RuledOut(candidate, Reason.IN_USE)
     elif not predictor.circumstances.has_device:

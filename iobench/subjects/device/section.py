@@ -53,18 +53,19 @@ def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
         )
     yield f"{moved}."
     if copies.device_ns is not None and copies.device_exposed_ns is not None:
-        exposed = units.duration(copies.device_exposed_ns)
         yield (
-            f"Of the {units.duration(copies.device_ns)} that took {exposed} "
-            "kept the device from work; the rest lay beside other work of its, or before anybody "
-            "asked for the batch."
+            f"{units.duration(copies.device_exposed_ns)} of the {units.duration(copies.device_ns)} "
+            "that took kept the device from work; the rest was hidden, beside other work or before "
+            "the batch was asked for."
         )
     else:
-        yield (
-            f"The training loop spent {units.duration(copies.loop_ns)} on copies between its waits "
-            f"and {units.duration(copies.waited_ns)} of these; {units.duration(copies.hidden_ns)} "
-            "of other threads' copies were hidden."
-        )
+        parts = [f"waited {units.duration(copies.waited_ns)} for copies"]
+        if copies.loop_ns:
+            parts.append(f"spent {units.duration(copies.loop_ns)} on them between its waits")
+        hidden = ""
+        if copies.hidden_ns:
+            hidden = f"; {units.duration(copies.hidden_ns)} of other threads' copies were hidden"
+        yield f"The training loop {' and '.join(parts)}{hidden}."
     if copies.lost_fraction >= WORTH_SAYING and (advice := _advice(copies)):
         yield f"That is {units.fraction(copies.lost_fraction)} of the run's time. {advice}"
 
