@@ -63,8 +63,9 @@ ROWS = (
     Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 50),
     Row("loader", "StoreLoader(device=): the same bytes", 60),
     Row("memory", "no memory for a batch: one line, and the next epoch runs", 40),
+    Row("lost", "a device that is of no use from a batch on: the script's error, and a run", 40),
     Row("missing", "a device that is not there: one line, and what auto does", 50),
-    Row("data", "the stand-in of ENS-10 and its stores, loaded without a device", 240),
+    Row("data", "the stand-in of ENS-10 and its stores, loaded without a device", 190),
     *(
         Row(f"profile {name}", "iobench profile --device: its copies", 50, "profile", name)
         for name in ("native", "torch", "tensorflow", "dali")
@@ -205,6 +206,7 @@ def main(given: list[str] | None = None) -> int:
     asked = parser.parse_args(given)
     if asked.minutes <= 0:
         parser.error("--minutes: expected more than 0")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job's time is up
     asked.folder.mkdir(parents=True, exist_ok=True)
     key = identity(asked.fake)
     end_ns, skipped = now_ns() + round(asked.minutes * 60e9), 0.0

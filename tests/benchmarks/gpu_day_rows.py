@@ -552,9 +552,11 @@ def profile(asked: Asked, framework: str) -> dict[str, Any]:
         asked, *size, "--format", "tfrecord", "--framework", framework, "--batches", n_batches,
         "--compute", "10ms", "--device", "cuda" if asked.fake else device.name,
     )  # fmt: skip
-    told = json.loads((run / "run.json").read_text())["device"]
-    figures = _moved(run) | {"link": told["link"]}
     (document,) = json.loads(printed)["runs"]
+    told = document["device"]["copies"]
+    figures = _moved(run) | {
+        name: told[name] for name in ("memory", "limit_bytes_per_s", "limit_fraction")
+    }
     least = n_batches * document["batch_size"] * document["sample_nbytes"]
     if figures["h2d_bytes"] < least:
         raise Wrong(f"{least} bytes came in {n_batches} batches", **figures)
@@ -653,6 +655,39 @@ def script(asked: Asked, which: str) -> dict[str, Any]:
     return figures
 
 
+LOST = """
+for number, batch in enumerate(DataLoader(Numbers(), batch_size=4)):
+    batch = batch.to(DEVICE)
+    if number == 5:
+        batch = batch[torch.tensor([99], device=DEVICE)]
+    print(model(batch).sum().item(), number)
+"""
+
+
+def lost(asked: Asked, _: str) -> dict[str, Any]:
+    """Read beyond a tensor on the device, after which every call of the driver is refused."""
+    name = asked.real().name
+    if not name.startswith("cuda"):
+        raise NotAvailable("only CUDA's and HIP's kernels end so")
+    path, run = asked.data / "loses_its_device.py", _fresh(asked.data / "runs" / "lost")
+    path.write_text(COMMON.format(device=name, moves=True) + LOST)
+    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    found = ran([*IOBENCH, "run", "--out", run, "--", sys.executable, path], plain.returncode)
+    profile = iobench.open_profile(run)
+    figures = {
+        "exit_code": found.returncode,
+        "batches": int((profile.spans["kind"] == Kind.WAIT).sum()),
+        "unseen": [each for process in profile.facts for each in process.unseen],
+    }
+    if figures["batches"] < 5:
+        raise Wrong("the run has not the batches before it", **figures)
+    if plain.stdout != found.stdout or plain.returncode == 0:
+        raise Wrong("the script prints something else under iobench", **figures)
+    if found.stderr.count("Traceback") != plain.stderr.count("Traceback"):
+        raise Wrong("a traceback is not the script's own", **figures)
+    return figures
+
+
 def moves(asked: Asked, _: str) -> dict[str, Any]:
     told = ran([
         sys.executable, HERE / "overhead.py", "--moves", "--device", asked.real().name,
@@ -715,8 +750,8 @@ def loaders(asked: Asked, _: str) -> dict[str, Any]:
 ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        device, events, exposure, parts, pinning, copies, loader, memory, missing, data, profile,
-        script, moves, energy, loaders, unet, compute,
+        device, events, exposure, parts, pinning, copies, loader, memory, lost, missing, data,
+        profile, script, moves, energy, loaders, unet, compute,
     )
 }  # fmt: skip
 
