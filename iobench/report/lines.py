@@ -347,6 +347,9 @@ def _no_copies(report: RunReport) -> str:
             "compiled code, are not seen"
         )
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
+    loaders = [loader for told in report.told for loader in told.loaders]
+    if facts.is_script and loaders and all(each.framework == "tensorflow" for each in loaders):
+        why = "TensorFlow copies within its operations"
     if facts.device is not None:
         why = f"no array of these batches that {facts.device.name} could be given"
     return f"not measured ({why})"

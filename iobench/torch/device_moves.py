@@ -363,15 +363,15 @@ def _asked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.de
         asked = asked.device
     if asked is None and name != "to":
         asked = name
-    if isinstance(asked, (str, int)):
-        try:
+    try:
+        if isinstance(asked, (str, int)):
             asked = torch.device(asked)
-        except RuntimeError:
-            return None  # torch will say so
-    if not isinstance(asked, torch.device):
-        return None
-    if asked.index is None and asked.type in TYPES:
-        return torch.device(asked.type, getattr(torch, asked.type).current_device())
+        if not isinstance(asked, torch.device):
+            return None
+        if asked.index is None and asked.type in TYPES:
+            return torch.device(asked.type, getattr(torch, asked.type).current_device())
+    except RuntimeError:
+        return None  # torch will say so itself
     return asked
 
 

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.recording.session import current_recording
+from iobench.torch import device_moves
 from iobench.torch.device import find_accelerator
 from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
 from iobench.torch.samplers import EpochBatches, EpochSampler
@@ -98,6 +100,9 @@ class StoreLoader(RingLoader):
 
     def _begin(self, log: RecordedPass | None = None) -> RingRun:
         run = super()._begin(log)
+        recording = None if log is None else current_recording()
+        if recording is not None:
+            device_moves.watch(recording)
         self._place = announced(run)
         return run
 

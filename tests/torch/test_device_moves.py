@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from fake_accelerator import FakeAccelerator
+from number_stores import write_numbers
 from torch.utils.data import TensorDataset
 
 from iobench.analysis.run import Run
@@ -25,7 +27,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
-from iobench.torch import DataLoader, DeviceTimer, device_moves
+from iobench.torch import DataLoader, DeviceTimer, StoreLoader, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
 KERNEL_NS = 50_000_000
@@ -375,6 +377,50 @@ def test_a_device_that_falls_away_is_told_in_one_line(
     unseen = open_profile(tmp_path / "run").facts[0].unseen
     assert unseen == ["device time of fake:0: CUDA error: device-side assert triggered"]
     assert sorted(batch for *_, batch in moved(tmp_path / "run")) == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_is_traced_and_transformed_is_the_same(tmp_path: Path) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function(values: Any) -> Any:
+        return values.to(torch.float64).to("cpu").copy_(values.double()) * 2
+
+    class Module(torch.nn.Module):
+        def forward(self, values: Any) -> Any:
+            return function(values)
+
+    def graphs() -> list[str]:
+        values = torch.ones(3)
+        traced = torch.jit.trace(function, (values,))
+        return [
+            re.sub(r" # .*", "", str(traced.graph)),  # which line of code called it
+            str(torch.export.export(Module(), (values,)).graph),
+            torch.fx.symbolic_trace(function).code,
+            make_fx(function)(values).code,
+            str(torch.func.jvp(lambda each: each.to(torch.float64), (values,), (values,))),
+            str(torch.func.grad(lambda each: each.to(torch.float64).sum())(values)),
+        ]
+
+    with record(tmp_path / "run"):
+        recorded = graphs()
+    device_moves.uninstall()
+    torch._dynamo.reset()
+    assert graphs() == recorded
+    assert moved(tmp_path / "run") == []
+
+
+def test_batches_of_a_store_are_moved_on_record(tmp_path: Path) -> None:
+    device_moves.uninstall()  # what is iterated installs it
+    store = write_numbers(tmp_path / "numbers")
+    batches = StoreLoader(store, 10, shuffle=False)
+    with record(tmp_path / "run"):
+        for number, batch in enumerate(batches):
+            batch["x"].to(META)
+            nbytes = batch["x"].nbytes
+            if number == 2:
+                break
+    assert moved(tmp_path / "run") == [("", "to", nbytes, number) for number in range(3)]
 
 
 class _Told(torch.Tensor):
