@@ -42,14 +42,17 @@ __all__ = ["deliver", "install", "look", "uninstall", "watch"]
 
 FRAMEWORK: Final = "torch"
 MOVES: Final = ("to", "cuda", "xpu")
-SILENT: Final = frozenset({"torch.nn.modules.module", "torch.utils.data._utils.pin_memory"})
-"""Modules whose moves are none of a batch, or told already: of parameters, of a loader's thread."""
+SILENT: Final = frozenset({"torch.nn.modules.module"})
+"""Modules whose moves are of parameters."""
+PINS: Final = "torch.utils.data._utils.pin_memory"
+"""Where loaders pin batches, or let them pin themselves: which is told already."""
 OWN: Final = "iobench."
 ON_BEHALF: Final = "__torch_function__"
 """The method that is called in between, and calls."""
 
 DELIVERIES: Final = 16
 """Batches of which it is known where they lie."""
+MOST_FRAMES: Final = 16
 MOST_LOOKED_INTO: Final = 256
 """Parts of a batch among which its tensors are looked for."""
 
@@ -237,7 +240,7 @@ def _note(
     in_use = True
     frame = sys._getframe(2)
     is_heard = frame.f_globals is _heard[0] and frame.f_code.co_name != ON_BEHALF
-    if not is_heard and _is_silent(frame):
+    if (not is_heard and _is_silent(frame)) or (kind is Kind.PIN and _pins_for_loader(frame)):
         if region is not None:
             region.drop()
         return
@@ -297,6 +300,16 @@ def _is_silent(frame: FrameType) -> bool:
     return False
 
 
+def _pins_for_loader(frame: FrameType | None) -> bool:
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == PINS:
+            return True
+        frame = frame.f_back
+    return False
+
+
 # -- the device's own time ----------------------------------------------------------------
 
 
@@ -334,6 +347,7 @@ class _Region:
                 Kind.H2D, label, self._first, self._last, self._put_ns, batch, epoch, nbytes
             ),
         )
+        self._lane.look()
 
 
 def look() -> None:

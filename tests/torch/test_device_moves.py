@@ -232,6 +232,31 @@ def test_memory_that_a_script_pins_is_still_the_batchs(
     assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 
+def test_a_batch_that_pins_itself_for_a_loader_is_told_by_the_loader_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    class Own:
+        def __init__(self, values: Any) -> None:
+            self.values = values
+
+        def pin_memory(self) -> Own:
+            return Own(self.values.pin_memory())
+
+    device_moves.uninstall()
+    pin = lambda self, *device: self.clone()  # noqa: E731 - there is no driver that pins
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin, raising=False)
+    device_moves.install()
+    with record(tmp_path / "run"):
+        pin_memory([Own(torch.ones(3)), torch.ones(3)])
+        Own(torch.ones(5)).pin_memory()
+    device_moves.uninstall()
+    monkeypatch.undo()
+    profile = open_profile(tmp_path / "run")
+    assert profile.spans["nbytes"][profile.spans["kind"] == Kind.PIN].tolist() == [20]
+
+
 @pytest.mark.usefixtures("all_loaders")
 def test_accelerates_mover_names_each_batch(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="its mover is what is recorded")
@@ -317,7 +342,7 @@ def test_the_devices_own_time_is_told_without_waiting_for_it(
     marks, kernels, mark = [], [], fake.mark
     monkeypatch.setattr(fake, "mark", lambda: marks.append(mark()) or marks[-1])
     values = torch.zeros(6, 1_000_000, dtype=torch.uint8)
-    loader = DataLoader(values, batch_size=1)
+    loader = DataLoader(values, batch_size=1, num_workers=1)
     n_waits = 0
     with record(tmp_path / "run"):
         for number, batch in enumerate(loader):
