@@ -1,4 +1,4 @@
-"""DALI pipelines over the shards of a store, on the CPU: its TFRecord and its NumPy reader."""
+"""DALI pipelines over the shards of a store: its TFRecord and its NumPy reader, on the CPU."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def make_pipeline(
     *,
     threads: int,
     prefetch: int,
+    place: int | None = None,
 ) -> Any:
     """Return a built pipeline over a store; its outputs are the variables in their order.
 
@@ -39,6 +40,8 @@ def make_pipeline(
         Samples of each shard.
     spec : SampleSpec
     batch_size, threads, prefetch : int
+    place : int, optional
+        The number of the GPU that outputs are copied to, ahead; by default they are the CPU's.
 
     Raises
     ------
@@ -58,11 +61,12 @@ def make_pipeline(
     pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
         batch_size=batch_size,
         num_threads=threads,
-        device_id=None,
+        device_id=place,
         prefetch_queue_depth=prefetch,
     )
     with pipeline:
-        pipeline.set_outputs(*graph())
+        outputs = graph()
+        pipeline.set_outputs(*(outputs if place is None else [each.gpu() for each in outputs]))
     pipeline.build()
     return pipeline
 

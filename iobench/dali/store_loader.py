@@ -1,4 +1,4 @@
-"""A store under ``iobench profile --framework dali``: DALI's own readers, on the CPU."""
+"""A store under ``iobench profile --framework dali``: DALI's own readers; they read on the CPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.dali.pipelines import make_pipeline
-from iobench.errors import WorkerError
-from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.errors import DeviceError, WorkerError
+from iobench.loaders.contract import IN_THREADS, Batch, PlacedArray
 from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.recording.kinds import Kind
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
-    from iobench.samples import SampleSpec
+    from iobench.samples import SampleSpec, Variable
 
 __all__ = ["DaliLoader"]
 
@@ -29,7 +29,8 @@ class DaliLoader(MeasuredLoader):
     """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside.
 
     Samples come in the store's order, whatever the plan says of them; of it only the numbers of
-    the batches are used. Batches are copies: they stay valid as long as they are held.
+    the batches are used. Batches are copies: they stay valid as long as they are held. Those on a
+    GPU are DALI's own, until the next one is asked for.
 
     Parameters
     ----------
@@ -37,11 +38,15 @@ class DaliLoader(MeasuredLoader):
         As of `make_pipeline`.
     recorder : Recorder
         The consumer's.
+    place : int, optional
+        The number of the GPU that batches are copied to, ahead.
 
     Raises
     ------
     OptionError
         If a number is below 1, or DALI has no reader for such files.
+    DeviceError
+        If DALI cannot use the GPU.
     """
 
     def __init__(
@@ -54,15 +59,22 @@ class DaliLoader(MeasuredLoader):
         threads: int,
         prefetch: int = 2,
         recorder: Recorder,
+        place: int | None = None,
     ) -> None:
         refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
         super().__init__(threads=threads, prefetch=prefetch)
         self._recorder = recorder
-        self._names = spec.names
+        self._spec = spec
         self._opaque = recorder.string(OPAQUE)
-        self._pipeline: Any = make_pipeline(
-            shards, counts, spec, batch_size, threads=threads, prefetch=prefetch
-        )
+        self._is_placed = place is not None
+        try:
+            self._pipeline: Any = make_pipeline(
+                shards, counts, spec, batch_size, threads=threads, prefetch=prefetch, place=place
+            )
+        except RuntimeError as error:
+            if place is None:
+                raise
+            raise DeviceError(f"DALI, GPU {place}: {_reason(error)}") from error
 
     def _take(self, planned: PlannedBatch) -> Batch:
         recorder = self._recorder
@@ -73,13 +85,26 @@ class DaliLoader(MeasuredLoader):
         except RuntimeError as error:
             raise WorkerError(f"DALI: {_reason(error)}") from error
         there_ns = recorder.clock.now_ns()
+        if self._is_placed:
+            recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
+            named = zip(self._spec, outputs, strict=True)
+            placed: dict[str, Any] = {
+                variable.name: _placed(output, variable) for variable, output in named
+            }
+            return Batch(planned, placed, IN_THREADS, on_device=True)
         arrays = [np.array(output.as_array()) for output in outputs]
         recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
         recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
-        return Batch(planned, dict(zip(self._names, arrays, strict=True)), IN_THREADS)
+        return Batch(planned, dict(zip(self._spec.names, arrays, strict=True)), IN_THREADS)
 
     def _let_go(self) -> None:
         self._pipeline = None  # and its threads with it
+
+
+def _placed(output: Any, variable: Variable) -> PlacedArray:
+    """Return an output on a GPU as a measured loop takes it."""
+    nbytes = variable.nbytes * len(output)
+    return PlacedArray(output, nbytes, lambda: output.as_cpu().as_array())
 
 
 def _reason(error: RuntimeError) -> str:

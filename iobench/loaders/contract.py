@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
-__all__ = ["IN_THREADS", "Batch", "PlannedBatch"]
+__all__ = ["IN_THREADS", "Batch", "PlacedArray", "PlannedBatch"]
 
 IN_THREADS: Final = -2
 """The ``worker`` of a batch that threads of the consumer's process made."""
@@ -23,6 +24,18 @@ class PlannedBatch:
     batch: int
     epoch: int
     samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedArray:
+    """An array on a device, as its framework has it: what a measured loop asks of one.
+
+    ``cpu`` returns it in the host's memory.
+    """
+
+    value: Any
+    nbytes: int
+    cpu: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)

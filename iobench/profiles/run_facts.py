@@ -268,12 +268,16 @@ class DeviceFacts:
     memory : str or None
         What batches are copied from: ``"pinned"`` or ``"pageable"`` memory; None where that is not
         known.
+    copied_by : str
+        The framework that copied batches there ahead, and does not tell what that takes; ``""``
+        where iobench did.
     """
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     link: LinkFacts | None = None
     memory: str | None = None
+    copied_by: str = ""
 
     @property
     def title(self) -> str | None:

@@ -43,13 +43,25 @@ class ChosenDevice:
     facts: Mapping[str, Any] = field(default_factory=dict)
     why_none: str = ""
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """What ``run.json`` says of it."""
+    def document(self, copied_by: str = "") -> dict[str, Any]:
+        """Return what ``run.json`` says of it, and of a framework that copies there unseen."""
         if self.accelerator is None:
             return {"no_device": self.why_none}
+        told = {"name": self.accelerator.name, "facts": dict(self.facts), "link": None}
+        return {"device": told | ({"copied_by": copied_by} if copied_by else {})}
+
+    def place_for(self, framework: str) -> str | int | None:
+        """Return the device as a framework calls it that copies by itself; None: it does not."""
+        if self.accelerator is None:
+            return None
         name = self.accelerator.name
-        return {"device": {"name": name, "facts": dict(self.facts), "link": None}}
+        if framework == "tensorflow":
+            from iobench.tensorflow.gpu_copies import find_gpu
+
+            return find_gpu(name)
+        if framework == "dali" and self.facts.get("kind") == "cuda":  # AMD's are called so, too
+            return int(name.partition(":")[2])
+        return None
 
     @property
     def told(self) -> str:

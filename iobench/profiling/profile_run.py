@@ -138,9 +138,12 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 reasons.append((one, why))
                 document = _document(config, profiled, one, compute, batch_size, costs)
                 limit, limit_s = _limits(config, one, batch_size)
-                document |= device.document
+                place = _place(one, device, trains=compute is None)
+                copied_by = _copied_by(one, place)
+                document |= device.document(copied_by)
                 if "device" in document:
-                    document["device"] |= {"link": link, "memory": _copied_from(one)}
+                    memory = None if copied_by else _copied_from(one)
+                    document["device"] |= {"link": link, "memory": memory}
                 document |= {
                     "position": position,
                     "turns": turns,
@@ -153,7 +156,9 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 stack.callback(directory.gather)
                 directories.append(directory)
                 runs.append(
-                    _make_run(config, one, directory, device, compute, batch_size, costs, stack)
+                    _make_run(
+                        config, one, directory, device, place, compute, batch_size, costs, stack
+                    )
                 )
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
@@ -273,11 +278,29 @@ def _batch_size(config: RunConfig, profiled: ProfiledSamples) -> int | None:
     return config.batch_size or published
 
 
+def _place(one: Prepared, device: ChosenDevice, *, trains: bool) -> str | int | None:
+    """Return the device as the framework calls it that loads, where that copies batches to it.
+
+    None: they are copied as tensors of torch's, which is what a model of torch's ``trains`` on.
+    """
+    if trains or one.ready is not None or isinstance(one.work, Stream):
+        return None
+    return device.place_for(one.framework)
+
+
+def _copied_by(one: Prepared, place: str | int | None) -> str:
+    """Return who copies batches ahead, and tells nobody how long that takes."""
+    if place is None or (one.framework == "tensorflow" and one.extents):
+        return ""
+    return {"tensorflow": "tf.data (prefetch_to_device)", "dali": "DALI"}[one.framework]
+
+
 def _make_run(
     config: RunConfig,
     one: Prepared,
     directory: RunDirectory,
     device: ChosenDevice,
+    place: str | int | None,
     compute: Compute | None,
     batch_size: int,
     costs: Mapping[str, int | None],
@@ -290,7 +313,7 @@ def _make_run(
     if device.accelerator is not None:
         copies = DeviceCopies(device.accelerator, recorder, loop_waits=compute is not None)
         stack.callback(copies.settle)
-    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies)
+    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies, place)
     stack.callback(loader.close)
     digests = DigestLog(directory.path) if config.digests else None
     if digests is not None:
@@ -369,8 +392,13 @@ def _make_loader(
     batch_size: int,
     costs: Mapping[str, int | None],
     copies: DeviceCopies | None,
+    place: str | int | None,
 ) -> MeasuredLoader:
-    """Return what loads; who copies batches ahead is given ``copies``, for others the loop does."""
+    """Return what loads.
+
+    Who copies batches ahead is given ``copies``, a framework that does it itself the ``place``; for
+    others the loop does.
+    """
     detail = Detail.parse(config.detail)
     if one.ready is not None and one.ready.is_ours:
         named = functools.partial(named_arrays, where=f"a batch of {one.label}")
@@ -411,7 +439,8 @@ def _make_loader(
             pin=copies is not None and torch_pins(),
         )
     if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
-        return _store_loader(one, batch_size, recorder)
+        return _store_loader(one, batch_size, recorder, place)
+    own = {"place": place} if one.framework == "tensorflow" else {"device": copies}
     return _ring(one.framework)(
         one.extents or PipelineSource(one.work, detail=detail, unit_costs=costs),
         batch_size,
@@ -420,7 +449,7 @@ def _make_loader(
         prefetch=max(1, one.prefetch),
         recorder=recorder,
         run_directory=directory.path,
-        device=None if one.framework == "tensorflow" else copies,
+        **own,
     )
 
 
@@ -454,12 +483,15 @@ def _ring(framework: str) -> type[PlannedRing]:
     return PlannedRing
 
 
-def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> MeasuredLoader:
+def _store_loader(
+    one: Prepared, batch_size: int, recorder: Recorder, place: str | int | None
+) -> MeasuredLoader:
     """Return a framework's own reader of a store."""
     made: dict[str, Any] = {
         "threads": one.threads,
         "prefetch": max(1, one.prefetch),
         "recorder": recorder,
+        "place": place,
     }
     if one.framework == "dali":
         from iobench.dali.store_loader import DaliLoader

@@ -352,6 +352,11 @@ def _no_copies(report: RunReport) -> str:
         why = "TensorFlow copies within its operations"
     if facts.device is not None:
         why = f"no array of these batches that {facts.device.name} could be given"
+        if facts.device.copied_by:
+            why = (
+                f"{facts.device.copied_by} makes them ahead and does not tell them apart: they are "
+                "in what is opaque"
+            )
     return f"not measured ({why})"
 
 

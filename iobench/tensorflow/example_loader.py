@@ -12,6 +12,7 @@ from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.stores.example import FeatureKind
 from iobench.stores.tfrecord import feature_kinds
+from iobench.tensorflow.gpu_copies import checked_place
 from iobench.tensorflow.tensors import as_array
 from iobench.tensorflow.traced_rounds import TracedRounds
 
@@ -48,6 +49,8 @@ class TFExampleLoader(MeasuredLoader):
         Batches kept ready.
     recorder : Recorder
         The consumer's; each of TensorFlow's threads gets a lane in it.
+    place : str, optional
+        The device that batches are prefetched to, as TensorFlow calls it; by default the CPU.
 
     Raises
     ------
@@ -66,11 +69,13 @@ class TFExampleLoader(MeasuredLoader):
         threads: int,
         prefetch: int = 2,
         recorder: Recorder,
+        place: str | None = None,
     ) -> None:
         refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
         super().__init__(threads=threads, prefetch=prefetch)
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
+        self._place = place
         self._iterator: Any = None
         self._traced = TracedRounds(recorder, batch_size)
 
@@ -84,6 +89,9 @@ class TFExampleLoader(MeasuredLoader):
                 found = next(self._iterator)
             except tf.errors.OpError as error:
                 raise WorkerError(f"tf.data: {' '.join(str(error.message).split())}") from error
+        if self._place:
+            placed = checked_place({name: found[name] for name in self._names}, self._place)
+            return Batch(planned, placed, IN_THREADS, on_device=True)
         return Batch(planned, {name: as_array(found[name]) for name in self._names}, IN_THREADS)
 
     def _pipeline(self) -> Any:
@@ -97,7 +105,12 @@ class TFExampleLoader(MeasuredLoader):
         batches = parsed.batch(self._batch_size, drop_remainder=True).prefetch(self.prefetch)
         settings = tf.data.Options()
         settings.threading.private_threadpool_size = self.threads
-        return batches.with_options(settings)
+        batches = batches.with_options(settings)
+        if not self._place:
+            return batches
+        return batches.apply(
+            tf.data.experimental.prefetch_to_device(self._place, buffer_size=self.prefetch)
+        )
 
     def after_round(self) -> None:
         """Write what TensorFlow's threads did in the round, and trace the next one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,19 +16,20 @@ pytest.importorskip(
 from number_stores import SPEC, expected_batch, write_numbers
 
 from iobench.analysis.run import exposure
-from iobench.dali import DaliLoader, instrument
-from iobench.errors import OptionError, WorkerError
+from iobench.dali import DaliLoader, instrument, store_loader
+from iobench.dali.pipelines import make_pipeline
+from iobench.errors import DeviceError, OptionError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.session import record
+from iobench.recording.span_reader import read_span_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(120)
 N, SIZE = 10, 4
@@ -52,6 +54,40 @@ def test_records_of_a_store_are_read_pass_after_pass(tmp_path: Path, recorder: R
             assert np.array_equal(batch.arrays[name].reshape(array.shape), array), name
     with pytest.raises(WorkerError, match="closed"):
         loader.batches([])
+
+
+def test_what_is_on_a_gpu_is_handed_on_as_it_is(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_the_cpu(*store: Any, place: int | None, **options: Any) -> Any:
+        assert place == 0
+        return make_pipeline(*store, **options)  # of whose outputs the same is asked
+
+    monkeypatch.setattr(store_loader, "make_pipeline", on_the_cpu)
+    folder = tmp_path / "numbers"
+    write_numbers(folder, N, "tfrecord")
+    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+    with DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder, place=0) as loader:
+        for batch in loader.batches(itertools.islice(plan_batches(N, SIZE), 2)):
+            assert batch.on_device
+            first = batch.planned.batch * SIZE
+            for name, array in expected_batch([*range(first, first + SIZE)]).items():
+                placed = batch.arrays[name]
+                assert placed.nbytes == array.nbytes
+                assert np.array_equal(placed.cpu().reshape(array.shape), array), name
+    assert recorder.path is not None
+    kinds = set(read_span_file(recorder.path).spans["kind"].tolist())
+    assert kinds == {Kind.OPAQUE}
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_one_line(tmp_path: Path, recorder: Recorder) -> None:
+    folder = tmp_path / "numbers"
+    write_numbers(folder, N, "tfrecord")
+    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+    with pytest.raises(DeviceError, match="DALI, GPU 0: ") as raised:
+        DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder, place=0)
+    assert "\n" not in str(raised.value)
 
 
 def test_arrays_of_a_store_are_read_row_by_row(tmp_path: Path, recorder: Recorder) -> None:
