@@ -65,28 +65,18 @@ def doctor(
 
 def _devices(told: Mapping[str, Any]) -> Section:
     """Return the accelerators, what is known of them and what their links carry."""
-    from iobench.report import units
+    from iobench.profiles.run_facts import DeviceFacts
     from iobench.report.document import Section, properties, sentences
+    from iobench.report.lines import device_words, link_words
 
     title = "accelerators"
     if not told["devices"]:
         return Section(title, title, sentences([f"None: {told['why_none']}."]))
     rows: list[tuple[str, str]] = []
-    for device in told["devices"]:
-        facts, link = dict(device["facts"]), device["link"]
-        named = [str(facts.pop("title", "")), units.nbytes(facts.pop("memory_nbytes", None))]
-        named += ["an instance of MIG"] if facts.pop("mig", False) else []
-        rows.append((device["name"], ", ".join(each for each in named if each)))
-        rows.append(("", ", ".join(f"{name} {value}" for name, value in facts.items())))
-        if link is not None:
-            rows.append(
-                (
-                    "",
-                    f"host to device, copies of {units.nbytes(link['nbytes'])}: "
-                    f"{units.byte_rate(link['pinned_bytes_per_s'])} from pinned memory, "
-                    f"{units.byte_rate(link['pageable_bytes_per_s'])} from other",
-                )
-            )
+    for device in map(DeviceFacts.of, told["devices"]):
+        rows.append((device.name, device_words(device)))
+        if device.link is not None:
+            rows.append(("", f"host to device: {link_words(device.link)}"))
     return Section(title, title, (properties(rows),))
 
 

@@ -279,6 +279,11 @@ class DeviceFacts:
     memory: str | None = None
     copied_by: str = ""
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Self:
+        """Return a device from what ``run.json`` says of it, or a command that lists devices."""
+        return read_fields(cls, told, lenient=True)
+
     @property
     def title(self) -> str | None:
         """What its maker calls it."""

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
     from iobench.profiles.contents import Folded
-    from iobench.profiles.run_facts import RunFacts, StoreFacts, TrainedModel
+    from iobench.profiles.run_facts import (
+        DeviceFacts,
+        LinkFacts,
+        RunFacts,
+        StoreFacts,
+        TrainedModel,
+    )
     from iobench.report.run_report import RunReport
 
 __all__ = [
@@ -23,8 +29,10 @@ __all__ = [
     "compute_lines",
     "copies_line",
     "decoded_line",
+    "device_words",
     "estimated_lines",
     "fused_lines",
+    "link_words",
     "measurement_lines",
     "reader_line",
     "setup_lines",
@@ -205,6 +213,28 @@ def copies_line(window: PartExposure) -> str | None:
         f"Copying batches to the device (h2d) holds the training loop for "
         f"{units.fraction(spent_ns / window.wall_ns)} of its time, which counts as computing here."
     )
+
+
+def device_words(device: DeviceFacts) -> str:
+    """Return what is known of a device, in words."""
+    facts = dict(device.facts)
+    memory = facts.pop("memory_nbytes", None)
+    words = [device.title, units.nbytes(memory) if isinstance(memory, int) else None]
+    words += ["an instance of MIG"] if facts.pop("mig", False) else []
+    words += [f"{key} {value}" for key, value in facts.items() if key != "title"]
+    return ", ".join(each for each in words if each)
+
+
+def link_words(link: LinkFacts) -> str:
+    """Return what the link to a device was measured to carry, in words."""
+    text = f"{units.byte_rate(link.pinned_bytes_per_s)} from pinned memory"
+    if link.pageable_bytes_per_s is not None:
+        text += f", {units.byte_rate(link.pageable_bytes_per_s)} from other"
+    text += f", in copies of {units.nbytes(link.nbytes)}"
+    if link.large_bytes_per_s is not None:
+        text += f"; {units.byte_rate(link.large_bytes_per_s)} in larger ones of "
+        text += units.nbytes(link.large_nbytes)
+    return text
 
 
 def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:

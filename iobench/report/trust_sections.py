@@ -98,6 +98,11 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
             yield name, Bytes(value) if key.endswith("nbytes") else Count(value)
         else:
             yield name, str(value)
+    device = report.facts.device
+    if device is not None:
+        yield "accelerator", f"{device.name}: {lines.device_words(device)}"
+        if device.link is not None:
+            yield "host to device", lines.link_words(device.link)
 
 
 def trust_section(report: RunReport) -> Section:

@@ -175,8 +175,8 @@ def test_accelerators_are_listed_with_what_their_links_carry(monkeypatch, capsys
     monkeypatch.setattr(installation, "check_devices", lambda: told)
     assert main(["doctor", "torch"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "cuda:0 GPU X, 80.0 GB kind cuda, driver 550.54" in shown
-    assert "24.0 GB/s from pinned memory, 6.00 GB/s from other" in shown
+    assert "cuda:0 GPU X, 80.0 GB, kind cuda, driver 550.54" in shown
+    assert "24.0 GB/s from pinned memory, 6.00 GB/s from other, in copies of 16.8 MB" in shown
     assert shown.count("host to device") == 1
     assert main(["doctor", "torch", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["devices"] == told["devices"]
