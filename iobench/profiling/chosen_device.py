@@ -113,6 +113,10 @@ def _found(asked: str) -> ChosenDevice:
     if found is None:
         return ChosenDevice(None, why_none="torch sees no accelerator")
     try:
+        # Drivers show devices that they then refuse, as those that another process has alone.
+        if (mark := found.mark()) is not None:
+            found.wait(mark)
+            found.release(mark)
         return ChosenDevice(found, found.facts())
     except RuntimeError as error:
         why = str(error).partition("\n")[0]

@@ -205,6 +205,18 @@ def test_without_a_device_the_report_says_why(capsys: pytest.CaptureFixture[str]
         run.rename(f"run-{len(words)}")
 
 
+def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(
+    device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device.fall_away()
+    assert main(["profile", "own_numbers:Numbered", "--device", "cuda"]) == 1
+    why = "fake:0 cannot be used: CUDA error: device-side assert triggered"
+    assert f"--device cuda: {why}" in capsys.readouterr().err
+    profiled("--compute", "none")
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"Host-to-device copies: not measured (--device auto: {why})." in text
+
+
 @pytest.mark.parametrize("asked", ["gpu", "cpu", "cuda:", "cuda:x", "hip", "", "cuda:0,1"])
 def test_other_words_are_refused(asked: str) -> None:
     with pytest.raises(OptionError, match=f"--device {asked}: expected auto"):
