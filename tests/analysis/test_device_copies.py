@@ -14,6 +14,7 @@ from iobench.analysis.run import RankRun
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.document import Sentence
+from iobench.report.lines import copies_line
 from iobench.subjects.device.figures import DeviceSums, device_sums
 from iobench.subjects.device.section import device_section
 
@@ -206,3 +207,22 @@ def test_pinned_by_a_thread_of_the_loader_is_pinned():
     copies = sums_of(sketch).copies
     assert copies.memory == "pinned"
     assert "pin_memory" not in told(sums_of(sketch))
+
+
+@pytest.mark.parametrize(("copy_ms", "share"), [(1, None), (5, "31 %"), (10, "48 %")])
+def test_copies_between_waits_are_told_beside_the_verdict_where_they_are_long(copy_ms, share):
+    sketch = in_the_loop(with_device(None), copy_ms=copy_ms, work_ms=98 if share is None else 10)
+    line = copies_line(RankRun(profile_of(sketch), 0).exposure.whole)
+    if share is None:
+        assert line is None
+    else:
+        assert line is not None
+        assert f"holds the training loop for {share} of its time" in line
+
+
+def test_copies_within_waits_are_told_by_the_verdict_alone():
+    sketch = Sketch()
+    for batch in range(5):
+        sketch.wait(batch, batch * 30, batch * 30 + 20)
+        sketch.add(CONSUMER, Kind.H2D, batch * 30 + 5, batch * 30 + 20, batch=batch, nbytes=9)
+    assert copies_line(RankRun(profile_of(sketch), 0).exposure.whole) is None

@@ -166,6 +166,14 @@ class MeasuredRun:
             found["batches_per_step"] = self.batches_per_step
         if self.facts.compute.step_ns is not None:
             found["step_ns"] = self.facts.compute.step_ns
+        if self.facts.training is not None:
+            training = self.facts.training
+            found["trained"] = f"{training.model} on {training.device}"
+        if self.facts.device is not None:
+            title = self.facts.device.title
+            found["device"] = (
+                f"{self.facts.device.name} ({title})" if title else self.facts.device.name
+            )
         if self.facts.cache.asked is not None:
             found["cache"] = self.facts.cache.asked
         if self.facts.is_script and config.get("command"):

@@ -245,6 +245,29 @@ def test_a_run_that_took_no_time_gets_no_advice() -> None:
     assert advice_of([]) is None
 
 
+def copying(memory: str, **more: Any) -> Advice:
+    """Return the advice of a loop that copies each batch itself, for a third of its steps."""
+    sketch = sketch_of(SLOW)
+    for wait in [span for span in sketch.spans if span["kind"] == Kind.WAIT]:
+        start, batch = wait["end_ns"], wait.get("batch", -1)
+        if batch >= 0:
+            sketch.add(CONSUMER, Kind.H2D, start, start + 5 * MS, batch=batch, nbytes=4)
+    device = {"name": "cuda:0", "facts": {}, "link": None, "memory": memory}
+    return advised(measured(sketch, **{**KNOWN, "device": device, **more}))
+
+
+def test_pinned_memory_is_proposed_where_the_loop_copies_from_other_and_torch_loads() -> None:
+    advice = copying("pageable")
+    change = found((*advice.changes, *advice.to_measure), Lever.PIN)
+    assert change is not None
+    gain = change.gain
+    assert (gain.evidence, gain.low) == (Evidence.BOUND, 0.0)
+    assert reasons(copying("pinned"))[Lever.PIN] is Reason.IN_USE
+    native = copying("pageable", framework="native")
+    assert Lever.PIN not in reasons(native)
+    assert found((*native.changes, *native.to_measure), Lever.PIN) is None
+
+
 def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
     told = reasons(advised(way(SLOW)))
     assert told[Lever.PIN] is Reason.NO_ACCELERATOR
