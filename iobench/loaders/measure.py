@@ -135,15 +135,20 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         # As in any loop the last batch is let go only now; giving back fresh memory takes time.
         release_ns = now_ns()
         batch = following
-        delivered_ns = released_ns = now_ns()
+        delivered_ns = moved_ns = released_ns = now_ns()
         if run.device is not None:
-            following = batch = run.device.move(batch)  # nobody else holds what it was copied from
+            moved = run.device.move(batch)
+            moved_ns = now_ns()
+            following = batch = moved
+            del moved  # the last one to hold what it was copied from was ``batch``
             delivered_ns = now_ns()
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker]
         recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
         recorder.emit(Kind.HANDOVER, release_ns, released_ns, -1, -1, number, epoch, -1, release)
+        if run.device is not None:
+            recorder.emit(Kind.HANDOVER, moved_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
         run.n_batches += 1
