@@ -17,10 +17,11 @@ from fake_accelerator import FakeAccelerator, Kernel, Piece
 from number_stores import write_numbers
 
 import iobench
+from iobench.analysis.run import RankRun
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure
+from iobench.subjects.device.figures import device_exposure, device_sums
 from iobench.torch import DataLoader, StoreLoader, store_loader
 from iobench.torch.device_time import DeviceTimer
 
@@ -209,6 +210,16 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
     assert took <= busy_ns
     first = [copies[at] for at in range(0, len(copies), len(copies) // N_BATCHES)]
     assert busy_ns == pytest.approx(between_marks_ns(first), rel=WITHIN)
+    told = device_sums(RankRun(profile, 0))
+    assert told is not None
+    assert told.copies is not None
+    assert told.copies.nbytes == nbytes * N_BATCHES
+    rate = nbytes * N_BATCHES * 1e9 / between_marks_ns(first)
+    assert told.copies.bytes_per_s == pytest.approx(rate, rel=WITHIN)
+    assert told.copies.bytes_per_s <= nbytes * N_BATCHES * 1e9 / took
+    exposed = exposed_copies_ns(loop, [(piece.since_ns, piece.until_ns) for piece in first])
+    least = WITHIN * loop.wall_ns
+    assert told.copies.device_exposed_ns == pytest.approx(exposed, rel=WITHIN, abs=least)
     later_ns = int(found.exposed_ns[found.batch > 0].sum())
     if kernel_ns < 20 * MS:  # the last kernel comes after the last copy
         kernels = [kernel.piece for kernel in loop.kernels]
@@ -218,6 +229,16 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
         assert later_ns > 0.3 * took
     else:
         assert later_ns < 0.3 * took
+
+
+def exposed_copies_ns(loop: Loop, copies: list[tuple[int, int]]) -> int:
+    """Return how much of the copies of each batch lay where the device was idle for want of it."""
+    total, worked_until = 0, 0
+    for (begun, ended), asked_ns, kernel in zip(copies, loop.asked_ns, loop.kernels, strict=False):
+        idle_since = max(asked_ns, worked_until)
+        total += max(min(ended, kernel.piece.start_ns) - max(begun, idle_since), 0)
+        worked_until = kernel.piece.end_ns
+    return total
 
 
 class Dozing(FakeAccelerator):
