@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="devices are torch's")
+pytest.importorskip("torch", reason="devices are torch's")
+import torch
+from fake_accelerator import FakeAccelerator
+
+from iobench.recording.clocks import now_ns
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCRIPT = BENCHMARKS / "gpu_day.py"
@@ -75,6 +79,29 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
     assert found["state"] == "stand-in", found
     assert found["on"] == "a stand-in"
     assert found["figures"]
+
+
+def test_kernels_are_brought_to_their_length_as_on_a_real_device(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit of work is a nanosecond of the stand-in, which nobody tells.
+
+    When they ran is not looked at: a thread begins later than it is told, as no device does.
+    """
+    with FakeAccelerator() as accelerator:
+        accelerator.device = torch.device("cpu")
+        monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: accelerator)
+        monkeypatch.setattr(rows.RealDevice, "_spin", lambda _, units: accelerator.launch(units))
+        asked = rows.Asked(tmp_path, 60.0, fake=False)
+        found = rows.answer("events", "", asked)
+        assert (found["state"], found["on"]) == ("measured", "fake:0 threads"), found
+        given = [now_ns()]
+        asked.device.kernel(100_000_000)
+        accelerator.wait(accelerator.mark())
+        ((start_ns, end_ns),) = asked.device.kernels(given)
+        assert start_ns == given[0]
+        assert end_ns - start_ns >= 0.8 * 100_000_000
+        assert asked.device._units_a_ns == pytest.approx(1, rel=0.2)
 
 
 def test_batches_that_are_not_the_stores_fail_their_row(
