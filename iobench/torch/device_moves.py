@@ -249,16 +249,17 @@ def _note(
     except AttributeError:
         lane = recorder._open_lane()
     if lane.quiet:
+        if region is not None:
+            region.drop()
         return
     position, label = lane.position, ""
     lies = _lies(source) if _lying else None
     if lies is not None:
         position = lies.position
-    elif training_hooks.within_part():
+    elif position == NOWHERE or training_hooks.within_part():
         label = OTHER
     elif position[BATCH] == NO_BATCH:
-        position = _noted(recorder, position)
-        label = OTHER if position == NOWHERE else ""
+        position = _noted(position)
     try:
         nbytes = moved.nbytes
     except RuntimeError:  # a sparse one's
@@ -277,7 +278,7 @@ def _note(
         _keep(lies.batch, keys)
 
 
-def _noted(recorder: Recorder, position: bytes) -> bytes:
+def _noted(position: bytes) -> bytes:
     """Return the place of a batch whose wait is only noted so far."""
     recording = session._current
     log = None if recording is None else getattr(recording.waiting, "log", None)

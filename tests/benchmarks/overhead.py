@@ -416,6 +416,7 @@ def compare_moves(rounds: int, device: str, n_calls: int = 2000) -> None:
         f"{'':<24}{'plain':>10}{'not recorded':>16}{'recorded':>12}"
     )
     with tempfile.TemporaryDirectory() as folder, iobench.record(Path(folder) / "run") as recording:
+        recording.recorder.position(0, 0)  # as after a loader handed on its first batch
         for title, call in calls.items():
             rows: dict[str, list[float]] = {name: [] for name in arms}
             for number in range(rounds):
