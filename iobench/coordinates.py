@@ -88,7 +88,8 @@ class Coordinate:
         """Whether it is the longitudes of a grid once around the globe, evenly spaced."""
         named = (self.attributes.get("units"), self.attributes.get("standard_name"))
         is_east = named[0] in EAST or named[1] in ("longitude", "grid_longitude")
-        if self.of_samples or len(self.dims) != 1 or len(self.values) < 2 or not is_east:
+        is_axis = len(self.dims) == 1 and self.values.dtype.kind in "iuf" and len(self.values) > 1
+        if self.of_samples or not (is_axis and is_east):
             return False
         values = self.values.astype(np.float64)
         apart = (np.diff(values, append=values[:1]) + 180) % 360 - 180

@@ -131,4 +131,5 @@ def test_a_circle_is_known_wherever_it_begins(n, first, sign, dtype, fold):
     assert Coordinate("lon", ("lon",), values, east).is_cyclic
     assert not Coordinate("lon", ("lon",), values, {"units": "m"}).is_cyclic
     assert not Coordinate("lon", ("lon",), values[:-1], east).is_cyclic
+    assert not Coordinate("lon", ("lon",), values.astype("U8"), east).is_cyclic
     assert not Coordinate("lon", ("sample",), values, east).is_cyclic
