@@ -119,8 +119,8 @@ PUBLIC_TO_PLUGINS = {
 }  # fmt: skip
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
-    "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs", "darshan", "matplotlib",
-    "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
+    "gribapi", "cfgrib", "h5netcdf", "isal", "deflate", "climetlab", "numcodecs", "darshan",
+    "matplotlib", "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""

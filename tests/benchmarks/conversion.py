@@ -12,8 +12,8 @@ convert`` does, by its defaults and with ``--memory``; it syncs what it wrote, c
 and keeps checksums, the others do not. ``limit_decoder`` reads and decodes each chunk once in as
 many threads as there are CPUs, and writes nothing. Memory that is touched for the first time
 counts: in a virtual machine that is given it only then, up to 3 CPU seconds per GB of it, which
-weighs less the longer the source is. Needs isal, zarr, xarray, netCDF4, h5py, cfgrib, distributed,
-for those contenders TensorFlow and earthkit-data.
+weighs less the longer the source is. Needs deflate, isal, zarr, xarray, netCDF4, h5py, cfgrib,
+distributed, for those contenders TensorFlow and earthkit-data.
 """
 
 from __future__ import annotations

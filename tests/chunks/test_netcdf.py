@@ -396,7 +396,34 @@ def other_inflate(monkeypatch):
         isal_zlib=SimpleNamespace(decompressobj=Inflating, error=OtherInflateError)
     )
     monkeypatch.setitem(sys.modules, "isal", module)
+    monkeypatch.setitem(sys.modules, "deflate", None)
     return used
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_libdeflate_inflates_where_it_is_installed(write, monkeypatch, is_short):
+    """And where it cannot, the way without it says why."""
+
+    class OtherError(Exception):
+        pass
+
+    def inflate(content, nbytes):
+        used.append(nbytes)
+        try:
+            inflated = bytearray(zlib.decompress(content))
+        except zlib.error as error:
+            raise OtherError(str(error)) from error
+        return inflated[:-1] if is_short else inflated
+
+    used = []
+    module = SimpleNamespace(zlib_decompress=inflate, DeflateError=OtherError)
+    monkeypatch.setitem(sys.modules, "deflate", module)
+    path = write(chunksizes=(7, 5, 6), zlib=True)
+    check_equals_xarray(path)
+    assert used
+    flip(path, int(inspect_netcdf(path).variables["v"].manifest.ranges.offsets.flat[0]) + 20)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        read(path, "v")
 
 
 def test_isal_inflates_where_it_is_installed(write, other_inflate):
