@@ -6,7 +6,9 @@ was meant to happen is a lower bound.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,8 @@ from number_stores import write_numbers
 
 import iobench
 from iobench.analysis.run import RankRun
+from iobench.cli import main
+from iobench.profiling import profile_run
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -27,7 +31,6 @@ from iobench.torch.device_time import DeviceTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from iobench.profiles.contents import Profile
     from iobench.subjects.device.figures import DeviceExposure
@@ -229,6 +232,59 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
         assert later_ns > 0.3 * took
     else:
         assert later_ns < 0.3 * took
+
+
+OWN = """
+import numpy as np
+
+class Numbered:
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        return {"field": np.full((32, 32), number, "f4")}
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "step_ms"), [("native", 2), ("native", 40), ("torch", 2)], ids=str
+)
+def test_a_profile_says_what_copies_took_and_what_of_it_was_hidden(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    framework: str,
+    step_ms: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_numbers.py").write_text(OWN)
+    monkeypatch.setattr(profile_run, "measure_link", lambda *_: None)
+    n_batches, nbytes = 16, 4 * 32 * 32 * 4
+    words = [
+        "profile", "own_numbers:Numbered", "--out", "run", "--batches", str(n_batches),
+        "--batch-size", "4", "--workers", "2", "--energy", "off", "--device", "cuda",
+        "--framework", framework, "--compute", f"{step_ms}ms", "--json",
+    ]  # fmt: skip
+    with FakeAccelerator(latency_ns=15 * MS) as device:
+        monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: device)
+        assert main(words) == 0
+    (told,) = json.loads(capsys.readouterr().out)["runs"]
+    pieces = device.pieces
+    took_s = sum(piece.end_ns - piece.start_ns for piece in pieces) * 1e-9
+    wall_s = (pieces[-1].end_ns - pieces[0].start_ns) * 1e-9
+    copies = told["device"]["copies"]
+    assert copies["nbytes"] == nbytes * n_batches == sum(piece.nbytes for piece in pieces)
+    between_s = between_marks_ns(pieces) * 1e-9
+    assert copies["device_s"] == pytest.approx(between_s, rel=WITHIN)
+    assert copies["bytes_per_s"] == pytest.approx(nbytes * n_batches / between_s, rel=WITHIN)
+    # The host sees a copy end as late as it wakes up.
+    assert copies["hidden_s"] + copies["waited_s"] >= (1 - WITHIN) * took_s
+    if framework == "torch":
+        assert copies["hidden_s"] == 0
+    elif step_ms > 15:
+        assert copies["hidden_s"] > 0.5 * took_s
+    else:  # the link is never idle: the loop waits for it, but for its steps
+        assert copies["waited_s"] >= 0.5 * (wall_s - n_batches * step_ms * 1e-3)
+    assert told["device"]["exposed_ns"] is None  # what else the device did was not timed
 
 
 def exposed_copies_ns(loop: Loop, copies: list[tuple[int, int]]) -> int:
