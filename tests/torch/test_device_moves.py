@@ -46,6 +46,7 @@ def all_loaders() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    device_moves.uninstall()  # a recording of the tests before, whose hooks stay
     before = {name: getattr(torch.Tensor, name) for name in NAMES}
     monkeypatch.setattr(device_moves, "counts_meta", True)
     device_moves.install()
