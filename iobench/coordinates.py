@@ -104,7 +104,9 @@ class Coordinate:
             return self
         return replace(self, values=self.values[np.asarray(samples, dtype=np.int64)])
 
-    def cut(self, parts: Mapping[str, Sequence[slice]]) -> Coordinate:
+    def cut(
+        self, parts: Mapping[str, Sequence[slice]], *, max_nbytes: int = MAX_CUT_NBYTES
+    ) -> Coordinate:
         """Return what each sample has of it, where they take other parts of some dimensions.
 
         Raises
@@ -119,7 +121,7 @@ class Coordinate:
             for number in range(n_samples)
         ]
         nbytes = self.values[places[0]].nbytes * n_samples
-        if self.of_samples or nbytes > MAX_CUT_NBYTES:
+        if self.of_samples or nbytes > max_nbytes:
             raise SampleError(f"{nbytes} bytes for the parts of all samples")
         values = np.stack([self.values[place] for place in places])
         return replace(self, dims=(SAMPLE_DIM, *self.dims), values=values)

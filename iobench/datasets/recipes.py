@@ -60,6 +60,8 @@ MAX_PLACED = 1 << 22
 """Of more samples than this, parts of places as a rule, none is told from the others."""
 MAX_COMPARED = 1 << 16
 """Of this many samples each is asked which part of a dimension it takes."""
+MAX_PARTS = 1 << 18
+"""Bytes of a coordinate of which each sample has its own part: the index goes to each worker."""
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 
@@ -577,7 +579,9 @@ def _placed(
         kept = tuple(dim for dim in each.dims if dim not in single)
         one = dataclasses.replace(each, dims=kept, values=np.squeeze(each.values, axes))
         try:
-            found.append(one if set(parts).isdisjoint(one.dims) else one.cut(parts))
+            found.append(
+                one if set(parts).isdisjoint(one.dims) else one.cut(parts, max_nbytes=MAX_PARTS)
+            )
         except SampleError as error:
             left_out[each.name] = str(error)
     return dataclasses.replace(whole, coordinates=tuple(found), left_out=left_out)
