@@ -75,7 +75,8 @@ class RealDevice:
             # Where there is none, asking for CUDA's tells why.
             found = find_accelerator("auto") or find_accelerator("cuda")
         except OptionError as error:
-            raise NotAvailable(str(error).partition(": ")[2]) from None
+            reason = str(error).partition(": ")[2].partition("; leave it away")[0]
+            raise NotAvailable(reason) from None
         assert found is not None
         self.accelerator: Any = found
         self.name = found.name

