@@ -86,7 +86,8 @@ def devices_here() -> dict[str, Any]:
             assert accelerator is not None
             facts, link = accelerator.facts(), measure_link(accelerator, DEFAULT_NBYTES)
         except (OptionError, RuntimeError) as error:
-            why_none = str(error).partition("\n")[0].removeprefix(f"device={name!r}: ")
+            reason = str(error).partition("\n")[0].removeprefix(f"device={name!r}: ")
+            why_none = reason.partition("; leave it out")[0]  # nobody named one
             continue
         found.append({"name": accelerator.name, "facts": dict(facts), "link": link})
     return {"devices": found, "why_none": "" if found else why_none}

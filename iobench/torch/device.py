@@ -292,7 +292,7 @@ def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator
     if device.type not in TYPES:
         raise OptionError(
             f"{told}: iobench knows a way to 'cuda' devices, which AMD's are for torch as well, "
-            "and to 'xpu'; leave it away and move batches with .to()"
+            "and to 'xpu'; leave it out and move batches with .to()"
         )
     return _opened(device, told)
 
@@ -315,7 +315,7 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise OptionError(
             f"{told}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}; leave it "
-            "away to go on without"
+            "out to go on without"
         ) from None
     if not 0 <= index < count:
         instances = ""
