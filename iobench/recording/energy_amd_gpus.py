@@ -89,27 +89,15 @@ def _loads(library: str) -> bool:
 
 
 class AmdSession(DriverSession):
-    """AMD SMI in use by some counters; shut down with the last of them."""
+    """AMD SMI in use by some counters."""
 
-    def shut_down(self) -> None:
-        """End its use."""
-        try:
-            self.module.amdsmi_shut_down()
-        except self.module.AmdSmiException:
-            return  # the driver is gone, and there is nothing left to end
+    def __init__(self, amdsmi: Any) -> None:
+        super().__init__(amdsmi, amdsmi.AmdSmiException, "amdsmi_shut_down")
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of AMD SMI's.
-
-        Raises
-        ------
-        CounterError
-        """
-        try:
-            return getattr(self.module, name)(*arguments)
-        except self.module.AmdSmiException as error:
-            told = str(getattr(error, "err_info", error)).rpartition(" - ")[2]
-            raise CounterError(told.strip().lower()) from error
+    def reason(self, refusal: Exception) -> str:
+        """Return its words without its number and name."""
+        told = str(getattr(refusal, "err_info", refusal)).rpartition(" - ")[2]
+        return told.strip().lower()
 
     def told(self, name: str, handle: Any) -> Any:
         """Return what a GPU answers; None where it, or this version, has no such thing.

@@ -11,6 +11,7 @@ fastest first unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, the same where all are al
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -68,10 +69,21 @@ def load_pynvml() -> Any:
 
 
 class DriverSession:
-    """A library of a driver's in use by some counters; shut down with the last of them."""
+    """A library of a driver's in use by some counters; shut down with the last of them.
 
-    def __init__(self, module: Any) -> None:
+    Parameters
+    ----------
+    module : module
+        The library.
+    refusal : type
+        What it raises.
+    end : str
+        Its function that ends its use.
+    """
+
+    def __init__(self, module: Any, refusal: type[Exception], end: str) -> None:
         self.module = module
+        self._refusal, self._end = refusal, end
         self._users: set[int] = set()
 
     def enter(self, user: object) -> None:
@@ -86,36 +98,33 @@ class DriverSession:
                 self.shut_down()
 
     def shut_down(self) -> None:
-        """End its use."""
-        raise NotImplementedError
+        """End its use; where the driver is gone there is nothing left to end."""
+        with contextlib.suppress(self._refusal):
+            getattr(self.module, self._end)()
 
-
-class NvmlSession(DriverSession):
-    """NVML."""
-
-    @property
-    def nvml(self) -> Any:
-        """Its module."""
-        return self.module
-
-    def shut_down(self) -> None:
-        """End NVML's use."""
-        try:
-            self.nvml.nvmlShutdown()
-        except self.nvml.NVMLError:
-            return  # the driver is gone, and there is nothing left to end
+    def reason(self, refusal: Exception) -> str:
+        """Return what a report says of a refusal."""
+        return str(refusal).lower()
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of NVML's.
+        """Call a function of the library's.
 
         Raises
         ------
         CounterError
+            If the driver refuses.
         """
         try:
-            return getattr(self.nvml, name)(*arguments)
-        except self.nvml.NVMLError as error:
-            raise CounterError(str(error).lower()) from error
+            return getattr(self.module, name)(*arguments)
+        except self._refusal as error:
+            raise CounterError(self.reason(error)) from error
+
+
+class NvmlSession(DriverSession):
+    """NVML in use by some counters."""
+
+    def __init__(self, nvml: Any) -> None:
+        super().__init__(nvml, nvml.NVMLError, "nvmlShutdown")
 
     def supports(self, name: str, handle: Any) -> bool:
         """Tell whether a GPU answers this; False where it has no such thing.
@@ -126,11 +135,11 @@ class NvmlSession(DriverSession):
             If it cannot be asked at all.
         """
         try:
-            getattr(self.nvml, name)(handle)
-        except self.nvml.NVMLError as error:
-            if getattr(error, "value", None) == self.nvml.NVML_ERROR_NOT_SUPPORTED:
+            self.call(name, handle)
+        except CounterError as error:
+            if getattr(error.__cause__, "value", None) == self.module.NVML_ERROR_NOT_SUPPORTED:
                 return False
-            raise CounterError(str(error).lower()) from error
+            raise
         return True
 
 
@@ -255,11 +264,11 @@ def _handles(session: NvmlSession) -> dict[str, Any]:
     handles = {}
     for index in range(session.call("nvmlDeviceGetCount")):
         try:
-            handle = session.nvml.nvmlDeviceGetHandleByIndex(index)
-        except session.nvml.NVMLError as error:
-            if getattr(error, "value", None) == session.nvml.NVML_ERROR_NO_PERMISSION:
+            handle = session.call("nvmlDeviceGetHandleByIndex", index)
+        except CounterError as error:
+            if getattr(error.__cause__, "value", None) == session.module.NVML_ERROR_NO_PERMISSION:
                 continue
-            raise CounterError(str(error).lower()) from error
+            raise
         handles[str(session.call("nvmlDeviceGetUUID", handle))] = handle
     return handles
 
@@ -318,4 +327,4 @@ def _is_divided(session: NvmlSession, handle: Any) -> bool:
     if not session.supports("nvmlDeviceGetMigMode", handle):
         return False
     current, _ = session.call("nvmlDeviceGetMigMode", handle)
-    return bool(current == session.nvml.NVML_DEVICE_MIG_ENABLE)
+    return bool(current == session.module.NVML_DEVICE_MIG_ENABLE)

@@ -31,7 +31,7 @@ import numpy as np
 import iobench
 from iobench.errors import IobenchError, OptionError
 from iobench.files.atomic import write_atomically
-from iobench.recording.clocks import SYSTEM_CLOCK, now_ns, wait_until_ns
+from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -75,7 +75,7 @@ class RealDevice:
             # Where there is none, asking for CUDA's tells why.
             found = find_accelerator("auto") or find_accelerator("cuda")
         except OptionError as error:
-            reason = str(error).partition(": ")[2].partition("; leave it away")[0]
+            reason = str(error).partition(": ")[2].partition("; leave it out")[0]
             raise NotAvailable(reason) from None
         assert found is not None
         self.accelerator: Any = found
@@ -717,12 +717,13 @@ def moves(asked: Asked, _: str) -> dict[str, Any]:
 
 
 def energy(asked: Asked, _: str) -> dict[str, Any]:
-    from iobench.recording.energy_counters import SYSTEM_ROOTS
-    from iobench.recording.energy_gpus import find_gpu_counters
+    from iobench.recording.energy_counters import GPU
+    from iobench.recording.energy_reader import find_counters
 
     asked.real()
-    found = find_gpu_counters(os.environ, SYSTEM_CLOCK, SYSTEM_ROOTS.nvidia)
-    found.close()
+    every = find_counters()
+    found = every.of(GPU)
+    every.close()
     if not found.counters:
         raise NotAvailable("; ".join(each.reason for each in found.unreadable))
     told = ran([sys.executable, HERE / "energy_gpu.py", "--seconds", "4"]).stdout
