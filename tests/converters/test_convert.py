@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
 from iobench.files.atomic import AtomicFile
@@ -43,10 +43,6 @@ def fmt(request):
 
 def run(path, *, dataset=DATASET, fmt=tfrecord.FORMAT, index=INDEX, **more):
     return convert(dataset, index, fmt, path, **{"shard_nbytes": TWO_A_SHARD, "workers": 2} | more)
-
-
-def content(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 class Counting(MadeUpDataset):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.datasets import sample_making
 from iobench.datasets.contract import no_progress
@@ -52,14 +52,6 @@ def opened(path):
     places = SimpleNamespace(stand_in=False, progress=no_progress, cache_dir=path.parent / "cache")
     files = dataset.files(places)
     return dataset, dataset.samples(files, places)
-
-
-def content(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
 
 
 @pytest.fixture

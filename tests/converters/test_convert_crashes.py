@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import AtomicFile
@@ -63,14 +63,6 @@ def run(path, fmt, *, dataset=None, **more):
     dataset = dataset or Acting()
     arguments = {"shard_nbytes": 2 * SPEC.nbytes, "workers": 2} | more
     return convert(dataset, dataset.index(10), fmt, path, **arguments)
-
-
-def content(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in path.rglob("*")
-        if file.is_file()
-    }
 
 
 def in_a_child(function, *args):

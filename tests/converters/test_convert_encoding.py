@@ -5,7 +5,7 @@ import multiprocessing
 
 import numpy as np
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import SampleError, StoreError
 from iobench.files.claims import JOURNAL_NAME
@@ -56,10 +56,6 @@ def run(path, fmt, *, dataset=None, **more):
     dataset = dataset or Fields()
     arguments = {"shard_nbytes": 200, "workers": 2, "encoding": Encoding.parse(dtype="float16")}
     return convert(dataset, dataset.index(9), fmt, path, **(arguments | more))
-
-
-def content(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def test_what_is_stored_is_encoded_and_its_errors_are_in_the_manifest(tmp_path, fmt):

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from converting import convert
+from converting import content, convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,14 +85,6 @@ def opened(*paths, cache=None):
     dataset = user_files(paths, sample_dim="time")
     files = dataset.files(places)
     return dataset, dataset.samples(files, places), files
-
-
-def content(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
 
 
 @st.composite

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
@@ -32,10 +32,6 @@ def cluster():
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
     ) as cluster:
         yield cluster
-
-
-def content(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def run(path, **more):

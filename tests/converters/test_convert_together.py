@@ -11,7 +11,7 @@ import signal
 from dataclasses import asdict, replace
 
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, Holder, try_claim
@@ -58,10 +58,6 @@ class Watched(MadeUpDataset):
 def run(path, *, dataset=None, fmt=tfrecord.FORMAT, **more):
     arguments = {"shard_nbytes": 2 * SPEC.nbytes, "workers": 2, "together": True} | more
     return convert(dataset or Watched(), INDEX, fmt, path, **arguments)
-
-
-def content(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def start(function, *args, **more):

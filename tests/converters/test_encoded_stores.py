@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import SampleError
@@ -60,10 +60,6 @@ def dataset(request):
 @pytest.fixture(params=FORMATS)
 def fmt(request):
     return FORMATS[request.param]
-
-
-def content(path):
-    return {p.relative_to(path): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
 def make(dataset, fmt, path, encoding, **more):

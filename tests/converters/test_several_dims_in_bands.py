@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray
-from converting import convert
+from converting import content, convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,14 +48,6 @@ def opened(path, dims):
     dataset = user_files([path], sample_dim=",".join(dims))
     files = dataset.files(places)
     return dataset, dataset.samples(files, places)
-
-
-def content(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
 
 
 @st.composite

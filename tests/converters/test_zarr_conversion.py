@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from converting import convert
+from converting import content, convert
 
 from iobench.errors import StoreError
 from iobench.recording import clocks
@@ -47,14 +47,6 @@ def run(path, dataset=None, **more):
     return convert(
         dataset, dataset.index(10), FORMAT, path, **{"shard_nbytes": THREE_A_SHARD} | more
     )
-
-
-def content(path):
-    return {
-        file.relative_to(path).as_posix(): file.read_bytes()
-        for file in path.rglob("*")
-        if file.is_file()
-    }
 
 
 def shapes(path):

@@ -11,7 +11,7 @@ __all__ = ["QueueDevice"]
 
 
 class QueueDevice:
-    """An ``DeviceClock`` of a device that does what it is given, in order.
+    """A ``DeviceClock`` of a device that does what it is given, in order.
 
     Its marks are the times, on the clock given, at which it comes past them.
 

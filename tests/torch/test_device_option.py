@@ -93,6 +93,7 @@ def test_threads_that_fill_batches_copy_them_ahead(device: FakeAccelerator, fram
         "facts": {"title": "threads", "kind": "fake"},
         "link": None,
         "memory": "pinned",
+        "copied_by": "",
     }
 
 

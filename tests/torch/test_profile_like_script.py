@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from quiet_screen import QuietScreen
 
 pytest.importorskip("torch")
 
@@ -47,26 +47,6 @@ class FromFiles(Whole):
         return {"field": np.load("field.npy")}
 """
 DATASETS = ("Whole", "Parted", "FromFiles")
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of datasets in the working folder, under a name of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = f"own_{tmp_path.name.replace('-', '_')}"
-    Path(f"{name}.py").write_text(MODULE)
-    importlib.invalidate_caches()
-    return name
-
-
-class QuietScreen:
-    """Shows nothing."""
-
-    def note(self, text: str) -> None: ...
-
-    def progress(self, title: str, *, in_bytes: bool = False):
-        return contextlib.nullcontext(lambda done, total: None)
 
 
 def profiled(target: str, workers: int) -> iobench.Profile:

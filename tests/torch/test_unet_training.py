@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="the U-Net is torch's")
 import torch
 from queue_device import QueueDevice
+from quiet_screen import QuietScreen
 from span_rows import rows_of
 
 import iobench
@@ -61,25 +60,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = f"own_{tmp_path.name.replace('-', '_')}"
-    Path(f"{name}.py").write_text(MODULE)
-    importlib.invalidate_caches()
-    return name
-
-
-class QuietScreen:
-    """Shows nothing."""
-
-    def note(self, text: str) -> None: ...
-
-    def progress(self, title: str, *, in_bytes: bool = False):
-        return contextlib.nullcontext(lambda done, total: None)
 
 
 def profiled(target: str, **more: Any) -> Path:
