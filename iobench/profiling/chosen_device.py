@@ -43,12 +43,11 @@ class ChosenDevice:
     facts: Mapping[str, Any] = field(default_factory=dict)
     why_none: str = ""
 
-    def document(self, copied_by: str = "") -> dict[str, Any]:
-        """Return what ``run.json`` says of it, and of a framework that copies there unseen."""
+    def document(self, **copies: Any) -> dict[str, Any]:
+        """Return what ``run.json`` says of it, and of copies to it: see `DeviceFacts`."""
         if self.accelerator is None:
             return {"no_device": self.why_none}
-        told = {"name": self.accelerator.name, "facts": dict(self.facts), "link": None}
-        return {"device": told | ({"copied_by": copied_by} if copied_by else {})}
+        return {"device": {"name": self.accelerator.name, "facts": dict(self.facts), **copies}}
 
     def place_for(self, framework: str) -> str | int | None:
         """Return the device as a framework calls it that copies by itself; None: it does not."""

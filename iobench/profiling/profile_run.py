@@ -140,10 +140,8 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 limit, limit_s = _limits(config, one, batch_size)
                 place = _place(one, device, trains=compute is None)
                 copied_by = _copied_by(one, place)
-                document |= device.document(copied_by)
-                if "device" in document:
-                    memory = None if copied_by else _copied_from(one)
-                    document["device"] |= {"link": link, "memory": memory}
+                memory = None if copied_by else _copied_from(one)
+                document |= device.document(link=link, memory=memory, copied_by=copied_by)
                 document |= {
                     "position": position,
                     "turns": turns,
@@ -515,6 +513,7 @@ def _document(
     """Return what ``run.json`` says of the run: all a report needs besides the spans."""
     published = profiled.published
     resident = residency(one.files)
+    step: dict[str, Any] = {"source": f"--compute {UNET}"} if compute is None else asdict(compute)
     return {
         "name": checked_name(config.name),
         "dataset": profiled.name,
@@ -539,12 +538,8 @@ def _document(
         "n_samples": one.n_samples,
         "n_samples_all": len(profiled.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
-        "batches_per_step": (config.batches_per_step or 1)
-        if compute is None
-        else compute.batches_per_step,
-        "compute": {"source": f"--compute {UNET}"}
-        if compute is None
-        else {name: value for name, value in asdict(compute).items() if name != "batches_per_step"},
+        "batches_per_step": step.pop("batches_per_step", config.batches_per_step or 1),
+        "compute": step,
         "published": None
         if published is None
         else {
