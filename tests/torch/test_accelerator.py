@@ -28,6 +28,7 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
         self.waited: list[Any] = []
+        self.n_events = 0
 
     def wait_event(self, mark: Any) -> None:
         self.waited.append(mark)
@@ -37,9 +38,21 @@ class Event:
     def __init__(self, **options: bool) -> None:
         self.options = options
         self.stream: Stream | None = None
+        self.is_waited_for = False
 
     def record(self, stream: Stream) -> None:
         self.stream = stream
+        stream.n_events += 1
+        self.at_ms = stream.n_events * 0.5
+
+    def query(self) -> bool:
+        return self.is_waited_for
+
+    def synchronize(self) -> None:
+        self.is_waited_for = True
+
+    def elapsed_time(self, other: Event) -> float:
+        return other.at_ms - self.at_ms
 
 
 class Runtime:
@@ -182,9 +195,23 @@ def test_what_comes_next_is_ordered_behind_a_copy(api: Api, kind: str) -> None:
     assert HostTensor.asked[-1] == ("used by", "current")
 
 
+def test_events_tell_times_and_are_used_again(api: Api, kind: str) -> None:
+    accelerator = TorchAccelerator(torch.device(kind, 1))
+    assert accelerator.name == f"{kind}:1"
+    first, last = accelerator.mark(), accelerator.mark()
+    assert not accelerator.passed(last)
+    accelerator.wait(last)
+    assert accelerator.passed(last)
+    assert accelerator.between_ns(first, last) == 500_000
+    accelerator.release(first)
+    assert accelerator.mark() is first
+    assert accelerator.mark() not in (first, last)
+
+
 def test_no_mark_becomes_a_part_of_a_graph(api: Api, kind: str) -> None:
     accelerator = TorchAccelerator(torch.device(kind, 0))
     api.is_capturing = True
+    assert accelerator.mark() is None
     copy = accelerator.copy([of_host(3)], ahead=False)
     assert (copy.first, copy.last) == (None, None)
     accelerator.order(copy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 
 import pytest
 
@@ -22,7 +21,6 @@ from iobench.recording.span_file import Flag
 from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
 from iobench.torch import checkpoint_times
-from iobench.torch.device import TorchAccelerator
 from iobench.torch.device_time import DeviceTimer
 
 
@@ -252,47 +250,6 @@ def test_devices_without_a_clock_are_refused(device):
         DeviceTimer(device)
     with pytest.raises(OptionError, match="regions_per_flush=0"):
         DeviceTimer(regions_per_flush=0)
-
-
-class StandInEvent:
-    """A CUDA event, as far as the clock asks of one."""
-
-    made = 0
-
-    def __init__(self, *, enable_timing, blocking):
-        assert enable_timing
-        assert blocking
-        StandInEvent.made += 1
-
-    def record(self, stream):
-        self.at_ms = float(stream)
-
-    def query(self):
-        return True
-
-    def synchronize(self):
-        pass
-
-    def elapsed_time(self, other):
-        return other.at_ms - self.at_ms
-
-
-def test_cuda_events_are_used_again_and_kept_out_of_graphs(monkeypatch):
-    capturing, times = [False], itertools.count(1)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(times) * 0.5)
-    monkeypatch.setattr(torch.cuda, "Event", StandInEvent)
-    clock = TorchAccelerator(torch.device("cuda", 1))
-    assert clock.name == "cuda:1"
-    first, last = clock.mark(), clock.mark()
-    assert clock.passed(last)
-    clock.wait(last)
-    assert clock.between_ns(first, last) == 500_000
-    clock.release(first)
-    assert clock.mark() is first
-    capturing[0] = True
-    assert clock.mark() is None
-    assert StandInEvent.made == 2
 
 
 def one_step(model, optimizer):
