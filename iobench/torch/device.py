@@ -118,7 +118,7 @@ class TorchAccelerator:
                 "take smaller batches, or fewer ahead, or raise the limit of locked memory "
                 "(ulimit -l)"
             )
-        return _Pinned(start)
+        return _Pinned(start, self.device)
 
     def takes(self, leaf: Any) -> bool:
         """Tell whether something is a tensor of the host, or an array with a dtype of torch's."""
@@ -135,7 +135,8 @@ class TorchAccelerator:
             tensors = [tensor.pin_memory() for tensor in tensors]
         if not ahead:
             return self._copy(tensors)
-        with self._copying:
+        # The device first: putting back a stream of another one would make a context there.
+        with self._copying, self._api.device(self.device):
             if self._copy_stream is None:
                 self._copy_stream = self._api.Stream(self.device)
             with self._api.stream(self._copy_stream):
@@ -178,13 +179,15 @@ class TorchAccelerator:
 class _Pinned:
     """A registration with the driver; when it ends, so does that, and only then the memory."""
 
-    def __init__(self, start: ctypes.c_ubyte) -> None:
+    def __init__(self, start: ctypes.c_ubyte, device: torch.device) -> None:
         # Not at exit: CUDA may be gone by then, and with it what it knew.
-        weakref.finalize(self, _unregister, start, os.getpid()).atexit = False
+        weakref.finalize(self, _unregister, start, device, os.getpid()).atexit = False
 
 
-def _unregister(start: ctypes.c_ubyte, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child cannot use CUDA
+def _unregister(start: ctypes.c_ubyte, device: torch.device, pid: int) -> None:
+    if os.getpid() != pid:  # a forked child cannot use CUDA
+        return
+    with torch.cuda.device(device):  # of whatever thread this is
         torch.cuda.cudart().cudaHostUnregister(ctypes.addressof(start))
 
 

@@ -209,6 +209,8 @@ def _is_seen(tensor: Any) -> bool:
     kind = type(tensor)
     if kind in PLAIN:
         return True
+    if not issubclass(kind, torch.Tensor):
+        return False  # torch will say so itself
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
         return False
     if kind.__torch_function__ is torch._C._disabled_torch_function_impl:
@@ -296,8 +298,9 @@ def _is_silent(frame: FrameType) -> bool:
     module = str(names.get("__name__", ""))
     if module in SILENT or module.startswith(OWN):
         return True
-    if module != "torch" and not module.startswith("torch."):  # those may stand for others
-        _heard[0] = names
+    is_torchs = module == "torch" or module.startswith("torch.")  # those may stand for others
+    if not is_torchs and getattr(sys.modules.get(module), "__dict__", None) is names:
+        _heard[0] = names  # of what stays: else all that is in there would be kept
     return False
 
 

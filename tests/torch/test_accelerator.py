@@ -25,8 +25,8 @@ from iobench.torch.device import TorchAccelerator, current_accelerator, find_acc
 
 
 class Stream:
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, index: int) -> None:
+        self.name, self.index = name, index
         self.waited: list[Any] = []
         self.n_events = 0
 
@@ -83,7 +83,10 @@ class Api:
 
     def __init__(self, **known: Any) -> None:
         self.runtime = Runtime()
-        self.current = Stream("current")
+        self.chosen = 1
+        self.contexts = {1}
+        """Devices that some of their memory is taken on: chosen once, or used."""
+        self.streams = {index: Stream("current", index) for index in range(2)}
         self.n_devices, self.refuses = 2, ""
         self.is_capturing = False
         self._known = known
@@ -105,26 +108,43 @@ class Api:
     def device_count(self) -> int:
         return self.n_devices
 
+    @property
+    def current(self) -> Stream:
+        return self.streams[self.chosen]
+
     def current_device(self) -> int:
-        return 1
+        return self.chosen
 
     def cudart(self) -> Runtime:
+        self.contexts.add(self.chosen)  # which its functions begin to use
         return self.runtime
 
     def current_stream(self, device: torch.device) -> Stream:
-        return self.current
+        return self.streams[device.index]
 
     def Stream(self, device: torch.device) -> Stream:
-        return Stream("copies")
+        return Stream("copies", device.index)
 
     @contextlib.contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
-        before, self.current = self.current, stream
+        """Choose it and its device, and then those before, as ``set_stream`` does for good."""
+        before, there = self.current, self.streams[stream.index]
+        self._set(stream)
         yield
-        self.current = before
+        self._set(there)
+        self._set(before)
 
-    def device(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def _set(self, stream: Stream) -> None:
+        self.chosen, self.streams[stream.index] = stream.index, stream
+        self.contexts.add(stream.index)
+
+    @contextlib.contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        """Choose a device; the one before is chosen again, and not used."""
+        before, self.chosen = self.chosen, device.index
+        self.contexts.add(device.index)
+        yield
+        self.chosen = before
 
     def get_device_properties(self, device: torch.device) -> SimpleNamespace:
         return SimpleNamespace(**self._known)
@@ -187,11 +207,25 @@ def test_copies_lie_between_marks_of_their_stream(api: Api, kind: str, ahead: bo
     assert again.last.stream is copy.last.stream
 
 
+def test_no_other_device_is_begun_to_be_used(api: Api, kind: str) -> None:
+    api.chosen = 0  # as in each new thread
+    accelerator = TorchAccelerator(torch.device(kind, 1))
+    pinned = accelerator.pin(mmap.mmap(-1, 4096))
+    copy = accelerator.copy([of_host(3)], ahead=True)
+    accelerator.order(copy)
+    del pinned
+    gc.collect()
+    assert api.runtime.registered == {}
+    assert (copy.last.stream.name, copy.last.stream.index) == ("copies", 1)
+    assert [stream.name for stream in api.streams.values()] == ["current"] * 2
+    assert (api.chosen, api.contexts) == (0, {1})
+
+
 def test_what_comes_next_is_ordered_behind_a_copy(api: Api, kind: str) -> None:
     accelerator = TorchAccelerator(torch.device(kind, 0))
     copy = accelerator.copy([of_host(3)], ahead=True)
     accelerator.order(copy)
-    assert api.current.waited == [copy.last]
+    assert api.streams[0].waited == [copy.last]
     assert HostTensor.asked[-1] == ("used by", "current")
 
 
@@ -215,7 +249,7 @@ def test_no_mark_becomes_a_part_of_a_graph(api: Api, kind: str) -> None:
     copy = accelerator.copy([of_host(3)], ahead=False)
     assert (copy.first, copy.last) == (None, None)
     accelerator.order(copy)
-    assert api.current.waited == []
+    assert api.streams[0].waited == []
 
 
 def test_memory_is_registered_once_where_the_driver_can(api: Api, kind: str) -> None:

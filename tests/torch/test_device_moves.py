@@ -6,10 +6,12 @@ The device is torch's ``meta``: moving there takes no memory, and needs no accel
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -177,6 +179,9 @@ def test_methods_are_told_apart_by_nothing_but_their_time(tmp_path: Path) -> Non
             torch.ones(1).copy_()  # type: ignore[call-arg]
         with pytest.raises(RuntimeError):
             torch.ones(1).to("no-device")
+        for name in NAMES:
+            with pytest.raises(TypeError, match="doesn't apply to a 'int' object"):
+                getattr(torch.Tensor, name)(3)
         values = torch.ones(3, requires_grad=True)
         assert values.to(torch.float32) is values
         (values.to(torch.float64).sum() * 2).backward()
@@ -186,6 +191,21 @@ def test_methods_are_told_apart_by_nothing_but_their_time(tmp_path: Path) -> Non
             assert torch.ones(1).to(META).is_inference()
         doubled = torch.vmap(lambda row: row.to(torch.float64) * 2)(torch.ones(2, 3))
         assert doubled.dtype == torch.float64
+
+
+def test_what_a_script_executes_is_let_go_of_with_its_names(tmp_path: Path) -> None:
+    class Large:
+        pass
+
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+        names: dict[str, Any] = {"__name__": "executed", "torch": torch, "kept": Large()}
+        kept = weakref.ref(names["kept"])
+        exec("torch.ones(1).to('meta')", names)  # as notebooks and servers do
+        del names
+        gc.collect()
+        assert kept() is None
+    assert len(moved(tmp_path / "run")) == 2
 
 
 def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
