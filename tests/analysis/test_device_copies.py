@@ -196,6 +196,13 @@ def test_a_link_at_its_limit_needs_fewer_bytes():
     assert "StoreLoader" not in text
 
 
+def test_small_copies_at_their_limit_are_told_that_larger_ones_are_faster():
+    link = {**LINK, "large_bytes_per_s": 5 * PINNED_RATE, "large_nbytes": 64 * NBYTES}
+    text = told(sums_of(ahead(with_device("pinned", link), copy_ms=1, work_ms=1, n=3)))
+    assert "carries no more" not in text
+    assert "5.00 times as much in larger ones" in text
+
+
 def test_a_slow_link_that_is_hidden_is_nothing_to_act_upon():
     text = told(sums_of(ahead(with_device("pageable"), copy_ms=1, work_ms=30, n=30)))
     assert "That is" not in text

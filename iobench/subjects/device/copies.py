@@ -53,6 +53,8 @@ class HostToDevice:
         ``"pageable"``; null where that is not known.
     pinned_bytes_per_s, pageable_bytes_per_s : float or None
         What the link carried before the run, in copies as large as a batch.
+    large_bytes_per_s : float or None
+        The same from pinned memory in larger copies; null where a batch is as large.
     """
 
     n_copies: int
@@ -66,6 +68,7 @@ class HostToDevice:
     memory: str | None = None
     pinned_bytes_per_s: float | None = None
     pageable_bytes_per_s: float | None = None
+    large_bytes_per_s: float | None = None
 
     @figure
     def bytes_per_s(self) -> float | None:
@@ -133,6 +136,7 @@ def copies_of(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | Non
         memory=_memory(about.device, has_pinned=has_pinned),
         pinned_bytes_per_s=None if link is None else link.pinned_bytes_per_s,
         pageable_bytes_per_s=None if link is None else link.pageable_bytes_per_s,
+        large_bytes_per_s=None if link is None else link.large_bytes_per_s,
     )
 
 

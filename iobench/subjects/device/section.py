@@ -86,6 +86,12 @@ def _advice(copies: HostToDevice) -> str:
             "ahead of it."
         )
     if (copies.limit_fraction or 0.0) >= AT_LIMIT:
+        large, limit = copies.large_bytes_per_s, copies.limit_bytes_per_s
+        if large and limit and large > MUCH_FASTER * limit:
+            return (
+                f"Copies of this size take no less; the link carries {units.ratio(large / limit)} "
+                "times as much in larger ones, as of larger batches."
+            )
         return "The link carries no more: only fewer bytes help, as of a smaller dtype."
     return ""
 
