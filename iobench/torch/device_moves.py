@@ -82,6 +82,8 @@ class _Here(threading.local):
 here: Final = _Here()
 _lock: Final = threading.Lock()
 _replaced: Final[dict[str, tuple[Any, Any]]] = {}
+_left: Final[dict[str, tuple[Any, Any, Any]]] = {}
+"""As `_replaced`, of methods that somebody else has wrapped meanwhile, and that one's."""
 _lanes: Final[dict[torch.device, DeviceLane]] = {}
 """Of devices that something was moved to."""
 _lying: Final[dict[int, _Lies]] = {}
@@ -110,8 +112,9 @@ def uninstall() -> None:
     global in_use
     with _lock:
         for name, (before, ours) in _replaced.items():
-            if vars(torch.Tensor).get(name) is not ours:
-                continue  # somebody else has replaced it meanwhile
+            if (theirs := vars(torch.Tensor).get(name)) is not ours:
+                _left[name] = before, ours, theirs  # somebody else has replaced it meanwhile
+                continue
             if before is None:
                 delattr(torch.Tensor, name)
             else:
@@ -135,6 +138,11 @@ def _replace(name: str, make: Callable[[Any], Any]) -> None:
     if not hasattr(torch.Tensor, name):
         return
     before, original = vars(torch.Tensor).get(name), getattr(torch.Tensor, name)
+    if name in _left:
+        stock, left, theirs = _left.pop(name)
+        if before is theirs or before is left:  # in which ours is: a second one would tell twice
+            _replaced[name] = stock, left
+            return
     ours: Any = functools.wraps(original)(make(original))
     # To be found, by whoever pickles it, where it is.
     ours.__module__, ours.__qualname__ = torch.Tensor.__module__, f"Tensor.{name}"

@@ -208,6 +208,26 @@ def test_what_a_script_executes_is_let_go_of_with_its_names(tmp_path: Path) -> N
     assert len(moved(tmp_path / "run")) == 2
 
 
+def test_who_wraps_a_method_meanwhile_lets_no_move_be_told_twice(tmp_path: Path) -> None:
+    ours = torch.Tensor.to
+
+    def theirs(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return ours(self, *args, **kwargs)
+
+    torch.Tensor.to = theirs  # type: ignore[method-assign, assignment]
+    device_moves.uninstall()
+    assert torch.Tensor.to is theirs
+    device_moves.install()
+    with record(tmp_path / "run"):
+        torch.ones(1).to(META)
+    torch.Tensor.to = ours  # type: ignore[method-assign]
+    device_moves.uninstall()
+    device_moves.install()
+    with record(tmp_path / "again"):
+        torch.ones(1).to(META)
+    assert len(moved(tmp_path / "run")) == len(moved(tmp_path / "again")) == 1
+
+
 def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
     def function(values: Any) -> Any:
         there = (values.to(torch.float64) + 1).to("cpu", torch.float32)
