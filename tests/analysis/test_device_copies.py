@@ -203,6 +203,13 @@ def test_small_copies_at_their_limit_are_told_that_larger_ones_are_faster():
     assert "5.00 times as much in larger ones" in text
 
 
+def test_copies_of_other_threads_that_hide_nothing_are_not_called_the_loops():
+    sketch = ahead(with_device("pinned", None), copy_ms=5, work_ms=1, n=1)
+    found = sums_of(sketch)
+    assert (found.copies.loop_ns, found.copies.hidden_ns) == (0, 0)
+    assert "made in the loop" not in told(found)
+
+
 def test_a_slow_link_that_is_hidden_is_nothing_to_act_upon():
     text = told(sums_of(ahead(with_device("pageable"), copy_ms=1, work_ms=30, n=30)))
     assert "That is" not in text

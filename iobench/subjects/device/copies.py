@@ -43,6 +43,8 @@ class HostToDevice:
         Time of other threads in copies that nobody waited for.
     wall_ns : int
         Of the run.
+    in_loop : bool
+        Whether no other thread than the loop's made any.
     device_ns : int or None
         How long the devices copied, by their own marks; null where those were not put.
     device_exposed_ns : int or None
@@ -63,6 +65,7 @@ class HostToDevice:
     waited_ns: int
     hidden_ns: int
     wall_ns: int = field(metadata=HIDDEN)
+    in_loop: bool = field(metadata=HIDDEN)
     device_ns: int | None = None
     device_exposed_ns: int | None = None
     memory: str | None = None
@@ -131,6 +134,7 @@ def copies_of(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | Non
         waited_ns=sum(row.exposed_ns for row in (*rows, *queued)),
         hidden_ns=sum(row.hidden_ns for row in rows),
         wall_ns=whole.wall_ns,
+        in_loop=_are_threads_of(spans[spans["kind"] == Kind.WAIT], host),
         device_ns=int((device["end_ns"] - device["start_ns"]).sum()) if len(device) else None,
         device_exposed_ns=device_exposed_ns if len(device) else None,
         memory=_memory(about.device, has_pinned=has_pinned),
@@ -138,6 +142,12 @@ def copies_of(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | Non
         pageable_bytes_per_s=None if link is None else link.pageable_bytes_per_s,
         large_bytes_per_s=None if link is None else link.large_bytes_per_s,
     )
+
+
+def _are_threads_of(waits: NDArray[Any], host: NDArray[Any]) -> bool:
+    place = ["process", "thread"]
+    loops = {tuple(each) for each in np.unique(waits[place]).tolist()}
+    return loops.issuperset(tuple(each) for each in np.unique(host[place]).tolist())
 
 
 def _memory(device: DeviceFacts | None, *, has_pinned: bool) -> str | None:

@@ -80,7 +80,7 @@ def _advice(copies: HostToDevice) -> str:
             "which pins and copies ahead."
         )
     spent_ns = copies.loop_ns + copies.waited_ns + copies.hidden_ns
-    if 2 * copies.loop_ns >= spent_ns or not copies.hidden_ns:
+    if 2 * copies.loop_ns >= spent_ns or copies.in_loop:
         return (
             "They are made in the loop, one by one: iobench.torch.StoreLoader(device=...) copies "
             "ahead of it."
