@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from iobench.recording.clocks import now_ns, wait_until_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
 __all__ = ["FakeAccelerator", "Faults", "Kernel", "Piece"]
 
@@ -168,7 +168,7 @@ class _Pinned:
         del self._pinned[ctypes.addressof(self._start)]
 
 
-class FakeAccelerator:
+class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
     """An accelerator of two queues, one for copies alone, and a link for one copy at a time.
 
     Parameters
@@ -366,15 +366,7 @@ class FakeAccelerator:
             queue.join(PATIENCE_S)
             assert not queue.is_alive(), f"{queue.name} does not end"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check(self) -> None:
