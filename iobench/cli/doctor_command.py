@@ -66,8 +66,8 @@ def doctor(
 def _devices(told: Mapping[str, Any]) -> Section:
     """Return the accelerators, what is known of them and what their links carry."""
     from iobench.profiles.run_facts import DeviceFacts
+    from iobench.report.device_lines import device_words, link_words
     from iobench.report.document import Section, properties, sentences
-    from iobench.report.lines import device_words, link_words
 
     title = "accelerators"
     if not told["devices"]:

@@ -7,32 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.run_facts import OWN
-from iobench.recording.kinds import Kind, copies_batches, kind_named
+from iobench.recording.kinds import Kind, kind_named
 from iobench.report import units
+from iobench.report.device_lines import why_no_copies
 from iobench.report.script_lines import script_lines
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
     from iobench.profiles.contents import Folded
-    from iobench.profiles.run_facts import (
-        DeviceFacts,
-        LinkFacts,
-        RunFacts,
-        StoreFacts,
-        TrainedModel,
-    )
+    from iobench.profiles.run_facts import RunFacts, StoreFacts, TrainedModel
     from iobench.report.run_report import RunReport
 
 __all__ = [
     "compute_line",
     "compute_lines",
-    "copies_line",
     "decoded_line",
-    "device_words",
     "estimated_lines",
     "fused_lines",
-    "link_words",
     "measurement_lines",
     "reader_line",
     "setup_lines",
@@ -45,8 +37,6 @@ __all__ = [
 SOURCE: Final = "source"
 MUCH_NBYTES: Final = 100_000_000
 """Of spans that nothing bounds, above which a report says how many there are."""
-MUCH_COPYING: Final = 0.05
-"""Share of the loop's time in copies to a device, from which the headline says so."""
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which the headline says so."""
 
@@ -204,39 +194,6 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
     )
 
 
-def copies_line(window: PartExposure) -> str | None:
-    """Return what of the loop's time it spends on copies to a device; None where that is little."""
-    spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
-    if not window.wall_ns or spent_ns < MUCH_COPYING * window.wall_ns:
-        return None
-    return (
-        f"Copying batches to the device (h2d) holds the training loop for "
-        f"{units.fraction(spent_ns / window.wall_ns)} of its time, which counts as computing here."
-    )
-
-
-def device_words(device: DeviceFacts) -> str:
-    """Return what is known of a device, in words."""
-    facts = dict(device.facts)
-    memory = facts.pop("memory_nbytes", None)
-    words = [device.title, units.nbytes(memory) if isinstance(memory, int) else None]
-    words += ["an instance of MIG"] if facts.pop("mig", False) else []
-    words += [f"{key} {value}" for key, value in facts.items() if key != "title"]
-    return ", ".join(each for each in words if each)
-
-
-def link_words(link: LinkFacts) -> str:
-    """Return what the link to a device was measured to carry, in words."""
-    text = f"{units.byte_rate(link.pinned_bytes_per_s)} from pinned memory"
-    if link.pageable_bytes_per_s is not None:
-        text += f", {units.byte_rate(link.pageable_bytes_per_s)} from other"
-    text += f", in copies of {units.nbytes(link.nbytes)}"
-    if link.large_bytes_per_s is not None:
-        text += f"; {units.byte_rate(link.large_bytes_per_s)} in larger ones of "
-        text += units.nbytes(link.large_nbytes)
-    return text
-
-
 def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:
     """Return, for stages that their source cannot split, their part on and off the CPU."""
     return [
@@ -364,30 +321,8 @@ def measurement_lines(report: RunReport) -> list[str]:
         kind_named(row.stage) == Kind.H2D for row in whole.compute_stages
     )
     if exposure.has_consumer and not copies:
-        lines.append(f"Host-to-device copies: {_no_copies(report)}.")
+        lines.append(f"Host-to-device copies: {why_no_copies(report)}.")
     return lines
-
-
-def _no_copies(report: RunReport) -> str:
-    """Return why none were measured."""
-    facts = report.facts
-    if facts.is_script and any("torch" in told.moves for told in report.told):
-        return (
-            "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
-            "compiled code, are not seen"
-        )
-    why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
-    loaders = [loader for told in report.told for loader in told.loaders]
-    if facts.is_script and loaders and all(each.framework == "tensorflow" for each in loaders):
-        why = "TensorFlow copies within its operations"
-    if facts.device is not None:
-        why = f"no array of these batches that {facts.device.name} could be given"
-        if facts.device.copied_by:
-            why = (
-                f"{facts.device.copied_by} makes them ahead and does not tell them apart: they are "
-                "in what is opaque"
-            )
-    return f"not measured ({why})"
 
 
 def _unclosed(report: RunReport) -> list[str]:

@@ -8,6 +8,7 @@ from iobench.analysis.diagnosis import Verdict
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Kind, Trait, kind_named
 from iobench.report import lines, script_lines, units
+from iobench.report.device_lines import copies_line
 from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
@@ -105,7 +106,7 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     """Return what is concluded of a run, the figures that say it, and how it came about."""
     exposure, facts = report.exposure, report.facts
     evidence = [
-        lines.copies_line(exposure.judged) or "",
+        copies_line(exposure.judged) or "",
         lines.decoded_line(exposure.whole, facts) or "",
         f"This pipeline: {facts.described_by}" if facts.described_by else "",
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.report import lines, units
+from iobench.report.device_lines import device_words, link_words
 from iobench.report.document import (
     Bytes,
     Column,
@@ -100,9 +101,9 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
             yield name, str(value)
     device = report.facts.device
     if device is not None:
-        yield "accelerator", f"{device.name}: {lines.device_words(device)}"
+        yield "accelerator", f"{device.name}: {device_words(device)}"
         if device.link is not None:
-            yield "host to device", lines.link_words(device.link)
+            yield "host to device", link_words(device.link)
 
 
 def trust_section(report: RunReport) -> Section:

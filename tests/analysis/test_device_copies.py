@@ -13,8 +13,8 @@ from schedules import CONSUMER, Sketch
 from iobench.analysis.run import RankRun
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.report.device_lines import copies_line
 from iobench.report.document import Sentence
-from iobench.report.lines import copies_line
 from iobench.subjects.device.figures import DeviceSums, device_sums
 from iobench.subjects.device.section import device_section
 
