@@ -75,4 +75,4 @@ def _inspect(path: Path, advance: Advance) -> NetcdfFile:
     return inspect_netcdf(path)
 
 
-_INSPECTION: Final = Inspection("netcdf 3", _inspect, NETCDF_KINDS)
+_INSPECTION: Final = Inspection("netcdf 4", _inspect, NETCDF_KINDS)

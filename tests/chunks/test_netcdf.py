@@ -99,6 +99,18 @@ def test_storage(write, storage, dtype):
     check_equals_xarray(path)
 
 
+@pytest.mark.parametrize("chunk", [(1, 5, 6), (3, 2, 4), (16, 5, 6)])
+@pytest.mark.parametrize("fill_value", [-9, None])
+def test_a_variable_may_end_before_its_unlimited_dimension(write, chunk, fill_value):
+    path = write(dtype="i2", fill_value=fill_value, unlimited=True, chunksizes=chunk, zlib=True)
+    with netCDF4.Dataset(path, "a") as ds:
+        longer = ds.createVariable("longer", "f4", ("time", "y"))
+        longer[:] = np.arange(5 * (len(VALUES) + 2)).reshape(-1, 5)
+    variable = inspect_netcdf(path).variables["v"]
+    assert variable.shape[0] == len(VALUES) + 2
+    check_equals_xarray(path)
+
+
 CLASSIC = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
 
 

@@ -101,6 +101,8 @@ def _described(variable: Any, dataset: Any) -> DescribedVariable:
     attributes = json_attributes(_attributes(variable.attrs), without=NOT_KEPT)
     dtype = dataset.dtype
     if dtype.kind in "iuf":
+        if dataset.chunks:  # as `inspect_netcdf` has it
+            shape = tuple(map(max, shape, variable.shape))
         return DescribedVariable(dims, shape, attributes)
     texts = None
     if dtype.kind == "S" and dtype.itemsize * dataset.size <= MAX_TEXT_NBYTES:

@@ -322,12 +322,15 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
-        storage = _hdf5_storage(path, name, dataset, dataset.dtype.str, size, h5py)
+        shape = tuple(dataset.shape)
+        if dataset.chunks:  # may end before an unlimited dimension: readers see the fill value
+            shape = tuple(map(max, shape, each.shape))
+        storage = _hdf5_storage(path, name, dataset, shape, size, h5py)
         # A netCDF4 `_FillValue` is also HDF5's fill value, and that is what readers see.
         variables[name] = _variable(
             name,
             tuple(each.dimensions),
-            tuple(dataset.shape),
+            shape,
             dataset.dtype,
             {key: each.attrs[key] for key in each.attrs if key in USED},
             dataset.fillvalue,
@@ -337,7 +340,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
     numbers = {}
     if isinstance(path, URL):
         numbers = {
-            name: np.asarray(raw[name][()]).view(variables[name].packing.stored)
+            name: np.asarray(file.variables[name][...]).view(variables[name].packing.stored)
             for name in _small(variables)
         }
         _freeze(numbers)
@@ -345,11 +348,11 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
 
 
 def _hdf5_storage(
-    path: Path, name: str, dataset: Any, dtype: str, size: int, h5py: ModuleType
+    path: Path, name: str, dataset: Any, shape: tuple[int, ...], size: int, h5py: ModuleType
 ) -> ChunkManifest | str:
     """Return where the numbers lie, or why only the library can read them."""
     plist = dataset.id.get_create_plist()
-    layout, shape = plist.get_layout(), tuple(dataset.shape)
+    layout, dtype = plist.get_layout(), dataset.dtype.str
     if layout == h5py.h5d.CONTIGUOUS and plist.get_external_count() == 0:
         offset = dataset.id.get_offset()
         if offset is None or dataset.nbytes == 0:
@@ -363,7 +366,9 @@ def _hdf5_storage(
         applied = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
     except UnknownFilterError as error:
         return str(error)
-    return _chunked(path, name, dataset, dtype, applied, size)
+    if shape != dataset.shape and plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
+        return "an end before its dimension's, with no fill value behind it"
+    return _chunked(path, name, dataset, shape, applied, size)
 
 
 def _check_end(path: Path, name: str, end: int, size: int) -> None:
@@ -375,10 +380,15 @@ def _check_end(path: Path, name: str, end: int, size: int) -> None:
 
 
 def _chunked(
-    path: Path, name: str, dataset: Any, dtype: str, applied: tuple[str, ...], size: int
+    path: Path,
+    name: str,
+    dataset: Any,
+    shape: tuple[int, ...],
+    applied: tuple[str, ...],
+    size: int,
 ) -> ChunkManifest:
     chunk = tuple(dataset.chunks)
-    grid = tuple(-(-n // length) for n, length in zip(dataset.shape, chunk, strict=True))
+    grid = tuple(-(-n // length) for n, length in zip(shape, chunk, strict=True))
     offsets = np.full(grid, -1, dtype=np.int64)
     nbytes = np.zeros(grid, dtype=np.int64)
     masks = np.zeros(grid, dtype=np.uint32)
@@ -396,4 +406,4 @@ def _chunked(
     offsets[where], nbytes[where], masks[where] = found[inside, -3:].T
     if offsets.size:
         _check_end(path, name, int((offsets + nbytes).max()), size)
-    return in_ranges(dtype, chunk, applied, offsets, nbytes, masks)
+    return in_ranges(dataset.dtype.str, chunk, applied, offsets, nbytes, masks)
