@@ -233,19 +233,20 @@ class DecodedChunk:
         None where nothing was ever written. Where no copy would be kept, and no other sample needs
         it, it is decoded into ``out``, of its shape and dtype, if that can be; then it is that.
         """
+        stored = self._stored  # first: whoever decodes it meanwhile lets go of them
         if self._is_decoded:
             return self._values
         if out is not None:
             cache = self._cache()
             if cache is None or cache.is_passing(self.key[0], out.nbytes):
-                return decode(self.key[1], self._stored, out)
+                return decode(self.key[1], stored, out)
         with self._lock:  # whoever holds it waits for nobody
             if not self._is_decoded:
-                values = decode(self.key[1], self._stored, None)
+                values = decode(self.key[1], stored, None)
                 if values is not None:
                     values.flags.writeable = False
-                stored, self._stored = self._stored, ()
                 self._values, self._is_decoded = values, True
+                self._stored = ()
                 cache = self._cache()
                 if cache is not None and cache.keep(self) and values is not None:
                     self._values = _alone(values, stored)

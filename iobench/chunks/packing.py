@@ -132,7 +132,12 @@ def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = No
     """
     is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
     is_scaled = packing.scale is not None or packing.offset is not None
-    if out is not None and out.shape == stored.shape and out.dtype == packing.dtype:
+    if (
+        out is not None
+        and out.shape == stored.shape
+        and out.dtype == packing.dtype
+        and out.flags.writeable
+    ):
         values = out
         if stored is not out:
             values[...] = stored

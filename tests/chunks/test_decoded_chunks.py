@@ -216,6 +216,52 @@ def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
     assert sorted(found) == [(b"1234", 0), (b"1234", 4)]
 
 
+def test_who_decodes_into_a_row_has_the_bytes_though_another_decodes_them_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = DecodedChunks()
+    key = ChunkRow(0, "a", (1,), (0,)), (0,)
+
+    def decode(place, stored, out) -> np.ndarray | None:
+        if not stored:
+            return None  # as of a chunk that was never written
+        values = np.frombuffer(stored[0], dtype=np.uint8).copy()
+        if out is None:
+            return values
+        out[...] = values
+        return out
+
+    (chunk,), _ = kept.take([key], (0, 0), lambda wanted: [[memoryview(b"1234")]])
+
+    def is_passing(row, nbytes) -> bool:
+        other = threading.Thread(target=chunk.values, args=(decode,))
+        other.start()
+        other.join(10)
+        return True
+
+    monkeypatch.setattr(kept, "is_passing", is_passing)
+    out = np.zeros(4, dtype=np.uint8)
+    found = chunk.values(decode, out)
+    assert found is not None
+    assert found.tobytes() == b"1234"
+    kept_values = chunk.values(decode)
+    assert kept_values is not None
+    assert kept_values.tobytes() == b"1234"
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "zarr2"])
+def test_rows_that_cannot_be_written_are_left_as_they_are(tmp_path: Path, kind: str) -> None:
+    samples = opened(written(tmp_path, kind))
+    where = samples.index.where[3]
+    out = {name: np.zeros((8, 10), "f4") for name in ("a", "bb")}
+    for each in out.values():
+        each.flags.writeable = False
+    found = samples.dataset.decode(samples.dataset.read(where), where, out)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, values(name)[3])
+        assert not out[name].any()
+
+
 def test_who_waited_for_a_read_that_failed_reads_for_itself() -> None:
     kept = DecodedChunks()
     key = ChunkRow(0, "a", (1,), (0,)), (0,)
