@@ -3,9 +3,11 @@
 ``Tensor.to``, ``cuda``, ``xpu``, ``copy_`` and ``pin_memory`` are methods of torch's own while
 installed; movers of frameworks (accelerate's ``send_to_device``, Lightning's
 ``move_data_to_device``, ...) end in them. What torch compiles has them as operations of its own:
-they are not called there. A move is of the batch whose memory it copies. What a script made of a
-batch first has memory of its own: moved outside of a model's forward pass, of backward passes and
-of steps, it is of the batch that its thread was handed last. All else is labelled `OTHER`.
+they are not called there, but a compiled function that calls ``torch.Tensor.to(x)`` instead of
+``x.to()``, or a method of a subclass with a ``__torch_function__``, is compiled in parts, and
+``fullgraph=True`` refuses it. A move is of the batch whose memory it copies. What a script made of
+a batch first has memory of its own: moved outside of a model's forward pass, of backward passes
+and of steps, it is of the batch that its thread was handed last. All else is labelled `OTHER`.
 """
 
 from __future__ import annotations

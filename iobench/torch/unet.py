@@ -38,9 +38,9 @@ LEAST_SIDE: Final = 2 ** len(FILTERS)
 LEARNING_RATE: Final = 1e-3
 REGIONS_PER_FLUSH: Final = 64
 NO_FIELD: Final = (
-    "--compute unet: it trains on fields of floating-point numbers in two dimensions, "
-    f"{LEAST_SIDE} points or more along each, and no {{what}} is one ({{shapes}}); give --compute "
-    "published, or a time such as 25ms"
+    "--compute unet: it trains on fields of floating-point numbers in two dimensions besides "
+    f"channels, {LEAST_SIDE} points or more along each, and no {{what}} is one ({{shapes}}); give "
+    "--compute published, or a time such as 25ms"
 )
 
 

@@ -202,7 +202,7 @@ def test_fields_are_found_by_role_and_dimensions(
      field("x", 9, 9, dims=("channel", "level")), field("x", 9, 9, role="target")],
 )  # fmt: skip
 def test_what_is_no_field_is_refused_in_one_line(variable: Variable) -> None:
-    with pytest.raises(OptionError, match="two dimensions") as raised:
+    with pytest.raises(OptionError, match="two dimensions besides channels, 8") as raised:
         training_on(variable)
     assert "\n" not in str(raised.value)
 
