@@ -330,10 +330,12 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
     def launch(
         self, duration_ns: int, reads: Sequence[torch.Tensor] = (), name: str = "kernel"
     ) -> Kernel:
-        """Give it a kernel that takes so long."""
+        """Give it a kernel that takes so long; it reads of tensors those that are on the device."""
         self._check()
         kernel = Kernel(now_ns())
-        # Addresses: whoever lets go of a tensor frees its memory, kernels or not.
+        # Addresses: whoever lets go of a tensor frees its memory, kernels or not. The host's is
+        # then gone for good.
+        reads = [each for each in reads if each.data_ptr() in self._lent]
         places = [(each.data_ptr(), each.nbytes, each.dtype, each.shape) for each in reads]
 
         def work() -> None:

@@ -42,7 +42,7 @@ NBYTES = 4 * (32 * 32 * 4 + 8)
 @pytest.fixture(autouse=True)
 def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own_numbers.py").write_text(MODULE)
+    Path("copied_numbers.py").write_text(MODULE)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
 def profiled(*more: str) -> Path:
     words = ["--batches", "12", "--batch-size", "4", "--energy", "off"]
     words += [] if "--workers" in more else ["--workers", "2"]
-    assert main(["profile", "own_numbers:Numbered", "--out", "run", *words, *more]) == 0
+    assert main(["profile", "copied_numbers:Numbered", "--out", "run", *words, *more]) == 0
     return Path("run")
 
 
@@ -164,7 +164,7 @@ def test_a_device_that_fails_in_the_middle_ends_the_profile_in_one_line(
         code = main(
             [
                 "profile",
-                "own_numbers:Numbered",
+                "copied_numbers:Numbered",
                 "--out",
                 "run",
                 *words,
@@ -188,7 +188,9 @@ def test_a_refused_buffer_is_one_line(
 ) -> None:
     with FakeAccelerator(faults=Faults(pinning=True)) as device:
         use(device, monkeypatch)
-        assert main(["profile", "own_numbers:Numbered", "--batch-size", "4", "--device=cuda"]) == 1
+        assert (
+            main(["profile", "copied_numbers:Numbered", "--batch-size", "4", "--device=cuda"]) == 1
+        )
     assert "fake:0: pinning a buffer of" in capsys.readouterr().err
 
 
@@ -214,7 +216,7 @@ def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(
     device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device.fall_away()
-    assert main(["profile", "own_numbers:Numbered", "--device", "cuda"]) == 1
+    assert main(["profile", "copied_numbers:Numbered", "--device", "cuda"]) == 1
     why = "fake:0 cannot be used: CUDA error: device-side assert triggered"
     assert f"--device cuda: {why}" in capsys.readouterr().err
     profiled("--compute", "none")
@@ -233,7 +235,7 @@ def test_other_words_are_refused(asked: str) -> None:
 def test_a_device_that_is_not_there_is_one_line(
     asked: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["profile", "own_numbers:Numbered", "--device", asked]) == 1
+    assert main(["profile", "copied_numbers:Numbered", "--device", asked]) == 1
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
     assert f"--device {asked}: torch " in said

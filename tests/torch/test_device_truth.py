@@ -256,11 +256,11 @@ def test_a_profile_says_what_copies_took_and_what_of_it_was_hidden(
     step_ms: int,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own_numbers.py").write_text(OWN)
+    Path("numbers_on_a_device.py").write_text(OWN)
     monkeypatch.setattr(profile_run, "measure_link", lambda *_: None)
     n_batches, nbytes = 16, 4 * 32 * 32 * 4
     words = [
-        "profile", "own_numbers:Numbered", "--out", "run", "--batches", str(n_batches),
+        "profile", "numbers_on_a_device:Numbered", "--out", "run", "--batches", str(n_batches),
         "--batch-size", "4", "--workers", "2", "--energy", "off", "--device", "cuda",
         "--framework", framework, "--compute", f"{step_ms}ms", "--json",
     ]  # fmt: skip
