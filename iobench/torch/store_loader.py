@@ -50,6 +50,8 @@ class StoreLoader(RingLoader):
         ``"cuda"`` (or ``"xpu"``): batches are copied there ahead, from pinned buffers, on a stream
         of their own; up to ``depth`` of them are on the device. ``"cpu"`` and none are the same.
         Without, tensors share the ring's memory, which is then not pinned.
+        Its threads ask the driver while the loop goes on: a CUDA graph is to be captured before
+        the first batch, or with ``capture_error_mode="thread_local"``.
     **options
         As of `iobench.loader`.
 
