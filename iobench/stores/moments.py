@@ -162,10 +162,10 @@ def _many_small(rows: NDArray[Any]) -> NDArray[np.float64]:
     if not rows.shape[1]:
         moments[:] = EMPTY
         return moments
-    exact = rows.astype(np.float64)
     there: NDArray[np.bool_] | None = None
     n: Any = rows.shape[1]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        exact = rows.astype(np.float64)  # a signalling NaN is quiet afterwards
         low, high = np.minimum.reduce(exact, axis=1), np.maximum.reduce(exact, axis=1)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):  # a NaN is both
             there = np.isfinite(exact)

@@ -1,4 +1,4 @@
-"""Batches of a store as JAX has them, in a process of their own.
+"""What needs JAX itself, in processes of their own.
 
 JAX starts threads in the process that uses it, and warns of each fork from then on: the tests of
 loaders that fork run in this one.
@@ -10,9 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_batches_of_a_store_as_jax_has_them() -> None:
-    tests = Path(__file__).with_name("store_batches.py")
+
+@pytest.mark.parametrize("module", ["store_batches", "device_puts"])
+def test_all_of_it_passes(module: str) -> None:
+    tests = Path(__file__).with_name(f"{module}.py")
     words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(tests)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
     assert found.returncode == 0, found.stdout
