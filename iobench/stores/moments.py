@@ -180,10 +180,11 @@ def _many_small(rows: NDArray[Any]) -> NDArray[np.float64]:
             np.copyto(off, 0.0, where=~there)
         total = np.add.reduce(off, axis=1)
         squares = np.einsum("ij,ij->i", off, off) - total * total / some
+        mean = mean + total / some
     moments[:, LOW], moments[:, HIGH] = low, high
     moments[:, N], moments[:, N_MISSING] = n, rows.shape[1] - n
     is_constant = low == high
-    moments[:, MEAN] = np.where(is_constant, low, mean + total / some)
+    moments[:, MEAN] = np.where(is_constant, low, mean)
     moments[:, SQUARES] = np.where(is_constant, 0.0, np.maximum(squares, 0.0))
     if there is not None:
         moments[n == 0, MEAN] = 0.0
