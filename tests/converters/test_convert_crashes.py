@@ -96,6 +96,7 @@ def run_killed(path, fmt, moment, counter=None, together=False):
 
 def kill_at_random_moments(tmp_path, fmt, n_kills, *, together):
     counter = FORK.Value("q", 0)
+    run(tmp_path / "first", fmt, together=together)  # what the first of a process imports
     assert in_a_child(count_calls, tmp_path / "whole", fmt, counter) == 0
     whole = content(tmp_path / "whole")
     chance = random.Random(f"{fmt.name} {together}")
