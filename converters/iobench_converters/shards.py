@@ -251,15 +251,14 @@ def write_shard(
     advance : callable
         Called with the samples just written; False ends the shard there.
     """
+    writer: Writer | None = None
     try:
         writer = conversion.writer(journal.scratch(held), number)
         by_variable = isinstance(writer, ShardWriter) and writer.is_by_variable
-        try:
-            made = maker.batches(conversion.plan.shard(number), by_variable=by_variable)
-        except BaseException:
-            writer.abort()
-            raise
+        made = maker.batches(conversion.plan.shard(number), by_variable=by_variable)
     except BaseException as error:
+        if writer is not None:
+            writer.abort()
         _drop(error, held, journal)
         raise
     lossy: Errors = {}

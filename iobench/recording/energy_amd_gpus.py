@@ -24,7 +24,6 @@ from iobench.recording.energy_counters import (
     EnergyCounter,
     EnergySource,
     FoundCounters,
-    UnreadableEnergy,
 )
 from iobench.recording.energy_gpus import (
     COUNTER_PERIOD_NS,
@@ -34,6 +33,7 @@ from iobench.recording.energy_gpus import (
     GpuCounter,
     PowerCounter,
     chosen_gpus,
+    unreadable_gpus,
 )
 
 if TYPE_CHECKING:
@@ -151,31 +151,27 @@ def find_amd_counters(environment: Mapping[str, str], clock: Clock, driver: Path
         session = AmdSession(load_amdsmi(environment))
         session.call("amdsmi_init")
     except (MissingExtraError, CounterError) as error:
-        return _unreadable(str(error))
+        return unreadable_gpus(str(error))
     found = _visible(session, environment, clock)
     if not found.counters:
         session.shut_down()
     return found
 
 
-def _unreadable(reason: str) -> FoundCounters:
-    return FoundCounters(unreadable=(UnreadableEnergy(GPU, reason),))
-
-
 def _visible(session: AmdSession, environment: Mapping[str, str], clock: Clock) -> FoundCounters:
     try:
         known = _known(session)
     except CounterError as error:
-        return _unreadable(str(error))
+        return unreadable_gpus(str(error))
     if not known:
-        return _unreadable("no GPU")
+        return unreadable_gpus("no GPU")
     rocr, hip = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
     hip = hip if hip in environment else VISIBLE
     chosen, _ = chosen_gpus(environment.get(rocr), [name for name, _ in known])
     chosen, _ = chosen_gpus(environment.get(hip), chosen)
     if not chosen:
         told = [f"{each}={environment[each]}" for each in (rocr, hip) if each in environment]
-        return _unreadable(f"the job sees no GPU ({', '.join(told)})")
+        return unreadable_gpus(f"the job sees no GPU ({', '.join(told)})")
     found, handles = FoundCounters(), dict(known)
     for name in chosen:
         found += _counter(session, name, handles[name], clock)
@@ -199,7 +195,7 @@ def _counter(session: AmdSession, name: str, handle: Any, clock: Clock) -> Found
     try:
         title = str(session.call("amdsmi_get_gpu_asic_info", handle)["market_name"])
         if session.told("amdsmi_get_gpu_compute_partition", handle) not in (None, "", "N/A", WHOLE):
-            return _unreadable(f"{title}: {SHARED}")
+            return unreadable_gpus(f"{title}: {SHARED}")
         counter: EnergyCounter
         source = EnergySource(f"{GPU}:{name}", GPU, title, "AMD SMI", COUNTER_PERIOD_NS)
         if session.energy_uj(handle) is not None:
@@ -210,7 +206,7 @@ def _counter(session: AmdSession, name: str, handle: Any, clock: Clock) -> Found
             )
             counter = PowerCounter(source, session, lambda: session.power_mw(handle), clock.now_ns)
         else:
-            return _unreadable(f"{title}: tells neither energy nor power")
+            return unreadable_gpus(f"{title}: tells neither energy nor power")
     except CounterError as error:
-        return _unreadable(f"{name}: {error}")
+        return unreadable_gpus(f"{name}: {error}")
     return FoundCounters((counter,))

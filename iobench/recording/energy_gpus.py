@@ -40,6 +40,7 @@ __all__ = [
     "chosen_gpus",
     "find_gpu_counters",
     "load_pynvml",
+    "unreadable_gpus",
 ]
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
@@ -223,19 +224,20 @@ def find_gpu_counters(environment: Mapping[str, str], clock: Clock, driver: Path
     try:
         nvml = load_pynvml()
     except MissingExtraError as error:
-        return _unreadable(str(error) if driver.exists() else "no NVIDIA driver")
+        return unreadable_gpus(str(error) if driver.exists() else "no NVIDIA driver")
     session = NvmlSession(nvml)
     try:
         session.call("nvmlInit")
     except CounterError as error:
-        return _unreadable("no NVIDIA driver" if not driver.exists() else str(error))
+        return unreadable_gpus("no NVIDIA driver" if not driver.exists() else str(error))
     found = _visible(session, environment, clock)
     if not found.counters:
         session.shut_down()
     return found
 
 
-def _unreadable(*reasons: str) -> FoundCounters:
+def unreadable_gpus(*reasons: str) -> FoundCounters:
+    """Return that no GPU can be asked, and why, or why not these."""
     return FoundCounters(unreadable=tuple(UnreadableEnergy(GPU, reason) for reason in reasons))
 
 
@@ -243,14 +245,14 @@ def _visible(session: NvmlSession, environment: Mapping[str, str], clock: Clock)
     try:
         handles = _handles(session)
     except CounterError as error:
-        return _unreadable(str(error))
+        return unreadable_gpus(str(error))
     if not handles:
-        return _unreadable("no GPU")
+        return unreadable_gpus("no GPU")
     uuids = list(handles)
     wanted, whole = chosen_gpus(environment.get(VISIBLE), uuids)
     if not wanted and whole:
-        return _unreadable(f"the job sees no GPU ({VISIBLE}={environment.get(VISIBLE)})")
-    found = FoundCounters() if whole else _unreadable(SHARED)
+        return unreadable_gpus(f"the job sees no GPU ({VISIBLE}={environment.get(VISIBLE)})")
+    found = FoundCounters() if whole else unreadable_gpus(SHARED)
     for uuid in wanted:
         found += _counter(session, uuid, handles[uuid], clock)
     return found
@@ -297,7 +299,7 @@ def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> Foun
     try:
         name = str(session.call("nvmlDeviceGetName", handle))
         if _is_divided(session, handle):
-            return _unreadable(f"{name}: {SHARED}")
+            return unreadable_gpus(f"{name}: {SHARED}")
         source = EnergySource(f"{GPU}:{uuid}", GPU, name, "NVML", COUNTER_PERIOD_NS)
         counter: EnergyCounter
         if session.supports("nvmlDeviceGetTotalEnergyConsumption", handle):
@@ -311,9 +313,9 @@ def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> Foun
                 clock.now_ns,
             )
         else:
-            return _unreadable(f"{name}: tells neither energy nor power")
+            return unreadable_gpus(f"{name}: tells neither energy nor power")
     except CounterError as error:
-        return _unreadable(f"{uuid}: {error}")
+        return unreadable_gpus(f"{uuid}: {error}")
     return FoundCounters((counter,))
 
 
