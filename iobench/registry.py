@@ -12,7 +12,7 @@ import difflib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, OptionError, UnknownNameError
@@ -154,11 +154,16 @@ def installed_versions(*parts: object) -> dict[str, str]:
     By the name that a package is installed under; one that brings neither by an entry point, such
     as a script, is not known.
     """
-    homes = {"iobench", *(type(each).__module__.partition(".")[0] for each in parts)}
-    points = (*_points("iobench.datasets"), *_points("iobench.formats"))
-    # Each once: a name and a version are looked for in all of a README.
-    packages = {point.dist for point in points if point.module.partition(".")[0] in homes}
-    return dict(sorted((each.name, each.version) for each in packages if each is not None))
+    homes = {type(each).__module__.partition(".")[0] for each in parts}
+    is_used: dict[Distribution, bool] = {}
+    for point in (*_points("iobench.datasets"), *_points("iobench.formats")):
+        if point.dist is not None:
+            is_home = point.module.partition(".")[0] in homes
+            is_used[point.dist] = is_used.get(point.dist, False) or is_home
+    # Each package once: its name and version are looked for in all of its README.
+    named = {each.name: each for each in is_used}
+    told = {k: v.version for k, v in named.items() if k == "iobench" or is_used[v]}
+    return dict(sorted(told.items()))
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
 from iobench.errors import OptionError, UnknownNameError
@@ -9,6 +11,7 @@ from iobench.registry import (
     find_dataset,
     find_format,
     format_names,
+    installed_versions,
     unknown_name,
 )
 
@@ -36,3 +39,10 @@ def test_a_name_near_nothing_gets_all_of_them() -> None:
 def test_an_option_the_dataset_does_not_know_is_named() -> None:
     with pytest.raises(OptionError, match="levels"):
         find_dataset("maelstrom-ens10", levels="500")
+
+
+def test_iobench_is_told_beside_packages_of_others() -> None:
+    class Theirs:
+        __module__ = "somebody.elses"
+
+    assert installed_versions(Theirs()) == {"iobench": version("iobench")}
