@@ -17,7 +17,8 @@ import struct
 import threading
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -234,35 +235,36 @@ def undo_codec(
 
 def _inflated_whole(content: Any, expected: int) -> bytearray | None:
     """Inflate zlib to so many bytes at once; None where it cannot be, for whoever says why."""
-    try:
-        from deflate import DeflateError, zlib_decompress
-    except ImportError:
+    library = _library("deflate")
+    if library is None:
         return None
     stored = as_bytes(content).data
     if expected > MOST_TIMES * len(stored):  # no memory is taken for what is not there
         return None
     try:
-        inflated: bytearray = zlib_decompress(stored, expected)
-    except (DeflateError, MemoryError):
+        inflated: bytearray = library.zlib_decompress(stored, expected)
+    except (library.DeflateError, MemoryError):
         return None
     return inflated if len(inflated) == expected else None
 
 
 def _inflater(name: str) -> Any:
-    try:
-        from isal import isal_zlib as library
-    except ImportError:
-        return zlib.decompressobj(DEFLATED[name])
+    library = _library("isal.isal_zlib") or zlib
     return library.decompressobj(DEFLATED[name])
 
 
 def _inflating_errors() -> tuple[type[Exception], ...]:
+    library = _library("isal.isal_zlib")
+    return (zlib.error,) if library is None else (zlib.error, library.error)
+
+
+@lru_cache(maxsize=8)
+def _library(name: str) -> Any:
+    """Return a module, None where it is not installed: to look for it takes as long as a chunk."""
     try:
-        from isal import isal_zlib
+        return import_module(name)
     except ImportError:
-        return (zlib.error,)
-    # Its stubs say that the class is an instance.
-    return zlib.error, cast("type[Exception]", isal_zlib.error)
+        return None
 
 
 def _inflate(inflating: Any, content: Any, limit: int) -> bytes:
@@ -317,15 +319,16 @@ def unshuffle(content: Any, itemsize: int) -> NDArray[np.uint8]:
     values = for_one_sample(len(flat))
     numbers, planes = values[:whole].reshape(-1, itemsize), flat[:whole].reshape(itemsize, -1)
     values[whole:] = flat[whole:]
-    undo = _blosc_decompress() if whole >= FRAMED_LEAST_NBYTES and itemsize < 256 else None
-    if undo is None:
+    is_framed = whole >= FRAMED_LEAST_NBYTES and itemsize < 256
+    blosc = _library("numcodecs.blosc") if is_framed else None
+    if blosc is None:
         for byte in range(itemsize):  # a quarter of the time that the transposed takes
             numbers[:, byte] = planes[byte]
         return values
     step = FRAMED_NBYTES // itemsize
     for start in range(0, count, step):
         some = planes[:, start : start + step]
-        undo(_frames.frame(some), values[start * itemsize : (start + step) * itemsize])
+        blosc.decompress(_frames.frame(some), values[start * itemsize : (start + step) * itemsize])
     return values
 
 
@@ -354,16 +357,6 @@ class _Frames(threading.local):
 
 
 _frames = _Frames()
-
-
-@lru_cache(maxsize=1)
-def _blosc_decompress() -> Any:
-    """Return Blosc's decompression; None where it is not installed."""
-    try:
-        from numcodecs.blosc import decompress
-    except ImportError:
-        return None
-    return decompress
 
 
 def _checksum_of(content: Any) -> tuple[memoryview, memoryview]:

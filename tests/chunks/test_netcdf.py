@@ -14,6 +14,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iobench.chunks import single_codec
 from iobench.chunks.boxes import box_ranges
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.netcdf.classic import read_classic_header
@@ -385,7 +386,15 @@ class OtherInflateError(Exception):
 
 
 @pytest.fixture
-def other_inflate(monkeypatch):
+def looked_up():
+    """Have what inflates looked up for the test alone."""
+    single_codec._library.cache_clear()
+    yield
+    single_codec._library.cache_clear()
+
+
+@pytest.fixture
+def other_inflate(monkeypatch, looked_up):
     """Put a module in isal's place, whose errors are not zlib's either."""
 
     class Inflating:
@@ -404,16 +413,14 @@ def other_inflate(monkeypatch):
             return self._zlib.eof
 
     used = []
-    module = SimpleNamespace(
-        isal_zlib=SimpleNamespace(decompressobj=Inflating, error=OtherInflateError)
-    )
-    monkeypatch.setitem(sys.modules, "isal", module)
+    module = SimpleNamespace(decompressobj=Inflating, error=OtherInflateError)
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", module)
     monkeypatch.setitem(sys.modules, "deflate", None)
     return used
 
 
 @pytest.mark.parametrize("is_short", [False, True])
-def test_libdeflate_inflates_where_it_is_installed(write, monkeypatch, is_short):
+def test_libdeflate_inflates_where_it_is_installed(write, monkeypatch, looked_up, is_short):
     """And where it cannot, the way without it says why."""
 
     class OtherError(Exception):
@@ -435,6 +442,21 @@ def test_libdeflate_inflates_where_it_is_installed(write, monkeypatch, is_short)
 
 def test_isal_inflates_where_it_is_installed(write, other_inflate):
     check_inflating(write, other_inflate)
+
+
+def test_libraries_that_are_missing_are_looked_for_once(write, monkeypatch, looked_up):
+    class Nowhere:
+        def find_spec(self, name, path=None, target=None):
+            if name in missing:
+                asked.append(name)
+                raise ModuleNotFoundError(name)
+
+    asked, missing = [], ("deflate", "isal", "isal.isal_zlib")
+    for name in missing:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
+    check_equals_xarray(write(chunksizes=(2, 5, 6), zlib=True))
+    assert asked == ["deflate", "isal"]
 
 
 def check_inflating(write, used):
