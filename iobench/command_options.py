@@ -118,6 +118,7 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption(
             "--prefetch", "Batches each process, or all threads, may be ahead. [default: 2]"
         ),
+        CommandOption("--batch-size", "Samples a batch. [default: the published one, else 1]"),
         CommandOption("--batches", "Batches to run. [default: 200, or 60 s of steady state]"),
         CommandOption("--duration", "Seconds of steady state to run at most."),
         CommandOption("--epochs", "Passes over the samples, instead of batches."),
@@ -131,6 +132,27 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption(
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
         ),
+        CommandOption(
+            "--device",
+            "Where batches are copied to: cuda, cuda:N (AMD's too), xpu, none, or auto: an "
+            "accelerator that is there.",
+        ),
+        CommandOption(
+            "--window", "Samples of several items: offsets of inputs:targets, --window=-1,0:1."
+        ),
+        CommandOption("--spool", "Node-local folder for spans until they are gathered."),
+        CommandOption("--detail", "Spans per sample, per batch, or auto: what costs under 1 %."),
+        CommandOption(
+            "--darshan",
+            "Trace every read with Darshan, if a runtime is there; or logs of your own Darshan, "
+            "repeatable. [default: off]",
+            "auto|off|LOG",
+        ),
+        CommandOption(
+            "--energy",
+            "Read what counters of energy of GPUs and processors may be read, 10 times a second.",
+            "auto|off",
+        ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
         CommandOption("--name", "What the run is called: in reports, by trackers, its directory."),
         CommandOption(
@@ -141,7 +163,7 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption("--json", "Print the result as JSON instead of a report.", is_flag=True),
     )
 }
-"""Those of `iobench profile` that advice sets, leaves out or has to know to have no value."""
+"""All of `iobench profile`, which advice and the recipes of suites know by name."""
 NOT_OF_STORES: Final = (
     *("--format", "--pipeline", "--data-dir", "--files", "--option", "--sample-dim"),
     *("--variables", "--download", "--tiny", "--scale"),

@@ -77,12 +77,16 @@ ROOMS = {
         "analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage",
         "subjects",
     },
+    "suites": {
+        "analysis", "command_options", "files", "json_files", "launch", "profiles", "profiling",
+        "recording", "registry", "report", "storage", "subjects", "trials",
+    },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "chunks", "command_options", "conversion", "datasets", "files",
         "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
-        "storage", "stores", "subjects", "tracking", "trials",
+        "storage", "stores", "subjects", "suites", "tracking", "trials",
     },
     "opened": {"analysis", "profiles", "report"},
     "__main__": {"cli"},
@@ -101,7 +105,7 @@ STDLIB_AND_NUMPY = {
 }  # fmt: skip
 MEASURING = {
     "adapters", "analysis", "bundling", "launch", "opened", "profiles", "recording", "report",
-    "subjects", "tracking", "trials",
+    "subjects", "suites", "tracking", "trials",
 }  # fmt: skip
 SAME_IDEA = {
     "contract": "what a room asks of those who write for it",
@@ -291,7 +295,7 @@ def test_nothing_outside_its_folder_names_a_subject() -> None:
         within = [found for found in AMONG_US if f"{found.name}.".startswith(f"{room}.")]
         outside = [found for found in within if not found.module.startswith(f"{room}.")]
         # A subject may have a command of its own, and others may read its figures.
-        others = [each for each in outside if each.room not in {"cli", "trials"}]
+        others = [each for each in outside if each.room not in {"cli", "suites", "trials"}]
         assert {each.room for each in others} <= {"subjects"}
         assert {found.name for found in others} <= {f"{room}.figures"}
 

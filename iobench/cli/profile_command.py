@@ -53,21 +53,13 @@ def profile(
     framework: Annotated[str, declared("--framework")] = "native",
     workers: Annotated[int | None, declared("--workers")] = None,
     prefetch: Annotated[int | None, declared("--prefetch")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Samples a batch. [default: the published one, else 1]")
-    ] = None,
+    batch_size: Annotated[int | None, declared("--batch-size")] = None,
     batches: Annotated[int | None, declared("--batches")] = None,
     duration: Annotated[float | None, declared("--duration")] = None,
     epochs: Annotated[int | None, declared("--epochs")] = None,
     compute: Annotated[str, declared("--compute")] = "published",
     batches_per_step: Annotated[int | None, declared("--batches-per-step")] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            help="Where batches are copied to: cuda, cuda:N (AMD's too), xpu, none, or auto: an "
-            "accelerator that is there."
-        ),
-    ] = "auto",
+    device: Annotated[str, declared("--device")] = "auto",
     cache: Annotated[str, declared("--cache")] = "as-is",
     data_dir: DataDir = None,
     files: FilesGlob = None,
@@ -77,21 +69,14 @@ def profile(
     allow_gaps: AllowGaps = False,
     download: Download = False,
     download_timeout: DownloadTimeout = 3600.0,
-    window: Annotated[
-        str | None,
-        typer.Option(help="Samples of several items: offsets of inputs:targets, --window=-1,0:1."),
-    ] = None,
+    window: Annotated[str | None, declared("--window")] = None,
     sample_dim: SampleDim = None,
     variables: VariableNames = None,
     store_dir: StoreDir = None,
     out: Annotated[Path | None, declared("--out")] = None,
     name: Annotated[str | None, declared("--name")] = None,
-    spool: Annotated[
-        Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
-    ] = None,
-    detail: Annotated[
-        str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
-    ] = "auto",
+    spool: Annotated[Path | None, declared("--spool")] = None,
+    detail: Annotated[str, declared("--detail")] = "auto",
     digests: Annotated[bool, declared("--digests")] = False,
     darshan: Darshan = None,
     energy: Energy = AUTO,

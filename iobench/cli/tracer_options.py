@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
+from iobench.cli.command import declared
 
 __all__ = ["AUTO", "Darshan", "Energy", "darshan_words"]
 
 AUTO: Final = "auto"
 
-Darshan = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--darshan",
-        metavar="auto|off|LOG",
-        help="Trace every read with Darshan, if a runtime is there; or logs of your own Darshan, "
-        "repeatable. [default: off]",
-    ),
-]
-Energy = Annotated[
-    str,
-    typer.Option(
-        "--energy",
-        metavar="auto|off",
-        help="Read what counters of energy of GPUs and processors may be read, 10 times a second.",
-    ),
-]
+Darshan = Annotated[list[str] | None, declared("--darshan")]
+Energy = Annotated[str, declared("--energy")]
 
 
 def darshan_words(asked: list[str] | None) -> tuple[str, ...]:

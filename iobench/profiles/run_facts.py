@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from iobench.errors import ProfileError
 from iobench.json_files import read_fields
-from iobench.json_keys import HIDDEN, figure
+from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fields asks
 
 if TYPE_CHECKING:
@@ -134,6 +134,10 @@ class TrainedModel:
         On which it was trained.
     first_loss, loss : float or None
         Mean squared error of the first and of the last batch; null where that is no number.
+    final_loss : float or None
+        The mean of those of the last ``n_final`` batches; null where one is no number.
+    n_final : int or None
+        How many these are.
     n_not_finite : int or None
         Batches whose loss was none.
     """
@@ -149,6 +153,8 @@ class TrainedModel:
     n_batches: int | None = None
     first_loss: float | None = None
     loss: float | None = None
+    final_loss: float | None = None
+    n_final: int | None = field(default=None, metadata=key("final_batches"))
     n_not_finite: int | None = None
 
 

@@ -7,6 +7,7 @@ all else in a sample is left out.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,8 @@ TINY_POINTS: Final = 1024
 LEAST_SIDE: Final = 2 ** len(FILTERS)
 """A side is halved from level to level, and has two points in the last one."""
 LEARNING_RATE: Final = 1e-3
+FINAL_BATCHES: Final = 10
+"""Whose losses a run ends with, in the mean: that of one batch tells of its samples alone."""
 REGIONS_PER_FLUSH: Final = 64
 NO_FIELD: Final = (
     "--compute unet: it trains on fields of floating-point numbers in two dimensions besides "
@@ -178,6 +181,7 @@ class UNetTraining:
         self._batches_per_step = batches_per_step
         self._n_batches = self._n_not_finite = 0
         self._first_loss = self._loss = math.nan
+        self._last_losses: deque[float] = deque(maxlen=FINAL_BATCHES)
         n_channels, n_targets = (
             sum(each.n_channels for each in fields) for fields in (self._inputs, self._targets)
         )
@@ -247,10 +251,13 @@ class UNetTraining:
         if self._n_batches == 1:
             self._first_loss = loss
         self._loss = loss
+        self._last_losses.append(loss)
         self._n_not_finite += not math.isfinite(loss)
 
     def finish(self) -> Mapping[str, Any]:
         """Write what the device has done; return what ``run.json`` says of the training."""
+        last = self._last_losses
+        final = math.fsum(last) / len(last) if last else math.nan
         if self._lane is not None:
             self._lane.write(last=True)
         return {
@@ -265,6 +272,8 @@ class UNetTraining:
             "n_batches": self._n_batches,
             "first_loss": self._first_loss if math.isfinite(self._first_loss) else None,
             "loss": self._loss if math.isfinite(self._loss) else None,
+            "final_loss": final if math.isfinite(final) else None,
+            "n_final": len(last),
             "n_not_finite": self._n_not_finite,
         }
 

@@ -1,0 +1,1 @@
+"""Suites: a matrix of profiles by a recipe, in rounds, and what they found."""

@@ -1,0 +1,231 @@
+"""The figures that a suite keeps of each run, by name: what they are, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.run import Run
+from iobench.recording.kinds import Family, Kind
+from iobench.subjects.energy.readings import energy_of
+from iobench.subjects.samples.figures import samples_seen
+from iobench.subjects.utilisation.figures import utilisation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.analysis.exposure_figures import PartExposure, StepStatistics
+    from iobench.analysis.run import RankRun
+    from iobench.profiles.run_facts import RunFacts
+
+__all__ = ["METRICS", "Metric", "RunFigures", "figures_of_run", "why_not_given"]
+
+Options = Mapping[str, tuple[str, ...]]
+COUNTERS: Final = ("gpu", "cpu", "memory")
+"""Kinds of energy that add up; that of a whole machine has them in it."""
+UJ: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure of a run.
+
+    Parameters
+    ----------
+    what : str
+    refused : callable
+        From a cell's options to why it cannot give it; ``""`` where it may.
+    """
+
+    what: str
+    refused: Callable[[Options], str] = lambda options: ""
+
+
+def _no_training(options: Options) -> str:
+    if options.get("compute") != ("unet",):
+        return 'nothing is trained without compute = "unet"'
+    if "duration" in options or not options.keys() & {"batches", "epochs"}:
+        return "losses compare after equally many batches: give batches or epochs, no duration"
+    return ""
+
+
+def _no_energy(options: Options) -> str:
+    return 'energy = "off"' if options.get("energy") == ("off",) else ""
+
+
+def _no_compute(options: Options) -> str:
+    return 'compute = "none"' if options.get("compute") == ("none",) else ""
+
+
+def _no_store(options: Options) -> str:
+    source = options.get("format", ("source",)) == ("source",)
+    return "the original files are no store" if source else ""
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "step_s": Metric("a step of the optimiser, its wait and its compute"),
+    "wait_s": Metric("wait of a step for data"),
+    "exposed_share": Metric("share of the time that was waited for data"),
+    "samples_per_s": Metric("samples delivered a second"),
+    "bytes_per_s": Metric("bytes of samples delivered a second"),
+    "utilisation": Metric("of the accelerator, by MLPerf Storage's formula"),
+    "run_s": Metric("the whole run, start to end"),
+    "start_s": Metric("until the first batch was there"),
+    "read_bytes_per_byte": Metric("bytes read for each one delivered"),
+    "forward_s": Metric("forward of a step", _no_compute),
+    "backward_s": Metric("backward of a step", _no_compute),
+    "energy_j": Metric("of all counters that could be read, of the whole run", _no_energy),
+    **{
+        f"energy_{kind}_j": Metric(f"of the {kind}'s counters, of the whole run", _no_energy)
+        for kind in (*COUNTERS, "machine")
+    },
+    "first_loss": Metric("mean squared error of the first batch", _no_training),
+    "final_loss": Metric("mean squared error, of the last batches in the mean", _no_training),
+    "convert_s": Metric("making the store, by the run that made it", _no_store),
+    "store_bytes": Metric("the store on disk", _no_store),
+    "max_relative_error": Metric("of any value of the store", _no_store),
+    **{
+        f"stage_{kind.spelled}_s": Metric(f"busy with {kind.spelled}, of a batch")
+        for kind in Kind
+        if kind.family in (Family.LOAD, Family.HANDOVER)
+    },
+    **{
+        f"exposed_{kind.spelled}_s": Metric(f"waited for {kind.spelled}, of a batch")
+        for kind in Kind
+        if kind.family in (Family.LOAD, Family.HANDOVER)
+    },
+    "published_step_s": Metric("a step as published of the application"),
+    "published_wait_s": Metric("wait of a step as published"),
+}  # fmt: skip
+"""By name, which ends in the unit: seconds, bytes, joules; shares are from 0 to 1."""
+
+
+def why_not_given(metric: str, options: Options) -> str:
+    """Return why a cell of these options cannot give a metric; ``""`` where it may."""
+    return METRICS[metric].refused(options)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What is kept of a run.
+
+    Parameters
+    ----------
+    figures : mapping of str to float
+        By the names of `METRICS`; what is unknown is missing.
+    facts : RunFacts
+    samples_digest : str or None
+        The same where the same samples were delivered, in whatever order; None where it was not
+        asked for, or not all samples have one.
+    """
+
+    figures: Mapping[str, float]
+    facts: RunFacts
+    samples_digest: str | None
+
+
+def figures_of_run(path: Path) -> RunFigures:
+    """Return the figures of a run of ``iobench profile``.
+
+    Steps are those of the part that reports judge: the epochs after the first, else the steady
+    state, else all.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read, or delivered nothing.
+    """
+    run = Run.open(path)
+    rank = run.of_rank()
+    exposure, facts = rank.exposure, rank.about
+    part = exposure.judged
+    found: dict[str, float | None] = {
+        "step_s": _mean_s(part.step),
+        "wait_s": _mean_s(part.wait),
+        "exposed_share": part.wait_fraction,
+        "samples_per_s": part.samples_per_s,
+        "bytes_per_s": part.bytes_per_s,
+        "read_bytes_per_byte": part.read_per_byte,
+        "run_s": exposure.whole.wall_ns / 1e9,
+        "start_s": next((e.wall_ns / 1e9 for e in exposure.phases if e.phase == "startup"), None),
+        **_stages(part),
+        **_energy(rank),
+        **_training(facts),
+        **_store(facts),
+        **_published(facts),
+    }
+    used = utilisation(rank)
+    found["utilisation"] = None if used is None else used.fraction
+    seen = samples_seen([rank])
+    return RunFigures(
+        {name: float(value) for name, value in found.items() if value is not None},
+        facts,
+        _digest([each.digest for each in seen.epochs]) if seen.recorded else None,
+    )
+
+
+def _mean_s(told: StepStatistics | None) -> float | None:
+    return None if told is None else told.mean_ns / 1e9
+
+
+def _stages(part: PartExposure) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in part.stages:
+        for name, time_ns in (("stage", row.busy_ns), ("exposed", row.exposed_ns)):
+            key = f"{name}_{row.kind.spelled}_s"
+            if part.n_batches and key in METRICS:
+                found[key] = found.get(key, 0.0) + time_ns / part.n_batches / 1e9
+    for each in part.compute_stages:
+        if f"{each.stage}_s" in METRICS and each.per_step_ns is not None:
+            found[f"{each.stage}_s"] = each.per_step_ns / 1e9
+    return found
+
+
+def _energy(rank: RankRun) -> dict[str, float]:
+    told = rank.once(energy_of)
+    if told is None or not told.kinds:
+        return {}
+    by_kind = {each.kind: each.total_uj / UJ for each in told.kinds}
+    parts = [by_kind[kind] for kind in COUNTERS if kind in by_kind]
+    together = sum(parts) if parts else by_kind["machine"]
+    return {"energy_j": together} | {f"energy_{kind}_j": each for kind, each in by_kind.items()}
+
+
+def _training(facts: RunFacts) -> dict[str, float | None]:
+    told = facts.training
+    if told is None or told.n_not_finite:
+        return {}
+    return {"first_loss": told.first_loss, "final_loss": told.final_loss}
+
+
+def _store(facts: RunFacts) -> dict[str, float | None]:
+    store = facts.store
+    if store is None:
+        return {}
+    errors = [each.get("max_relative_error") for each in store.lossy.values()]
+    known = [each for each in errors if each is not None]
+    return {
+        "convert_s": store.convert_s,
+        "store_bytes": store.nbytes,
+        "max_relative_error": max(known, default=None),
+    }
+
+
+def _published(facts: RunFacts) -> dict[str, float | None]:
+    """Return the means of what was published: of the run's own framework, else what comes first."""
+    own = str(facts.framework).lower()
+    tables = sorted(facts.published_tables.items(), key=lambda each: own not in each[0].lower())
+    for _, table in tables[:1]:
+        means = {
+            name: table[key][1]
+            for name, key in (("step", "batch"), ("wait", "I/O"))
+            if key in table
+        }
+        return {f"published_{name}_s": mean for name, mean in means.items()}
+    return {}
+
+
+def _digest(epochs: list[int | None]) -> str | None:
+    known = [each for each in epochs if each is not None]
+    return f"{sum(known) % (1 << 128):032x}" if known and len(known) == len(epochs) else None

@@ -1,0 +1,423 @@
+"""What a suite measures, read from TOML and checked: what is fixed, what varies, how often.
+
+::
+
+    [suite]
+    title = "Formats"
+    repeats = 5                 # runs of each cell, in rounds
+    drop = 1                    # of each figure the lowest and highest so many runs
+    limit = "10min"             # of one run
+    metrics = ["step_s", "wait_s"]
+    seed = 0                    # of the order of cells
+
+    [fixed]                     # options of iobench profile, without dashes; and dataset
+    batches = 64
+
+    [vary]
+    dataset = ["maelstrom-ens10"]
+    format = ["source", "zarr", "zarr:dtype=float16"]
+
+    [[skip]]                    # combinations that are none
+    format = "zarr:*"
+
+A varied ``machine`` has patterns of host names: such a cell is measured there alone.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from iobench.command_options import OF_PROFILE, split_formats
+from iobench.errors import OptionError, StorageError
+from iobench.json_files import read_small_file
+from iobench.registry import unknown_name
+from iobench.suites.metrics import METRICS, why_not_given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["MACHINE", "Cell", "SuiteRecipe", "read_recipe", "recipe_names"]
+
+MACHINE: Final = "machine"
+DATASET: Final = "dataset"
+OF_THE_SUITE: Final = {
+    "out": "each run has a folder of its own", "name": "runs are named after their cells",
+    "json": "results are files", "spool": "that is a folder of one machine",
+}  # fmt: skip
+"""Options of a profile that a suite sets, and why."""
+KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
+TABLES: Final = ("suite", "fixed", "vary", "skip")
+OPTIONS: Final = (DATASET, *(name.removeprefix("--") for name in OF_PROFILE))
+DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
+DEFAULT_REPEATS, DEFAULT_DROP, DEFAULT_LIMIT_S = 5, 1, 600.0
+MOST_CELLS, MOST_REPEATS = 10_000, 1000
+UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
+NAME: Final = re.compile(r"[\w.+-]{1,80}")
+MAX_NBYTES: Final = 1 << 20
+
+Values = tuple[str, ...]
+"""Of one option: mostly one; several of an option that may be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One configuration of a suite.
+
+    Parameters
+    ----------
+    number : int
+        Its place in the recipe, from 0.
+    values : mapping of str to str
+        What tells it from the others, by option: all that varies, and the dataset.
+    options : mapping of str to tuple of str
+        All options of ``iobench profile``, those that are fixed too; ``dataset`` is no option
+        there, but what is profiled.
+    machine : str
+        Pattern of the hosts where it is measured; ``"*"`` for all.
+    """
+
+    number: int
+    values: Mapping[str, str]
+    options: Mapping[str, Values]
+    machine: str = "*"
+
+    @property
+    def name(self) -> str:
+        """What people call it: its values."""
+        return " ".join(self.values.values())
+
+    @property
+    def folder(self) -> str:
+        """A plain name for a folder, distinct within a recipe."""
+        return f"{self.number:03d}-{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', self.name)[:80]}"
+
+    @property
+    def words(self) -> list[str]:
+        """What stands behind ``iobench profile``."""
+        words = list(self.options[DATASET])
+        for name, values in self.options.items():
+            if name == DATASET:
+                continue
+            if OF_PROFILE[f"--{name}"].is_flag:
+                words += [f"--{name}"] * (values == ("true",))
+            else:
+                words += [f"--{name}={value}" for value in values]
+        return words
+
+    @property
+    def trains(self) -> bool:
+        """Whether a model is trained on its batches."""
+        return self.options.get("compute") == ("unet",)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRecipe:
+    """What a suite measures.
+
+    Parameters
+    ----------
+    name, title : str
+    fixed : mapping of str to tuple of str
+        Options of all cells.
+    vary : mapping of str to tuple of tuple of str
+        Options that differ: all their values.
+    skip : tuple of mapping of str to tuple of str
+        Cells that are none, where all patterns of one of these match.
+    metrics : tuple of str
+        Figures in the table; results hold all figures there are.
+    repeats : int
+        Runs of each cell.
+    drop : int
+        Lowest and highest runs that count for no mean.
+    limit_s : float
+        Seconds that one run may take.
+    seed : int
+        Of the order of cells.
+    """
+
+    name: str
+    title: str
+    fixed: Mapping[str, Values]
+    vary: Mapping[str, tuple[Values, ...]]
+    skip: tuple[Mapping[str, Values], ...] = ()
+    metrics: tuple[str, ...] = DEFAULT_METRICS
+    repeats: int = DEFAULT_REPEATS
+    drop: int = DEFAULT_DROP
+    limit_s: float = DEFAULT_LIMIT_S
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values of JSON, of which `from_json` makes the same."""
+        told = {key: getattr(self, key) for key in KEYS if key != "limit"}
+        return {
+            "suite": told | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
+            "fixed": {key: list(values) for key, values in self.fixed.items()},
+            "vary": {key: [list(each) for each in every] for key, every in self.vary.items()},
+            "skip": [{key: list(v) for key, v in each.items()} for each in self.skip],
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any], *, where: str, name: str = "") -> Self:
+        """Return the recipe that tables say, of TOML or of `to_json`.
+
+        Raises
+        ------
+        OptionError, UnknownNameError
+            If something is wrong with it; the message names ``where`` and the key.
+        """
+        return cls(**_checked(told, where, name))
+
+    @property
+    def digest(self) -> str:
+        """The same of recipes that measure the same in the same way."""
+        text = json.dumps(self.to_json() | {"version": 1}, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Return its cells, in the order of the recipe."""
+        found: list[Cell] = []
+        for values in itertools.product(*self.vary.values()):
+            varied = dict(zip(self.vary, values, strict=True))
+            options = dict(self.fixed) | varied
+            if any(_matches(options, each) for each in self.skip):
+                continue
+            machine = " ".join(options.pop(MACHINE, ("*",)))
+            named = {DATASET: options[DATASET]} | varied
+            told = {key: " ".join(each) for key, each in named.items()}
+            found.append(Cell(len(found), told, options, machine))
+        return tuple(found)
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that come with iobench."""
+    folder = files("iobench.suites") / "recipes"
+    names = (each.name for each in folder.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
+    """Read a recipe from a TOML file, or one that comes with iobench by its name.
+
+    Parameters
+    ----------
+    source : str or Path
+    changes : sequence of str
+        ``KEY=VALUE`` each: a key of ``[suite]``, or an option. Several values of what varies with
+        commas. ``vary.KEY`` and ``fixed.KEY`` say which.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        If there is no such recipe, or something is wrong with it.
+    StorageError
+        If the file cannot be read.
+    """
+    path, name = Path(source), str(source)
+    if path.suffix == ".toml" or path.exists():
+        where, name = str(path), path.stem
+        try:
+            data = read_small_file(path, limit=MAX_NBYTES)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: {error.strerror or error}; expected a recipe, or one of "
+                f"{', '.join(recipe_names())}"
+            ) from error
+    else:
+        if name not in recipe_names():
+            raise unknown_name("recipe", name, recipe_names())
+        where = f"recipe {name}"
+        data = (files("iobench.suites") / "recipes" / f"{name}.toml").read_bytes()
+    try:
+        told = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"{where}: is no TOML ({error})") from error
+    for change in changes:
+        _change(told, change)
+    return SuiteRecipe.from_json(told, where=where, name=name)
+
+
+def _change(told: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    table, dot, key = key.strip().rpartition(".")
+    key = key.replace("_", "-")
+    if not equals or not key:
+        raise OptionError(f"--set {change}: expected KEY=VALUE, as repeats=3")
+    if not dot:
+        varied = {each.replace("_", "-") for each in told.get("vary") or {}}
+        table = "suite" if key in KEYS else "vary" if key in varied else "fixed"
+    if table not in TABLES[:3]:
+        raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
+    for other in ("fixed", "vary"):  # it says so now
+        told[other] = {
+            name: each
+            for name, each in (told.get(other) or {}).items()
+            if name.replace("_", "-") != key or table == "suite"
+        }
+    several = split_formats([value]) if key == "format" else value.split(",")
+    said: Any = value
+    if table == "vary" or key == "metrics":
+        said = [each.strip() for each in several if each.strip()]
+    elif table == "suite" and re.fullmatch(r"-?\d{1,18}", value):
+        said = int(value)
+    told.setdefault(table, {})[key] = said
+
+
+def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+    for table, value in told.items():
+        if table not in TABLES:
+            raise OptionError(f"{where}: {unknown_name('table', table, TABLES)}")
+        expected = list if table == "skip" else dict
+        if not isinstance(value, expected):
+            raise OptionError(
+                f"{where}: {table}: expected [{'[skip]' if expected is list else table}]"
+            )
+    suite = dict(told.get("suite", {}))
+    for key in suite:
+        if key not in KEYS:
+            raise OptionError(f"{where}: [suite]: {unknown_name('key', key, KEYS)}")
+    fixed = {
+        _option(key, where, "fixed"): _values(key, value, f"{where}: [fixed] {key}")
+        for key, value in told.get("fixed", {}).items()
+    }
+    vary = {}
+    for key, value in told.get("vary", {}).items():
+        at = f"{where}: [vary] {key}"
+        if not isinstance(value, list) or not value:
+            raise OptionError(f"{at}: {value!r}; expected a list of values")
+        vary[_option(key, where, "vary")] = every = tuple(_values(key, each, at) for each in value)
+        if len(set(every)) != len(every):
+            raise OptionError(f"{at}: expected distinct values")
+    if both := fixed.keys() & vary.keys():
+        raise OptionError(f"{where}: {', '.join(sorted(both))} is in [fixed] and in [vary]")
+    if DATASET not in fixed | vary:
+        raise OptionError(f"{where}: no {DATASET} in [fixed] or [vary]: nothing to profile")
+    if MACHINE in fixed:
+        raise OptionError(
+            f"{where}: [fixed] {MACHINE}: expected it in [vary], by patterns of hosts"
+        )
+    skip = tuple(_skipped(each, {*fixed, *vary}, where) for each in told.get("skip", []))
+    title = suite.get("title", suite.get("name", name))
+    found: dict[str, Any] = {
+        "name": suite.get("name", name), "title": title, "fixed": fixed, "vary": vary,
+        "skip": skip, "metrics": _metrics(suite.get("metrics", DEFAULT_METRICS), where),
+        "limit_s": _seconds(suite.get("limit", f"{DEFAULT_LIMIT_S:g}s"), f"{where}: [suite] limit"),
+        "repeats": _count(suite, "repeats", DEFAULT_REPEATS, 1, MOST_REPEATS, where),
+        "drop": _count(suite, "drop", DEFAULT_DROP, 0, MOST_REPEATS, where),
+        "seed": _count(suite, "seed", 0, 0, 2**32 - 1, where),
+    }  # fmt: skip
+    if not isinstance(found["name"], str) or not NAME.fullmatch(found["name"]):
+        raise OptionError(f"{where}: [suite] name {found['name']!r}: expected a plain word")
+    if not isinstance(title, str):
+        raise OptionError(f"{where}: [suite] title {title!r}: expected text")
+    if found["repeats"] <= 2 * found["drop"]:
+        raise OptionError(
+            f"{where}: of {found['repeats']} repeats the {found['drop']} fastest and slowest are "
+            "dropped, and none is left; give more repeats, or drop = 0"
+        )
+    _check_cells(SuiteRecipe(**found), where)
+    return found
+
+
+def _check_cells(recipe: SuiteRecipe, where: str) -> None:
+    n_cells = 1
+    for each in recipe.vary.values():
+        n_cells *= len(each)
+    if n_cells > MOST_CELLS:
+        raise OptionError(f"{where}: {n_cells} cells; expected {MOST_CELLS} at most")
+    cells = recipe.cells()
+    if not cells:
+        raise OptionError(f"{where}: no cell is left; every combination is in a [[skip]]")
+    for metric in recipe.metrics:
+        reasons = [why_not_given(metric, each.options) for each in cells]
+        if all(reasons):
+            raise OptionError(f"{where}: [suite] metrics: no cell can give {metric}: {reasons[0]}")
+
+
+def _option(key: str, where: str, table: str) -> str:
+    name = key.replace("_", "-")
+    if name in OF_THE_SUITE:
+        raise OptionError(
+            f"{where}: [{table}] {key} is the suite's own ({OF_THE_SUITE[name]}); leave it out"
+        )
+    if name not in OPTIONS and name != MACHINE:
+        names = [*(each for each in OPTIONS if each not in OF_THE_SUITE), MACHINE]
+        near = str(unknown_name("option", key, names))
+        near = near if "did you mean" in near else f"unknown option {key!r}: see iobench profile -h"
+        raise OptionError(f"{where}: [{table}]: {near}")
+    return name
+
+
+def _values(key: str, value: Any, where: str) -> Values:
+    """Return the value of an option as text, several of one that is repeated."""
+    option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
+    if option is not None and option.is_flag:
+        text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"{where}: {value!r}; expected true or false")
+        return (text,)
+    several = value if isinstance(value, list) else [value]
+    if not several or not all(
+        isinstance(each, str | int | float) and not isinstance(each, bool) for each in several
+    ):
+        raise OptionError(f"{where}: {value!r}; expected text or a number")
+    return tuple(map(str, several))
+
+
+def _skipped(told: Any, known: Iterable[str], where: str) -> Mapping[str, Values]:
+    if not isinstance(told, dict) or not told:
+        raise OptionError(f"{where}: [[skip]]: expected options and their values")
+    found = {}
+    for key, value in told.items():
+        name = _option(key, where, "[skip]")
+        if name in known:
+            several = value if isinstance(value, list) else [value]
+            found[name] = tuple(
+                str(each).lower() if isinstance(each, bool) else str(each) for each in several
+            )
+    # Of an option that no cell has, none is meant.
+    return found if len(found) == len(told) else {}
+
+
+def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:
+    return bool(skip) and all(
+        any(fnmatch.fnmatchcase(" ".join(options[key]), pattern) for pattern in patterns)
+        for key, patterns in skip.items()
+    )
+
+
+def _metrics(told: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(told, list | tuple) or not told or not all(isinstance(m, str) for m in told):
+        raise OptionError(f"{where}: [suite] metrics {told!r}: expected a list of figures")
+    for metric in told:
+        if metric not in METRICS:
+            near = unknown_name("metric", metric, METRICS)
+            raise OptionError(f"{where}: [suite] metrics: {near}")
+    return tuple(dict.fromkeys(told))
+
+
+def _count(
+    suite: Mapping[str, Any], key: str, default: int, least: int, most: int, where: str
+) -> int:
+    value = suite.get(key, default)
+    if type(value) is not int or not least <= value <= most:
+        raise OptionError(
+            f"{where}: [suite] {key} {value!r}: expected a number from {least} to {most}"
+        )
+    return value
+
+
+def _seconds(told: Any, where: str) -> float:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)", str(told))
+    found = float(match[1]) * UNITS_S[match[2]] if match else 0.0
+    if not found:
+        raise OptionError(f"{where} {told!r}: expected a time such as 90s, 10min or 1h")
+    return found

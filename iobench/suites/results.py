@@ -1,0 +1,194 @@
+"""What one run of a suite found, in a small file beside it that never changes afterwards.
+
+``NAME.result.json`` lies beside the run directory, and holds all that later questions need: the
+run directory may be gone by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import ProfileError
+from iobench.files.atomic import write_atomically
+from iobench.json_files import read_fields, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "FAILED",
+    "MEASURED",
+    "NOT_AVAILABLE",
+    "RESULT_SUFFIX",
+    "STATUSES",
+    "Result",
+    "SkippedResult",
+    "find_results",
+    "read_result",
+    "read_results",
+    "write_result",
+]
+
+RESULT_SUFFIX: Final = ".result.json"
+RESULT_KIND: Final = "iobench suite result"
+RESULT_VERSION: Final = 1
+MEASURED, FAILED, NOT_AVAILABLE = "measured", "failed", "not available"
+STATUSES: Final = (MEASURED, FAILED, NOT_AVAILABLE)
+MAX_NBYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of one cell.
+
+    Parameters
+    ----------
+    suite, recipe_digest : str
+        Name of the suite, and what is the same of recipes that measure the same.
+    cell : mapping of str to str
+        What tells the cell from others of its suite, by option: ``dataset`` and all that varies.
+    round : int
+        Of the suite, from 0.
+    status : str
+        ``"measured"``, ``"failed"`` or ``"not available"``: a package or device is not there.
+    started : str
+        Of its process, in UTC as ISO 8601 has it.
+    reason : str or None
+        Why there are no figures, in one line.
+    figures : mapping of str to float
+        In SI units, which their names end in; shares are from 0 to 1. What is unknown is missing.
+    machine : mapping
+        ``host``, ``cpu_model``, ``cores`` (usable ones), ``memory_bytes``, ``kernel``,
+        ``file_system`` (of what was read) and ``accelerator``, as far as known.
+    versions : mapping of str to str
+        ``iobench``, ``python``, and what was imported and reads, decodes, computes or trains;
+        ``commit`` of iobench where it is a checkout.
+    samples_digest : str or None
+        The same of equal samples in whatever order; None unless ``digests`` were asked for.
+    run : str or None
+        The run directory, from the folder of the file; None where there is none.
+    took_s : float
+        What its process took, start and preparations included.
+    options : mapping of str to str
+        All options of the cell, those that are fixed too.
+    """
+
+    suite: str
+    recipe_digest: str
+    cell: Mapping[str, str]
+    round: int
+    status: str
+    started: str
+    reason: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    samples_digest: str | None = None
+    run: str | None = None
+    took_s: float = 0.0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"status is {self.status!r}, expected one of {', '.join(STATUSES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedResult:
+    """A file that holds no result that can be read, and why."""
+
+    path: str
+    why: str
+
+
+def write_result(path: Path, result: Result) -> Path:
+    """Write a result whole, and return its file.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of the run directory, or a file whose name ends in `RESULT_SUFFIX`.
+    result : Result
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written.
+    """
+    if not path.name.endswith(RESULT_SUFFIX):
+        path = path / f"round-{result.round}{RESULT_SUFFIX}"
+    told = {"kind": RESULT_KIND, "version": RESULT_VERSION, **asdict(result)}
+    write_atomically(path, (json.dumps(told, indent=1, sort_keys=True) + "\n").encode())
+    return path
+
+
+def read_result(path: Path) -> Result:
+    """Read one result.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read, is damaged or of another version.
+    """
+    try:
+        told = read_json(path, limit=MAX_NBYTES, finite=True)
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}; measure its cell again") from error
+    except ValueError as error:
+        raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
+    if not isinstance(told, dict) or told.get("kind") != RESULT_KIND:
+        raise ProfileError(f"{path}: is no result of a suite; remove it, or name another folder")
+    if told.get("version") != RESULT_VERSION:
+        raise ProfileError(
+            f"{path}: is of version {told.get('version')}, expected {RESULT_VERSION}; use the "
+            "iobench that wrote it"
+        )
+    figures = told.get("figures")
+    if isinstance(figures, dict):  # what is no number is unknown
+        told["figures"] = {name: each for name, each in figures.items() if each is not None}
+    try:
+        return read_fields(Result, told)
+    except (TypeError, ValueError) as error:
+        raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
+
+
+def find_results(folder: Path) -> Iterator[Path]:
+    """Yield the files of results below a folder, by name; run directories are not looked into."""
+    for parent, folders, names in os.walk(folder):
+        if "run.json" in names:
+            folders.clear()
+            continue
+        folders.sort()
+        yield from (Path(parent) / name for name in sorted(names) if name.endswith(RESULT_SUFFIX))
+
+
+def read_results(folder: Path, skipped: list[SkippedResult] | None = None) -> tuple[Result, ...]:
+    """Read all results below a folder, however deep.
+
+    Parameters
+    ----------
+    folder : Path
+    skipped : list of SkippedResult, optional
+        Takes those that cannot be read; without it the first one is refused.
+
+    Raises
+    ------
+    ProfileError
+        If there is no such folder; or if a result cannot be read and there is no ``skipped``.
+    """
+    if not folder.is_dir():
+        raise ProfileError(f"{folder}: is no folder; expected one of 'iobench suite --out'")
+    found = []
+    for path in find_results(folder):
+        try:
+            found.append(read_result(path))
+        except ProfileError as error:
+            if skipped is None:
+                raise
+            skipped.append(SkippedResult(str(path), str(error).removeprefix(f"{path}: ")))
+    return tuple(found)

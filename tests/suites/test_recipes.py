@@ -1,0 +1,146 @@
+"""Recipes: what is read, what is refused before anything runs, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iobench.errors import IobenchError, OptionError, StorageError, UnknownNameError
+from iobench.suites.recipe import SuiteRecipe, read_recipe, recipe_names
+
+RECIPE = """
+[suite]
+repeats = 5
+limit = "2min"
+metrics = ["step_s", "wait_s"]
+
+[fixed]
+batches = 8
+tiny = true
+option = ["a=b", "c=d"]
+
+[vary]
+dataset = ["one", "two"]
+format = ["source", "zarr", "zarr:dtype=float16,codec=zlib"]
+framework = ["native", "tensorflow"]
+
+[[skip]]
+framework = "tensorflow"
+format = ["source", "zarr:*"]
+"""
+
+
+def recipe(tmp_path: Path, text: str = RECIPE, *changes: str) -> SuiteRecipe:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return read_recipe(path, changes)
+
+
+def test_cells_are_the_product_without_what_is_skipped(tmp_path: Path) -> None:
+    found = recipe(tmp_path)
+    assert (found.name, found.repeats, found.drop, found.limit_s) == ("mine", 5, 1, 120.0)
+    cells = found.cells()
+    assert [each.name for each in cells if each.values["dataset"] == "one"] == [
+        "one source native",
+        "one zarr native",
+        "one zarr tensorflow",
+        "one zarr:dtype=float16,codec=zlib native",
+    ]
+    assert len(cells) == 8
+    assert cells[0].words == [
+        "one", "--batches=8", "--tiny", "--option=a=b", "--option=c=d", "--format=source",
+        "--framework=native",
+    ]  # fmt: skip
+    assert cells[0].values == {"dataset": "one", "format": "source", "framework": "native"}
+    assert len({each.folder for each in cells}) == 8
+
+
+def test_a_recipe_is_the_same_after_json(tmp_path: Path) -> None:
+    found = recipe(tmp_path)
+    again = SuiteRecipe.from_json(found.to_json(), where="suite.json")
+    assert again == found
+    assert again.digest == found.digest
+
+
+def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
+    one = recipe(tmp_path)
+    found = recipe(
+        tmp_path, RECIPE, "repeats=3", "format=source,zarr:dtype=float16,codec=zlib,numpy",
+        "fixed.framework=native", "batch_size=4", "vary.workers=0,2", "metrics=step_s,utilisation",
+    )  # fmt: skip
+    assert found.repeats == 3
+    assert found.vary["format"] == (("source",), ("zarr:dtype=float16,codec=zlib",), ("numpy",))
+    assert found.vary["workers"] == (("0",), ("2",))
+    assert found.fixed["framework"] == ("native",)
+    assert found.fixed["batch-size"] == ("4",)
+    assert found.metrics == ("step_s", "utilisation")
+    assert found.digest != one.digest
+    assert len(found.cells()) == 12
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("batches = 8", "batchs = 8", r"mine.toml: \[fixed\]: .*did you mean batches"),
+        ("[vary]", "[varies]", "unknown table 'varies': did you mean vary"),
+        ("repeats = 5", "repeat = 5", r"\[suite\]: unknown key 'repeat': did you mean repeats"),
+        ("repeats = 5", "repeats = 2", "none is left; give more repeats"),
+        ("repeats = 5", 'repeats = "many"', "repeats 'many': expected a number from 1"),
+        ('"2min"', '"soon"', "limit 'soon': expected a time such as 90s"),
+        ('"wait_s"', '"waits_s"', "unknown metric 'waits_s': did you mean"),
+        ('"wait_s"', '"final_loss"', "no cell can give final_loss: nothing is trained"),
+        ("tiny = true", "tiny = 3", r"\[fixed\] tiny: 3; expected true or false"),
+        ("batches = 8", 'out = "x"', "out is the suite's own .each run has a folder of its own"),
+        ("batches = 8", "format = 'zarr'", r"format is in \[fixed\] and in \[vary\]"),
+        ('dataset = ["one", "two"]', "", "no dataset in"),
+        ('["one", "two"]', '"one"', r"\[vary\] dataset: 'one'; expected a list"),
+        ('["one", "two"]', '["one", "one"]', "expected distinct values"),
+        ('framework = "tensorflow"\nformat', "format", None),
+        ('format = ["source", "zarr:*"]', 'formt = "x"', "did you mean format"),
+        ("[fixed]", "[fixed", "mine.toml: is no TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: Path, before: str, after: str, told: str | None
+) -> None:
+    assert before in RECIPE
+    text = RECIPE.replace(before, after)
+    if told is None:
+        assert len(recipe(tmp_path, text).cells()) == 4
+        return
+    with pytest.raises(IobenchError, match=told) as caught:
+        recipe(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_skip_of_all_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no cell is left"):
+        recipe(tmp_path, RECIPE + '\n[[skip]]\ndataset = "*"\n')
+
+
+def test_a_loss_needs_equally_many_batches(tmp_path: Path) -> None:
+    text = RECIPE.replace("tiny = true", 'tiny = true\ncompute = "unet"')
+    assert recipe(tmp_path, text, "metrics=final_loss").metrics == ("final_loss",)
+    with pytest.raises(OptionError, match="equally many batches"):
+        recipe(tmp_path, text, "metrics=final_loss", "duration=10")
+
+
+@pytest.mark.parametrize("change", ["repeats", "=3", "vry.format=zarr"])
+def test_a_change_that_is_none(tmp_path: Path, change: str) -> None:
+    with pytest.raises(OptionError, match="--set"):
+        recipe(tmp_path, RECIPE, change)
+
+
+def test_unknown_recipes() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean quick"):
+        read_recipe("quik")
+    with pytest.raises(StorageError, match=r"nowhere\.toml: No such file"):
+        read_recipe("nowhere.toml")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_that_come_along_are_sound(name: str) -> None:
+    found = read_recipe(name)
+    assert found.name == name
+    assert found.cells()
