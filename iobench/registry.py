@@ -180,8 +180,14 @@ def _points(group: str) -> EntryPoints:
 
 @functools.cache
 def _points_on(path: tuple[str, ...], group: str) -> EntryPoints:
+    found: EntryPoints = _every_point_on(path).select(group=group)
+    return found
+
+
+@functools.cache
+def _every_point_on(path: tuple[str, ...]) -> Any:
     """Return what is installed on a path, looked up once: each time costs a file a package."""
-    return entry_points(group=group)
+    return entry_points()
 
 
 def _load(group: str, name: str, what: str, names: list[str]) -> Any:

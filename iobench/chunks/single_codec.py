@@ -222,7 +222,7 @@ def undo_codec(
     codec = _codec(step.configuration)
     if expected is not None and (plain is not None or name == "zstd"):
         if out is None or plain is None:
-            return codec.decode(content, np.empty(expected, dtype=np.uint8))
+            return codec.decode(content, for_one_sample(expected))
         codec.decode(content, out)
         return out
     if name == "zstd" and plain is None:
