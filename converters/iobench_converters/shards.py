@@ -94,10 +94,10 @@ class Conversion:
             made.close()
             maker.close()
 
-    def statistics(self, number: int) -> ShardStatistics:
-        """Return what adds up the values of the samples of one shard."""
+    def statistics(self, number: int, maker: Maker) -> ShardStatistics:
+        """Return what adds up the values of the samples of one shard, which ``maker`` makes."""
         members = split_members(self.request.index.splits, self.plan.shard(number))
-        return ShardStatistics(self.measure, members)
+        return ShardStatistics(self.measure, members, maker.start_statistics)
 
     @property
     def measure(self) -> SampleMeasure:
@@ -263,7 +263,7 @@ def write_shard(
         raise
     lossy: Errors = {}
     spectra: list[Mapping[str, Any]] = []
-    statistics = conversion.statistics(number)
+    statistics = conversion.statistics(number, maker)
     used = UsedBytes(conversion.request.files)
     used.start()
     try:

@@ -179,9 +179,14 @@ class ChunkPieces(_Pieces):
             if slices is not None:
                 put_slices(slices, self._chunk, parts)
                 return
-        values = decode_chunk(stored, self._codecs, mask)
+        out = None
+        if self._as_stored and len(parts) == 1:
+            target = parts[0].target
+            out = target if target.shape == self._chunk and target.flags.c_contiguous else None
+        values = decode_chunk(stored, self._codecs, mask, out)
         for part in parts:
-            part.target[...] = unpack(values[part.source], self._packing)
+            if values is not out:
+                part.target[...] = unpack(values[part.source], self._packing)
 
 
 class ContiguousPieces(_Pieces):

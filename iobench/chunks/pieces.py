@@ -46,6 +46,12 @@ READ_NBYTES = 4 << 20
 JOB_NBYTES = 1 << 20
 """Smaller pieces are decoded several in one job."""
 
+LINE_NBYTES = 64
+"""Of a processor's cache."""
+
+SHORT_NBYTES = 1 << 16
+"""Samples of fewer bytes are copied side by side before they are written."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexRun:
@@ -231,10 +237,19 @@ class PiecedGroup:
         Of the file.
     indexes : sequence of int
         Of the samples along the sample dimension; as they are numbered, along several.
+    as_stored : bool
+        Whether arrays of short samples may lie as pieces do: numbers of neighbours side by side.
     """
 
-    def __init__(self, variables: Sequence[PiecedVariable], indexes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        variables: Sequence[PiecedVariable],
+        indexes: Sequence[int],
+        *,
+        as_stored: bool = False,
+    ) -> None:
         self._variables = tuple(variables)
+        self._as_stored = as_stored
         self._n_samples = len(indexes)
         self._runs = runs_of_each(variables, indexes)
 
@@ -290,7 +305,11 @@ class PiecedGroup:
         batch: list[Callable[[], None]] = []
         nbytes = 0
         for variable, runs, stored in zip(self._variables, self._runs, raw, strict=True):
-            array = empty_array(group_shape(variable, self._n_samples), variable.dtype)
+            array = (
+                _array_as_stored(variable, self._n_samples)
+                if self._as_stored and _is_scattered(variable)
+                else empty_array(group_shape(variable, self._n_samples), variable.dtype)
+            )
             arrays.append(array)
             target = PieceTarget(variable, array, runs)
             for number, piece in enumerate(variable.pieces(runs)):
@@ -417,6 +436,29 @@ def empty_array(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Return an uninitialised array in pages of its own."""
     pages = own_pages(math.prod(shape) * np.dtype(dtype).itemsize)
     return pages.view(dtype).reshape(shape)
+
+
+def _is_scattered(variable: PiecedVariable) -> bool:
+    """Whether few numbers of a piece that follow each other are of one short sample."""
+    itemsize = np.dtype(variable.dtype).itemsize
+    along = math.prod(variable.shape[variable.axis + 1 :]) * itemsize
+    return (
+        variable.axis > 0
+        and along < LINE_NBYTES
+        and variable.sharing * itemsize > LINE_NBYTES
+        and variable.sample_nbytes < SHORT_NBYTES
+    )
+
+
+def _array_as_stored(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
+    """Return an uninitialised array for some samples, with its axes in memory as in storage."""
+    axis = variable.axis
+    lengths = [*variable.shape[:axis], n_samples, *variable.shape[axis + 1 :]]
+    # Rows that are powers of two apart share a place in the processor's cache: they would be read
+    # from memory again for each sample.
+    lengths[axis] += LINE_NBYTES // np.dtype(variable.dtype).itemsize
+    array = empty_array(tuple(lengths), variable.dtype)
+    return np.moveaxis(array, axis, 0)[:n_samples]
 
 
 def _array_nbytes(variable: PiecedVariable, n_samples: int) -> int:

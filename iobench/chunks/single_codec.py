@@ -206,7 +206,7 @@ def undo_codec(
     name = step.name
     limit = MAX_GROWTH * nbytes + SPARE_NBYTES if expected is None else expected
     if step.elementsize:
-        return unshuffle(content, step.elementsize)
+        return unshuffle(content, step.elementsize, out)
     if name == CHECKSUM:
         return _without_crc32c(content)
     if name == "fletcher32":
@@ -311,12 +311,17 @@ def _inflated(step: CodecStep, content: Any, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def unshuffle(content: Any, itemsize: int) -> NDArray[np.uint8]:
-    """Undo a shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over."""
+def unshuffle(
+    content: Any, itemsize: int, out: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
+    """Undo a shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over.
+
+    What is returned is ``out``, where it has that size.
+    """
     flat = as_bytes(content)
     count = len(flat) // itemsize
     whole = count * itemsize
-    values = for_one_sample(len(flat))
+    values = out if out is not None and len(out) == len(flat) else for_one_sample(len(flat))
     numbers, planes = values[:whole].reshape(-1, itemsize), flat[:whole].reshape(itemsize, -1)
     values[whole:] = flat[whole:]
     is_framed = whole >= FRAMED_LEAST_NBYTES and itemsize < 256

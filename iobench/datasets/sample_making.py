@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Dataset, SampleIndex, SpilledSamples, Where
@@ -457,10 +458,23 @@ class Maker:
         measures: list[Future[NDArray[Any] | None]] = []
         if self._measure is not None:
             size = max(1, TASK_NBYTES // max(1, spec.nbytes))
+            if self._measure.keeps_values(unit.name):  # which are there
+                size = len(rows)
             for at in range(0, len(rows), size):
                 some = rows[at : at + size]
                 measures.append(self._pool.submit(self._measured_rows, unit.name, some))
         return VariableRows(unit.name, rows, measures, unit.is_last)
+
+    def start_statistics(
+        self, job: Callable[[], NDArray[np.float64]]
+    ) -> Future[NDArray[np.float64]]:
+        """Have something that is part of the statistics done by a thread that makes samples."""
+
+        def timed() -> NDArray[np.float64]:
+            with self._tally.timed("statistics"):
+                return job()
+
+        return self._pool.submit(timed)
 
     def _measured_rows(self, name: str, rows: NDArray[Any]) -> NDArray[Any] | None:
         assert self._measure is not None

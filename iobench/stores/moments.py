@@ -99,13 +99,13 @@ def row_moments(rows: NDArray[Any]) -> NDArray[np.float64]:
     themselves and means to 7e-6 deviations, whatever the values; of weather data they are a hundred
     times better. Lowest and highest are exact.
     """
-    rows = np.ascontiguousarray(rows)  # the order of sums is that of memory
     moments = np.empty((len(rows), N_MOMENTS))
     if rows.shape[1] < FEW:
         step = max(1, FEW_AT_ONCE // max(1, rows.shape[1]))
         for start in range(0, len(rows), step):
             moments[start : start + step] = _many_small(rows[start : start + step])
         return moments
+    rows = np.ascontiguousarray(rows)  # the order of sums is that of memory
     scratch = np.empty(min(PIECE, rows.shape[1]), dtype=_summed(rows.dtype))
     for place, row in enumerate(rows):
         parts = [
@@ -165,7 +165,8 @@ def _many_small(rows: NDArray[Any]) -> NDArray[np.float64]:
     there: NDArray[np.bool_] | None = None
     n: Any = rows.shape[1]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        exact = rows.astype(np.float64)  # a signalling NaN is quiet afterwards
+        # The order of sums is that of memory; a signalling NaN is quiet afterwards.
+        exact = rows.astype(np.float64, order="C")
         low, high = np.minimum.reduce(exact, axis=1), np.maximum.reduce(exact, axis=1)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):  # a NaN is both
             there = np.isfinite(exact)

@@ -8,8 +8,10 @@ is the same to the bit however samples were batched, threaded, or interrupted.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +28,7 @@ from iobench.stores.moments import (
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
@@ -150,7 +153,7 @@ class VariableRows:
         """Return what `SampleMeasure.of_variable` says of it, when that is known."""
         parts = [each.result() for each in self.measures]
         found = [part for part in parts if part is not None]
-        return np.concatenate(found) if found else None
+        return (np.concatenate(found) if len(found) > 1 else found[0]) if found else None
 
 
 class SampleMeasure:
@@ -217,6 +220,11 @@ class SampleMeasure:
                 measured.moments[place, -2 * len(self._encoded) :] = sample.moments
         return measured
 
+    def keeps_values(self, name: str) -> bool:
+        """Whether what is measured of a variable is its values, as they are few."""
+        shape = self._by_name[name][2] if name in self._by_name else (0, 0, 0)
+        return shape[0] * shape[2] < FEW
+
     def of_variable(
         self, name: str, arrays: Sequence[NDArray[Any]] | NDArray[Any]
     ) -> NDArray[Any] | None:
@@ -230,10 +238,12 @@ class SampleMeasure:
         size = shape[0] * shape[2]
         if size < FEW or shape[1] * size < SMALL:
             every = arrays if isinstance(arrays, np.ndarray) else np.stack(arrays)
-            rows = _rows(variable, every.reshape(len(arrays), *shape))
-            found = rows if size < FEW else row_moments(rows)
-            return found.reshape(len(arrays), shape[1], found.shape[1])
-        return np.stack([row_moments(_rows(variable, each.reshape(1, *shape))) for each in arrays])
+            groups = _groups(variable, every.reshape(len(arrays), *shape))
+            if size < FEW:
+                return groups
+            return row_moments(groups.reshape(-1, size)).reshape(len(arrays), shape[1], N_MOMENTS)
+        each_of = (_groups(variable, each.reshape(1, *shape)) for each in arrays)
+        return np.stack([row_moments(groups.reshape(-1, size)) for groups in each_of])
 
     def joined(self, parts: Mapping[str, NDArray[Any] | None], n_samples: int) -> Measured:
         """Return what was measured of samples from that of each variable."""
@@ -308,11 +318,20 @@ class ShardStatistics:
         What takes those of samples.
     members : mapping of str to array of bool
         For each split with samples in the shard, which of its samples are.
+    start : callable
+        Has a function of no argument run, in another thread; returns its future.
     """
 
-    def __init__(self, measure: SampleMeasure, members: Mapping[str, NDArray[np.bool_]]) -> None:
+    def __init__(
+        self,
+        measure: SampleMeasure,
+        members: Mapping[str, NDArray[np.bool_]],
+        start: Callable[[Callable[[], NDArray[np.float64]]], Future[NDArray[np.float64]]],
+    ) -> None:
         self._measure = measure
         self._members = members
+        self._start = start
+        self._folding: deque[tuple[str, Future[NDArray[np.float64]]]] = deque()
         self._n_folded = max(1, min(1 << 10, FOLDED_NBYTES // max(1, measure.nbytes)))
         self._apart: dict[str, NDArray[Any] | None] = {}
         self._pending: list[Measured] = []
@@ -335,6 +354,7 @@ class ShardStatistics:
             self._add(self._measure.joined(parts, len(rows)))
 
     def _add(self, measured: Measured) -> None:
+        self._merge()  # what holds the samples before
         self._pending.append(measured)
         self._n_pending += len(measured)
         while self._n_pending >= self._n_folded:
@@ -343,6 +363,7 @@ class ShardStatistics:
     def finish(self) -> ShardMoments:
         """Return the moments of all samples that were given, and of each split."""
         self._fold(self._n_pending)
+        self._merge()
         return self._sums
 
     def _fold(self, count: int) -> None:
@@ -351,14 +372,20 @@ class ShardStatistics:
             return
         every = Measured.joined(self._pending)
         first, left = every.of(slice(count)), every.of(slice(count, None))
-        self._pending, self._n_pending = [left], len(left)
-        for name, sums in self._sums.items():
+        self._pending, self._n_pending = [left] if len(left) else [], len(left)
+        for name in self._sums:
             some = first
             if name in self._members:
                 some = first.of(self._members[name][self._n_done : self._n_done + count])
             if len(some):
-                self._sums[name] = merge_moments(sums, self._measure.fold(some))
+                self._folding.append((name, self._start(partial(self._measure.fold, some))))
         self._n_done += count
+
+    def _merge(self) -> None:
+        """Add what was folded, in order."""
+        while self._folding:
+            name, folded = self._folding.popleft()
+            self._sums[name] = merge_moments(self._sums[name], folded.result())
 
 
 def split_members(
@@ -425,8 +452,8 @@ def _layout(variable: Variable) -> tuple[str | None, tuple[int, int, int]]:
     return variable.dims[axis], (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
-def _rows(variable: Variable, arrays: NDArray[Any]) -> NDArray[Any]:
-    """Return the values of each group of each array as a row: of (arrays, before, group, after)."""
+def _groups(variable: Variable, arrays: NDArray[Any]) -> NDArray[Any]:
+    """Return the values of arrays by group: of (arrays, before, group, after)."""
     n, before, groups, after = arrays.shape
-    rows = np.moveaxis(arrays, 2, 1).reshape(n * groups, before * after)
-    return rows if variable.packed is None else unpack(rows, variable.packed)
+    found = np.moveaxis(arrays, 2, 1).reshape(n, groups, before * after)
+    return found if variable.packed is None else unpack(found, variable.packed)

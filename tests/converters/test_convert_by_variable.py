@@ -47,8 +47,8 @@ def write_netcdf(path, variables, *, n_times=20, sharing=6):
     return path
 
 
-def opened(path):
-    dataset = user_files([path], sample_dim="time")
+def opened(path, sample_dim="time"):
+    dataset = user_files([path], sample_dim=sample_dim)
     places = SimpleNamespace(stand_in=False, progress=no_progress, cache_dir=path.parent / "cache")
     files = dataset.files(places)
     return dataset, dataset.samples(files, places)
@@ -102,6 +102,56 @@ def test_the_bytes_are_those_of_whole_samples(
     n_appended = len(appended)
     monkeypatch.setattr(GroupedSamples, "variables_apart", lambda dataset: ())
     convert(dataset, index, fmt, tmp_path / "whole", **more).close()
+    assert len(appended) == n_appended
+    assert content(tmp_path / "apart") == content(tmp_path / "whole")
+
+
+def write_columns(path):
+    """Write variables whose samples are along a later dimension, in chunks that many share."""
+    rng = np.random.default_rng(1)
+    lengths = {"level": 37, "column": 3000, "part": 2}
+    with h5py.File(path, "w") as file:
+        for dim, length in lengths.items():
+            file.create_dataset(dim, data=np.arange(float(length))).make_scale(dim)
+        for name, dims, chunks in (
+            ("t", ("level", "column"), (1, 700)),
+            ("q", ("level", "column"), (5, 512)),
+            ("wind", ("part", "level", "column"), (1, 1, 3000)),
+            ("pair", ("level", "column", "part"), (37, 64, 2)),
+        ):
+            values = rng.normal(size=[lengths[dim] for dim in dims]).astype("f4")
+            values[rng.random(values.shape) < 0.01] = np.nan
+            made = file.create_dataset(
+                name, data=values, chunks=chunks, compression="gzip", shuffle=True
+            )
+            for place, dim in enumerate(dims):
+                made.dims[place].attach_scale(file[dim])
+    return path
+
+
+@pytest.mark.parametrize("samples", ["all", "some"])
+def test_samples_that_lie_apart_in_their_chunks_have_the_same_bytes(
+    tmp_path, monkeypatch, appended, samples
+):
+    pytest.importorskip("numcodecs", reason="Zarr stores need it")
+    from iobench_converters import zarr_groups
+
+    monkeypatch.setattr(sample_making, "APART_NBYTES", 0)
+    path = write_columns(tmp_path / "columns.nc")
+    dataset, index = opened(path, sample_dim="column")
+    numbers = range(3000) if samples == "all" else [*range(2500, 2990, 3), *range(40), 700, 5]
+    more = {"memory_nbytes": 1 << 30, "workers": 2, "samples": numbers}
+    store = convert(dataset, index, zarr_groups.FORMAT, tmp_path / "apart", **more)
+    with h5py.File(path) as file:
+        for place, number in ((0, numbers[0]), (len(numbers) - 1, numbers[-1])):
+            for name, values in store[place].items():
+                expected = file[name][..., number, :] if name == "pair" else file[name][..., number]
+                np.testing.assert_array_equal(values, expected)
+    store.close()
+    assert appended
+    n_appended = len(appended)
+    monkeypatch.setattr(GroupedSamples, "variables_apart", lambda dataset: ())
+    convert(dataset, index, zarr_groups.FORMAT, tmp_path / "whole", **more).close()
     assert len(appended) == n_appended
     assert content(tmp_path / "apart") == content(tmp_path / "whole")
 

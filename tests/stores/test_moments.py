@@ -111,5 +111,13 @@ def test_any_partition_merges_to_the_whole(seed, sizes, offset) -> None:
         assert_close(found, whole, mean=1e-6 if offset else 1e-12, deviation=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 15, 4095, 4096, 70_000])
+def test_moments_do_not_depend_on_where_values_lie(size) -> None:
+    values = np.random.default_rng(size).normal(size=(5, size)).astype(np.float32)
+    apart = np.empty((size + 16, 5), dtype=np.float32)[:size].T
+    apart[...] = values
+    np.testing.assert_array_equal(row_moments(apart), row_moments(values))
+
+
 def test_nothing_folds_to_nothing() -> None:
     assert fold_moments(np.empty((0, 2, N_MOMENTS)))[1].tolist() == [0, 0, 0, 0, np.inf, -np.inf]
