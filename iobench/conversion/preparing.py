@@ -213,6 +213,8 @@ def _times_there_twice(index: SampleIndex) -> str:
         return ""
     if not any(" since " in units.get(dim, "") for dim in dims):
         places += [np.asarray(axis.rows, dtype=np.float64) for axis in along if len(axis.rows)]
+    if len(places) == 1 and (np.diff(places[0]) > 0).all():
+        return ""
     _, numbers = np.unique(np.stack(places), axis=1, return_inverse=True)
     numbers = numbers.reshape(-1)
     seen = np.unique(numbers, return_index=True)[1]
