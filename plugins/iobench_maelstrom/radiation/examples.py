@@ -19,8 +19,6 @@ from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     FeatureKind,
-    crc32c,
-    frame_footer,
     frame_header,
     parse_example,
     scan_frames,
@@ -28,6 +26,7 @@ from iobench.stores import (
 from iobench_maelstrom.radiation.grouping import GROUPS
 from iobench_maelstrom.radiation.published import Starts
 from iobench_maelstrom.radiation.schema import LENGTHS
+from iobench_maelstrom.tfrecords import FETCH, checked_frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +51,6 @@ FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     **dict.fromkeys(("hr_sw", "hr_lw"), (("level", "channel"), (LENGTHS["level"], 1))),
 }
 """Dimensions and shape of each feature."""
-FETCH = "fetch the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ class ColumnDecoder:
         FileFormatError
             If a checksum is wrong, or a feature is missing or of another size.
         """
-        data = _checked(frame, where)
+        data = checked_frame(frame, where)
         layout = self._layout
         if layout is not None and layout.holds_for(data):
             return {
@@ -227,16 +225,6 @@ def _layout_of(
 def _address(array: NDArray[Any]) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-def _checked(frame: memoryview, where: str) -> memoryview:
-    """Return the data of a frame whose checksums are right."""
-    data = frame[HEADER_NBYTES:-4]
-    if frame[:HEADER_NBYTES] != frame_header(len(data)):
-        raise FileFormatError(f"{where}: length or checksum of the length is wrong; {FETCH}")
-    if frame[-4:] != frame_footer(crc32c(data)):
-        raise FileFormatError(f"{where}: checksum of the example's data is wrong; {FETCH}")
-    return data
 
 
 def _float_lists(data: memoryview, where: str) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import Advance, Field, FileKey, StandIn, netcdf4
-from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
+from iobench.stores import FeatureKind
 from iobench_maelstrom.radiation.atmosphere import Atmosphere, solar_irradiance
 from iobench_maelstrom.radiation.grouping import group_inputs, heating_rate
 from iobench_maelstrom.radiation.schema import (
@@ -24,6 +24,7 @@ from iobench_maelstrom.radiation.schema import (
     SHARED,
     shape_of,
 )
+from iobench_maelstrom.tfrecords import framed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +103,7 @@ def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) ->
             count = len(features["sca_inputs"])
             for number in range(count):
                 named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
-                stream.writelines(_framed(named))
+                stream.writelines(framed(named))
             advance(count * EXAMPLE_NBYTES)
 
 
@@ -124,15 +125,6 @@ def _shuffled_columns(
             rate = heating_rate(down, up, columns["pressure_hl"], 1)
             features[f"hr_{band}"] = rate[..., None]
         yield features
-
-
-def _framed(features: list[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
-    pieces = encode_example(features)
-    crc, nbytes = 0, 0
-    for piece in pieces:
-        crc = crc32c(piece, crc)
-        nbytes += len(piece)
-    return [frame_header(nbytes), *pieces, frame_footer(crc)]
 
 
 def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
-__all__ = ["example_batches", "example_batches_through_plugin", "import_tensorflow"]
+__all__ = [
+    "batch_stream",
+    "example_batches",
+    "example_batches_through_plugin",
+    "import_tensorflow",
+]
 
 TENSORFLOW_INSTALL: Final = "pip install 'iobench[tensorflow]'"
 INSTALL: Final = (
@@ -70,7 +75,7 @@ def example_batches(
     def one_pass(epoch: int) -> Any:
         return _pipeline(tf, paths, parse, size, seed=epoch)
 
-    stream = _batch_stream(one_pass, index, files)
+    stream = batch_stream(one_pass, index, files)
     setup_s = (("TensorFlow", imported_s),)
     return Baseline(stream, size, SOURCE, files=tuple(files), setup_s=setup_s)
 
@@ -150,7 +155,7 @@ def example_batches_through_plugin(
             install=INSTALL,
         )
     )
-    stream = _batch_stream(lambda _: opened, index, files[: len(own.file_numbers)])
+    stream = batch_stream(lambda _: opened, index, files[: len(own.file_numbers)])
     setup_s = (("TensorFlow", imported_s),)
     return Baseline(stream, size, PLUGIN_SOURCE, files=tuple(files), setup_s=setup_s)
 
@@ -203,8 +208,17 @@ def _quiet() -> Iterator[None]:
             del os.environ[LOG_LEVEL]
 
 
-def _batch_stream(make: Callable[[int], Any], index: SampleIndex, files: Sequence[Path]) -> Stream:
-    """Return a stream of the batches of ``tf.data`` data sets, of which ``make(epoch)`` is one."""
+def batch_stream(
+    make: Callable[[int], Any],
+    index: SampleIndex,
+    files: Sequence[Path],
+    n_samples: int | None = None,
+) -> Stream:
+    """Return a stream of the batches of ``tf.data`` data sets, of which ``make(epoch)`` is one.
+
+    A batch is (inputs, targets), by name; ``n_samples`` are in all of them, those of the index by
+    default.
+    """
     where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
     def batches(epoch: int) -> Iterator[Sample]:
@@ -223,7 +237,7 @@ def _batch_stream(make: Callable[[int], Any], index: SampleIndex, files: Sequenc
         items=batches,
         stages=(),
         n_samples=lambda batch: len(next(iter(batch.values()))),
-        n_samples_all=len(index),
+        n_samples_all=len(index) if n_samples is None else n_samples,
         makes=MAKES,
         batched=True,
         ahead=0,
