@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iobench.errors import MissingExtraError
+from iobench.errors import FileFormatError, MissingExtraError
 from iobench.files.crc32c import crc32c
 from iobench.files.memory import for_one_sample
 
@@ -49,6 +49,7 @@ __all__ = [
     "codec_name",
     "codec_step",
     "decodes_to_more",
+    "inflated_file",
     "inflated_slices",
     "refused_codecs",
     "undo_codec",
@@ -158,6 +159,24 @@ def inflated_slices(name: str, content: memoryview) -> Iterator[bytes]:
         if not inflated:
             raise EOFError("its compressed bytes end early")
         yield inflated
+
+
+def inflated_file(content: memoryview, limit: int, where: str) -> bytes:
+    """Inflate the content of a gzip file that holds no more than so many bytes.
+
+    Raises
+    ------
+    FileFormatError
+        If it is damaged or holds more; ``where`` names it.
+    """
+    try:
+        return _inflated(codec_step('{"id": "gzip"}'), content, limit)
+    except DamagedChunkError as error:
+        raise FileFormatError(f"{where}: {error}; fetch the file again") from error
+    except DECODING_ERRORS as error:
+        raise FileFormatError(
+            f"{where}: {cannot_decode('gzip', error)}; fetch the file again"
+        ) from error
 
 
 def decodes_to_more(limit: int) -> DamagedChunkError:

@@ -20,6 +20,7 @@ from iobench.chunks.netcdf.file import where_slab as where_slab
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source as hdf5_source
 from iobench.chunks.packing import Packing as Packing
 from iobench.chunks.packing import unpack as unpack
+from iobench.chunks.single_codec import inflated_file as inflated_file
 from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
@@ -52,6 +53,7 @@ from iobench.datasets.grib_index import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
 from iobench.datasets.locate import in_mirror as in_mirror
+from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
 from iobench.datasets.own_pipelines import Baseline as Baseline
 from iobench.datasets.own_pipelines import MapStyle as MapStyle
@@ -90,6 +92,7 @@ from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.source_files import open_source_file as open_source_file
+from iobench.files.source_files import read_whole_files as read_whole_files
 from iobench.files.source_ranges import read_extents as read_extents
 from iobench.files.urls import as_path as as_path
 from iobench.files.urls import range_file as range_file

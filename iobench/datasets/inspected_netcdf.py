@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.chunk_manifest import (
@@ -40,7 +41,7 @@ NETCDF_KINDS: Final = (
 
 
 def inspect_files(
-    files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress
+    files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress, group: str = ""
 ) -> list[NetcdfFile]:
     """Return what each NetCDF file holds: as kept, else found out now and kept.
 
@@ -52,13 +53,19 @@ def inspect_files(
         Where it is kept.
     progress : callable
         Called with (bytes done, in all).
+    group : str
+        Of the files, whose variables are meant.
 
     Raises
     ------
     FileFormatError, MissingFileError, StorageError, MissingExtraError
         As `inspect_netcdf`.
     """
-    return catalogued(files, _INSPECTION, cache_dir=cache_dir, progress=progress).found
+    inspection = _INSPECTION
+    if group:
+        inspect = functools.partial(_inspect, group=group)
+        inspection = Inspection(f"{_INSPECTION.name} {group}", inspect, NETCDF_KINDS)
+    return catalogued(files, inspection, cache_dir=cache_dir, progress=progress).found
 
 
 def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
@@ -71,8 +78,8 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
     return read_box(where_slab(file, variable, dim=None, index=-1))
 
 
-def _inspect(path: Path, advance: Advance) -> NetcdfFile:
-    return inspect_netcdf(path)
+def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
+    return inspect_netcdf(path, group)
 
 
 _INSPECTION: Final = Inspection("netcdf 4", _inspect, NETCDF_KINDS)

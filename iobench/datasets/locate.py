@@ -33,6 +33,7 @@ __all__ = [
     "climetlab_cache_folder",
     "climetlab_cached_files",
     "in_mirror",
+    "listed_files",
     "own_files",
 ]
 
@@ -139,6 +140,22 @@ class FileLocator:
         )
         self._note_found([file.path for file in files])
         return files
+
+    def list_folder(self, url: str, suffix: str) -> list[Path]:
+        """Return the files of a published folder that are at hand and end so, by name.
+
+        Of a web server, which lists nothing, none.
+        """
+        for candidate in self._candidates(url):
+            folder = candidate if isinstance(candidate, URL) else Path(candidate)
+            if isinstance(folder, URL) and not folder.can_list:
+                continue
+            if isinstance(folder, URL) or folder.is_dir():
+                names = sorted(each for each in folder.iterdir() if each.name.endswith(suffix))
+                if found := [each for each in names if not each.name.startswith(".")]:
+                    self._note_found(found)
+                    return found
+        return []
 
     def _note_found(self, paths: Sequence[Path]) -> None:
         self.n_found += len(paths)
@@ -275,6 +292,14 @@ def own_files(locator: Locator) -> tuple[DatedFile, ...] | None:
     For datasets one of whose published files may be several of the user's.
     """
     return locator.own_files() if isinstance(locator, FileLocator) else None
+
+
+def listed_files(locator: Locator, url: str, suffix: str) -> list[Path]:
+    """Return the files of a folder that is published under a URL, as far as they are at hand.
+
+    For datasets whose files have names that nobody can foretell.
+    """
+    return locator.list_folder(url, suffix) if isinstance(locator, FileLocator) else []
 
 
 def climetlab_cache_folder(home: Path | None = None) -> Path:

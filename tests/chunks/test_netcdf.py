@@ -501,3 +501,16 @@ def test_hdf5_behind_a_block_of_somebody_elses(tmp_path, nbytes):
     cut.write_bytes(path.read_bytes()[: nbytes + 4])
     with pytest.raises(FileFormatError, match="is neither GRIB nor NetCDF"):
         file_kind(cut)
+
+
+def test_variables_of_a_group_are_inspected_where_it_is_named(tmp_path):
+    path = tmp_path / "grouped.h5"
+    with h5py.File(path, "w") as file:
+        file["climate/data"] = np.arange(12, dtype=np.float32).reshape(3, 4)
+        file["other"] = np.zeros(2)
+    found = inspect_netcdf(path, "climate")
+    assert list(found.variables) == ["data"]
+    read = read_box(where_slab(found, found.variables["data"], dim=None, index=-1))
+    assert read.tolist() == np.arange(12).reshape(3, 4).tolist()
+    with pytest.raises(FileFormatError, match="no group 'weather'"):
+        inspect_netcdf(path, "weather")

@@ -169,3 +169,16 @@ def test_unreadable_file_is_said(locator, tmp_path, monkeypatch):
 
 def test_it_is_a_locator(locator):
     assert isinstance(locator(), Locator)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    ["url/https/storage.example.eu/BUCKET/sub", "BUCKET/sub", "sub"],
+)
+def test_files_of_a_published_folder_are_those_at_hand_by_name(locator, tmp_path, inside):
+    data = tmp_path / "data"
+    for name in ("b.h5", "a.h5", ".c.h5", "notes.txt"):
+        put(data / inside / name)
+    found = locator(data_dir=data).list_folder("https://storage.example.eu/BUCKET/sub", ".h5")
+    assert found == [data / inside / "a.h5", data / inside / "b.h5"]
+    assert locator().list_folder("https://storage.example.eu/BUCKET/sub", ".h5") == []

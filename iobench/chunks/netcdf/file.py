@@ -76,8 +76,14 @@ class NetcdfFile:
     numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def inspect_netcdf(path: Path) -> NetcdfFile:
+def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
     """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes.
+
+    Parameters
+    ----------
+    path : Path
+    group : str
+        Whose variables are meant; those of the root by default.
 
     Raises
     ------
@@ -90,10 +96,10 @@ def inspect_netcdf(path: Path) -> NetcdfFile:
     if isinstance(opened, OpenFile):
         open_files.expect({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
-    if magic[:4] in CLASSIC_MAGIC:
+    if magic[:4] in CLASSIC_MAGIC and not group:
         found = _inspect_classic(path, opened)
     elif is_hdf5(opened):
-        found = _inspect_hdf5(path, opened)
+        found = _inspect_hdf5(path, opened, group)
     else:
         raise FileFormatError(
             f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found "
@@ -275,10 +281,14 @@ def _freeze(numbers: Mapping[str, NDArray[Any]]) -> None:
         each.setflags(write=False)
 
 
-def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> NetcdfFile:
+def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> NetcdfFile:
     with open_hdf5(path, opened) as (file, raw):
         import h5py
 
+        if group:
+            if group not in file.groups:
+                raise FileFormatError(f"{path}: has no group {group!r}; fetch the file again")
+            file, raw = file[group], raw[group]
         return _hdf5_file(path, file, raw, opened.nbytes, h5py)
 
 
