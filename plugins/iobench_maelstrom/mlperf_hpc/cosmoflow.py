@@ -1,0 +1,251 @@
+"""Dataset ``cosmoflow``: universes and their parameters, one file a sample, as MLPerf HPC has them.
+
+Published layouts, all made by mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py`` (option ``layout``
+says which): TFRecord files of one example, its ``x`` the bytes of int16 (128, 128, 128, 4) and its
+``y`` four float32, compressed as a whole with gzip (``cosmoUniverse_2019_05_4parE_tf_v2``, from
+MLPerf HPC v1.0 on) or not (``..._tf``, v0.7); or HDF5 files with ``x`` and ``y``, as
+``prepare.py`` writes them without ``--write-tfrecord``, with ``--gzip`` and without. Its inputs,
+simulations of 512^3 at portal.nersc.gov/project/m3363, are no samples.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.datasets import (
+    Advance,
+    Arrays,
+    Baseline,
+    FileKey,
+    Locator,
+    Option,
+    PublishedStep,
+    Raw,
+    SampleIndex,
+    StandIn,
+    inflated_file,
+    range_file,
+    read_whole_files,
+)
+from iobench.errors import FileFormatError, StoreError
+from iobench.samples import Sample, SampleSpec, Variable
+from iobench.stores import FeatureKind, parse_example
+from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
+from iobench_maelstrom.mlperf_hpc.upstream import universe_batches
+from iobench_maelstrom.tfrecords import checked_frame, framed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["CosmoFlow"]
+
+URL: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"
+LAYOUTS: Final = {
+    "tfrecord-gzip": "cosmoUniverse_2019_05_4parE_tf_v2",
+    "tfrecord": "cosmoUniverse_2019_05_4parE_tf",
+    "hdf5-gzip": "cosmoUniverse_2019_05_4parE_hdf5_gzip",
+    "hdf5": "cosmoUniverse_2019_05_4parE_hdf5",
+}
+"""Folders of each; HDF5 is not published ready-made, its folders are called so here."""
+REDSHIFTS, PARAMETERS = 4, 4
+SIDE, TINY_SIDE = 128, 16
+MAX_SIDE: Final = 512
+"""Of a simulation: nothing larger is believed of a file."""
+GZIP_MAGIC: Final = b"\x1f\x8b"
+OVERHEAD_NBYTES: Final = 1 << 10
+"""Frame, names and lengths of an example, and more."""
+COMPRESSED: Final = 0.19
+"""Of a stand-in, about what gzip leaves; of the published files 17 % (1.7 TB of 9.9)."""
+CLUMP, SPREAD = 4, 1.2
+
+
+class CosmoFlow(SplitFolders):
+    """Particle counts in a cube at four redshifts, and four parameters of the universe.
+
+    ``x`` is ``log(count + 1)``, float32 (128, 128, 128, 4), rounded from the exact value: as there
+    are 65,536 counts, by a table. The logarithms of TensorFlow, PyTorch and NumPy differ from it,
+    and from each other, in the last bit of some. ``y`` is as in the file.
+    """
+
+    name = "cosmoflow"
+    title = "Parameters of universes from their matter: regression, TFRecord or HDF5 (MLPerf HPC)"
+    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
+    n_published = {"train": 524_288, "validation": 65_536, "test": 65_536}  # noqa: RUF012
+    """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
+    tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
+    terms_of_use = (
+        "Neither the folder at NERSC nor the benchmark states a licence of the data; ask NERSC "
+        "before handing them on"
+    )
+    citation = "Mathuriya et al. 2018, https://arxiv.org/abs/1808.04728"
+    published = PublishedStep(
+        forward_ns=8_660_000,
+        backward_ns=0,
+        batch_size=1,
+        source=(
+            "MLPerf HPC v2.0 closed, NVIDIA, dgxa100_n64_pytorch, result_0 to result_9: from "
+            "epoch_start to eval_start, by its 1024 steps, median of all epochs but the first; 512 "
+            "A100, one sample each, data staged before; the whole step with its collectives, in "
+            "which I/O was not told apart: at most"
+        ),
+        sample_nbytes=SIDE**3 * REDSHIFTS * 4 + PARAMETERS * 4,
+        tables={
+            "MLPerf HPC v2.0, NVIDIA, 512 A100": {
+                "epoch": (9.025, 9.19246, 9.178, 9.508, 0.08085),
+            },
+            "MLPerf HPC v1.0, TACC, 128 V100": {
+                "epoch": (382.597, 392.48293, 389.202, 407.563, 8.79089),
+            },
+        },
+    )
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.layout: str = self.chosen["layout"]
+        self.is_hdf5 = self.layout.startswith("hdf5")
+        self.url = f"{URL}/{LAYOUTS[self.layout]}"
+        self.suffix = ".hdf5" if self.is_hdf5 else ".tfrecord"
+        self._side = 0
+
+    @property
+    def stand_in_name(self) -> str:
+        """What stand-ins are told apart by."""
+        return f"{self.name}-{self.layout}"
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample a file.
+
+        Raises
+        ------
+        FileFormatError
+            If the first file, or of HDF5 any, is damaged or of another schema.
+        """
+        if self.is_hdf5:
+            self.open(files, locator, ("x", "y"))
+            shape = self.opened[0].variables["x"].shape
+            self._side = shape[0]
+        else:
+            self.paths = (str(files[0]),)  # what all others have to be like
+            first: Where = (0, 0)
+            n_counts = self._features(self.read(first), first)[0].size
+            self._side = round((n_counts / REDSHIFTS) ** (1 / 3))
+            shape = (n_counts,)
+        if shape not in ((self._side**3 * REDSHIFTS,), self._shape):
+            raise FileFormatError(
+                f"{files[0]}: x has shape {shape}, expected a cube of {REDSHIFTS} redshifts; fetch "
+                "the file again"
+            )
+        dims = ("x", "y", "z", "redshift")
+        self.spec = SampleSpec((
+            Variable("x", self._shape, "<f4", dims, "1"),
+            Variable("y", (PARAMETERS,), "<f4", ("parameter",), "1", "target"),
+        ))  # fmt: skip
+        return self.index(files, locator, layout=self.layout)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self._side,) * 3 + (REDSHIFTS,)
+
+    def read(self, where: Where) -> Raw:
+        """Return a TFRecord file as it lies, or what is stored of HDF5's variables."""
+        if self.is_hdf5:
+            return self.read_hdf5(where)
+        path = self.paths[where[0]]
+        (content,) = read_whole_files([range_file(Path(path))])
+        if content is None:
+            raise FileFormatError(f"{path}: is gone; fetch the file again")
+        return [content]
+
+    def decode(self, raw: Raw, where: Where) -> Arrays:
+        """Return counts and parameters: of what is inflated and, of TFRecords, checked."""
+        if self.is_hdf5:
+            found = self.decode_hdf5(raw, where)
+            counts, parameters = found["x"], found["y"].astype(np.float32, copy=False)
+        else:
+            counts, parameters = self._features(raw, where)
+            if counts.size != self._side**3 * REDSHIFTS:
+                raise FileFormatError(
+                    f"{self.paths[where[0]]}: x has {counts.size} numbers, expected {self._shape}; "
+                    "fetch the file again"
+                )
+        if counts.dtype != np.int16 or parameters.shape != (PARAMETERS,):
+            raise FileFormatError(
+                f"{self.paths[where[0]]}: x is {counts.dtype} and y {parameters.shape}, expected "
+                f"int16 and ({PARAMETERS},); fetch the file again"
+            )
+        return {"x": counts.reshape(self._shape), "y": parameters}
+
+    def _features(self, raw: Raw, where: Where) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+        """Return the features of the only example of a file."""
+        path, content = self.paths[where[0]], raw[0]
+        if content[:2] == GZIP_MAGIC:
+            limit = (self._side or MAX_SIDE) ** 3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
+            content = memoryview(inflated_file(content, limit, path))
+        try:
+            features = parse_example(checked_frame(content, path))
+            (counts,) = features["x"].values()
+            return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
+        except (StoreError, KeyError, ValueError) as error:
+            raise FileFormatError(
+                f"{path}: is no example of one string x and floats y ({error}); fetch the file "
+                "again"
+            ) from error
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the logarithm of one more than the counts, and the parameters."""
+        return {"x": _logarithms()[arrays["x"].view(np.uint16)], "y": arrays["y"]}
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return the reference's ``tf.data`` pipeline; see `universe_batches`."""
+        return universe_batches(self, files, index, batch_size)
+
+    # ---- the stand-in
+
+    def stand_in_file(self, number: int) -> str:
+        """Return a name as ``prepare.py`` gives: 64 cubes of each simulation."""
+        simulation, cube = divmod(number, 64)
+        folder = "" if self.layout == "tfrecord" else "21688988_"
+        return f"{folder}univ_ics_2019-03_a{10000668 + simulation}_{cube:03}{self.suffix}"
+
+    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
+        """Return about the bytes of a file of a stand-in."""
+        nbytes = (TINY_SIDE if plan.tiny else SIDE) ** 3 * REDSHIFTS * 2
+        return OVERHEAD_NBYTES + round(nbytes * (COMPRESSED if "gzip" in self.layout else 1))
+
+    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+        """Write a file of a stand-in: one particle a voxel on the average, in clumps."""
+        side = TINY_SIDE if plan.tiny else SIDE
+        random = np.random.default_rng([plan.seed, *key["name"].encode()])
+        density = random.lognormal(-(SPREAD**2) / 2, SPREAD, (side // CLUMP,) * 3 + (REDSHIFTS,))
+        for axis in range(3):
+            density = np.repeat(density, CLUMP, axis)
+        counts = random.poisson(density).astype("<i2")
+        parameters = random.uniform(-1, 1, PARAMETERS).astype("<f4")
+        if self.is_hdf5:
+            with h5py_library(self.name).File(path, "w") as file:
+                compression = "gzip" if self.layout == "hdf5-gzip" else None
+                file.create_dataset("x", data=counts, compression=compression)
+                file.create_dataset("y", data=parameters)
+        else:
+            example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
+            content = b"".join(map(bytes, framed(example)))
+            if self.layout == "tfrecord-gzip":
+                content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
+            path.write_bytes(content)
+        advance(self.file_nbytes(key, plan))
+
+
+@functools.cache
+def _logarithms() -> NDArray[np.float32]:
+    """Return ``log(count + 1)`` by the 16 bits of the count; no count is negative."""
+    counts = np.arange(1 << 16, dtype=np.uint16).view(np.int16).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(counts + 1).astype(np.float32)

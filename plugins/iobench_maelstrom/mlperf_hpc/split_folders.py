@@ -1,0 +1,193 @@
+"""What both data sets of MLPerf HPC share: folders of splits, and in them one file for a sample.
+
+Which files there are is published nowhere but in the folders themselves: those at hand are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.coordinates import Meteorology
+from iobench.datasets import (
+    ChunkedFields,
+    Computed,
+    FileKey,
+    Key,
+    Locator,
+    NetcdfFile,
+    PublishedFiles,
+    Raw,
+    SampleIndex,
+    StandIn,
+    inspect_files,
+    listed_files,
+    only_variables,
+    read_boxes,
+    where_slab,
+)
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
+
+__all__ = ["SPLITS", "SplitFolders", "Where", "h5py_library"]
+
+SPLITS: Final = ("train", "validation", "test")
+"""Folders, as both reference implementations name them."""
+
+Where = tuple[int, int]
+"""The file's number, and the place of its only sample."""
+
+
+class SplitFolders(PublishedFiles, ChunkedFields):
+    """Files of ``train``, ``validation`` and ``test``, a sample each.
+
+    Attributes
+    ----------
+    suffix : str
+        How the names of the samples' files end.
+    n_published : mapping of str to int
+        Files of each split.
+    tiny_files, ordinary_files : tuple of int
+        Of each split, in a stand-in for tests and in one by default.
+    spec : SampleSpec
+        Known once the files are open.
+    paths : tuple of str
+        Of the samples' files.
+    opened : tuple of NetcdfFile
+        What is in them, where they are HDF5.
+    """
+
+    suffix: str
+    n_published: Mapping[str, int]
+    tiny_files: tuple[int, int, int]
+    ordinary_files: tuple[int, int, int]
+    spec: SampleSpec
+    keys = (Key("split", SPLITS, "Folders. By default all at hand."),)
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.paths: tuple[str, ...] = ()
+        self.opened: tuple[NetcdfFile, ...] = ()
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the samples' files: of the chosen folders all, else of those at hand.
+
+        Raises
+        ------
+        MissingFileError
+            If there is none, or none of a folder that was chosen.
+        """
+        chosen: Sequence[str] = self.chosen["split"]
+        found = {
+            split: listed_files(locator, f"{self.url}/{split}", self.suffix)
+            for split in chosen or SPLITS
+        }
+        missing = [split for split, files in found.items() if not files]
+        if missing and (chosen or len(missing) == len(found)):
+            raise MissingFileError(
+                f"{self.name}: no file *{self.suffix} of {' nor '.join(missing)} in "
+                f"{locator.searched()}; fetch {self.url} and name the folder that holds "
+                f"{', '.join(SPLITS)} with --data-dir"
+            )
+        return [file for files in found.values() for file in files]
+
+    def index(self, files: Sequence[Path], locator: Locator, **facts: Any) -> SampleIndex:
+        """Return the samples of these files, one each; the spec is known."""
+        self.paths = tuple(map(str, files))
+        splits: dict[str, Sequence[int]] = {}
+        for split in SPLITS:
+            numbers = [n for n, file in enumerate(files) if file.parent.name == split]
+            if numbers:  # side by side, as `files` returns them
+                splits[split] = range(numbers[0], numbers[-1] + 1)
+        return SampleIndex(
+            spec=self.spec,
+            where=Computed(len(files), _only_sample),
+            splits=splits,
+            coordinate=Computed(len(files), [file.stem for file in files].__getitem__),
+            provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
+            meteorology=Meteorology(("sample",)),
+        )
+
+    # ---- files that are HDF5
+
+    def open(
+        self, files: Sequence[Path], locator: Locator, names: Sequence[str], group: str = ""
+    ) -> None:
+        """Find out where the variables of HDF5 files lie, which are as those of the first file.
+
+        Raises
+        ------
+        FileFormatError
+            If one lacks a variable, has it in another shape, or is damaged.
+        """
+        found = inspect_files(
+            files, cache_dir=locator.cache_dir, progress=locator.progress, group=group
+        )
+        shapes = {name: each.shape for name, each in found[0].variables.items()}
+        for file in found:
+            for name in names:
+                variable = file.variables.get(name)
+                if variable is None or variable.shape != shapes.get(name):
+                    has = "no such variable" if variable is None else str(variable.shape)
+                    raise FileFormatError(
+                        f"{file.path}: variable {name!r}: expected "
+                        f"{shapes.get(name, 'one')}, found {has}; fetch the file again"
+                    )
+                if variable.storage is None:
+                    raise FileFormatError(
+                        f"{file.path}: variable {name!r} is stored with {variable.only_library}, "
+                        "which iobench does not read; write it again, with gzip or none"
+                    )
+        self.opened = tuple(only_variables(file, names) for file in found)
+        every = [(each, each.storage) for file in self.opened for each in file.variables.values()]
+        self._find_chunks("sample", every)
+
+    def read_hdf5(self, where: Where) -> Raw:
+        """Return what is stored of all variables of a file: chunks as they are compressed."""
+        file = self.opened[where[0]]
+        boxes = [where_slab(file, each, dim=None, index=-1) for each in file.variables.values()]
+        return read_boxes(self._chunks, boxes, where)
+
+    def decode_hdf5(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
+        """Return the variables of a file by name."""
+        return dict(zip(self.opened[where[0]].variables, raw.arrays(), strict=True))
+
+    # ---- the stand-in
+
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+        """Return what a stand-in holds; ``scale`` is the share of the files of each split."""
+        counts: Sequence[int] = self.tiny_files if tiny else self.ordinary_files
+        if scale is not None and not tiny:
+            counts = tuple(max(1, round(scale * self.n_published[split])) for split in SPLITS)
+        keys: list[FileKey] = []
+        for split, count in zip(SPLITS, counts, strict=True):
+            keys += [
+                {"split": split, "name": self.stand_in_file(len(keys) + n)} for n in range(count)
+            ]
+        return StandIn(seed, tuple(keys), 0, tiny)
+
+    def stand_in_file(self, number: int) -> str:
+        """Return the name of a file of a stand-in."""
+        raise NotImplementedError
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        return f"{self.url}/{key['split']}/{key['name']}"
+
+
+def _only_sample(number: int) -> Where:
+    return number, 0
+
+
+def h5py_library(dataset: str) -> Any:
+    """Return h5py, which stand-ins are written with."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(f"{dataset} needs HDF5: pip install 'iobench[netcdf]'") from error
+    return h5py
