@@ -54,7 +54,7 @@ ROOMS = {
     },
     "loaders": {"chunks", "cpus", "datasets", "files", "recording", "samples", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
-    "tensorflow": {"loaders", "recording", "samples", "stores"},
+    "tensorflow": {"adapters", "loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
     "jax": {"adapters", "loaders", "recording", "samples"},
     "compat": {"recording", "torch", "tensorflow"},
@@ -109,6 +109,7 @@ MEASURING = {
 }  # fmt: skip
 SAME_IDEA = {
     "contract": "what a room asks of those who write for it",
+    "device_moves": "what a script moves to its devices, in the rooms whose devices are alike",
     "figures": "what a subject has found, in the folder of each subject",
     "hooks": "what follows a library, or starts to, in the room of each",
     "instrument": "a pipeline of a framework made to record, in the room of each",

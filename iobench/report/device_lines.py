@@ -54,15 +54,18 @@ def link_words(link: LinkFacts) -> str:
 def why_no_copies(report: RunReport) -> str:
     """Return why none were measured."""
     facts = report.facts
-    if facts.is_script and any("torch" in told.moves for told in report.told):
+    watched = {framework for told in report.told for framework in told.moves}
+    if facts.is_script and "torch" in watched:
         return (
             "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
             "compiled code, are not seen"
         )
+    if facts.is_script and "tensorflow" in watched:
+        return (
+            "none by tf.identity, convert_to_tensor or constant; what TensorFlow copies within its "
+            "operations, as those of tf.data and Keras, is not seen"
+        )
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
-    loaders = [loader for told in report.told for loader in told.loaders]
-    if facts.is_script and loaders and all(each.framework == "tensorflow" for each in loaders):
-        why = "TensorFlow copies within its operations"
     if facts.device is not None:
         why = f"no array of these batches that {facts.device.name} could be given"
         if facts.device.copied_by:

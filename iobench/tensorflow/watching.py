@@ -10,6 +10,7 @@ import tensorflow as tf
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
+from iobench.tensorflow import device_moves
 from iobench.tensorflow.datasets_told import functions_of, mark_of, note_dataset
 from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
@@ -39,7 +40,11 @@ FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 DEVICES: Final = (
     "GPUs: TensorFlow's tracer is asked for the host alone, so that neither their busy time nor "
-    "copies to them are measured; steps are timed by when the loop goes on"
+    "copies to them inside operations are measured; steps are timed by when the loop goes on"
+)
+PLACED: Final = (
+    "tf.data: batches are handed out on {}: who copies them there ahead (prefetch_to_device, "
+    "copy_to_device, tf.distribute) tells no times of it; it is within what its threads do"
 )
 PARTED: Final = (
     "Keras' steps: forward pass, backward pass and optimiser told apart in {} traced steps, by "
@@ -104,7 +109,7 @@ class IteratorWatch:
             _watches[self.key] = self
         weakref.finalize(iterator, self.left)
 
-    def delivered(self, nbytes: int) -> None:
+    def delivered(self, nbytes: int, data: Any) -> None:
         """Note that the loop holds the batch it asked the log for."""
         global _last_asked
         _last_asked = self
@@ -115,6 +120,10 @@ class IteratorWatch:
         if self.log.delivered_ns == before_ns:
             return  # outside the recording window, or another loader's work
         self.batch = number
+        if device_moves.in_use:
+            device_moves.deliver(data, number, self.log.epoch)
+        if not self._n and (place := device_moves.place_of(data)):
+            self._unseen(PLACED.format(place))
         self._note(self.log.asked_ns, self.log.delivered_ns, number)
         self._move_window()
 
@@ -286,6 +295,7 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     if known is None or known[0] is not recording:
         known = recording, note_dataset(recording, dataset, mark), _Passes(functions_of(dataset))
         setattr(holder, FACTS, known)
+        device_moves.watch(recording)
     _, facts, passes = known
     _latest = IteratorWatch(recording, facts, passes, mark)
     return _latest
