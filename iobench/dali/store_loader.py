@@ -67,6 +67,8 @@ class DaliLoader(MeasuredLoader):
         self._spec = spec
         self._opaque = recorder.string(OPAQUE)
         self._is_placed = place is not None
+        if self._is_placed:
+            self.copied_from, self.copied_by = None, "DALI"
         try:
             self._pipeline: Any = make_pipeline(
                 shards, counts, spec, batch_size, threads=threads, prefetch=prefetch, place=place

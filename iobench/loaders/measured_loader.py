@@ -37,7 +37,15 @@ class MeasuredLoader(ABC):
         Threads that load, where that is a setting.
     prefetch : int
         Batches each worker may be ahead; without workers, batches kept ready by threads.
+    copied_from : str or None
+        Which memory batches are copied from to a device: ``"pinned"`` or ``"pageable"``; None
+        where that is not known.
+    copied_by : str
+        Who copies them there ahead, and tells nobody how long it takes; ``""`` for nobody.
     """
+
+    copied_from: str | None = "pageable"
+    copied_by = ""
 
     def __init__(self, *, workers: int = 0, threads: int = 0, prefetch: int = 0) -> None:
         self.workers, self.threads, self.prefetch = workers, threads, prefetch

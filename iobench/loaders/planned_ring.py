@@ -91,6 +91,7 @@ class PlannedRing(MeasuredLoader):
         self._recorder = recorder
         self._source = source
         self._device = device
+        self.copied_from = "pageable" if device is None else "pinned"
         prepare = None if device is None else device.prepare
         self._processes: ProcessSource | None = None
         if threads:

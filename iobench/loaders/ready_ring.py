@@ -38,6 +38,8 @@ class ReadyRing(MeasuredLoader):
         The consumer's.
     """
 
+    copied_from = None
+
     def __init__(
         self, loader: RingLoader, named: Callable[[Any], dict[str, Any]], *, recorder: Recorder
     ) -> None:

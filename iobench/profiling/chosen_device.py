@@ -14,6 +14,7 @@ from iobench.errors import MissingExtraError, OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.accelerator import Accelerator
 
 __all__ = ["AUTO", "NONE", "ChosenDevice", "check_device", "choose_device"]
@@ -43,11 +44,12 @@ class ChosenDevice:
     facts: Mapping[str, Any] = field(default_factory=dict)
     why_none: str = ""
 
-    def document(self, **copies: Any) -> dict[str, Any]:
+    def document(self, *, link: Mapping[str, Any] | None, loader: MeasuredLoader) -> dict[str, Any]:
         """Return what ``run.json`` says of it, and of copies to it: see `DeviceFacts`."""
         if self.accelerator is None:
             return {"no_device": self.why_none}
-        return {"device": {"name": self.accelerator.name, "facts": dict(self.facts), **copies}}
+        told = {"name": self.accelerator.name, "facts": dict(self.facts), "link": link}
+        return {"device": {**told, "memory": loader.copied_from, "copied_by": loader.copied_by}}
 
     def place_for(self, framework: str) -> str | int | None:
         """Return the device as a framework calls it that copies by itself; None: it does not."""

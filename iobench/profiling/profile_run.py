@@ -138,10 +138,6 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 reasons.append((one, why))
                 document = _document(config, profiled, one, compute, batch_size, costs)
                 limit, limit_s = _limits(config, one, batch_size)
-                place = _place(one, device, trains=compute is None)
-                copied_by = _copied_by(one, place)
-                memory = None if copied_by else _copied_from(one)
-                document |= device.document(link=link, memory=memory, copied_by=copied_by)
                 document |= {
                     "position": position,
                     "turns": turns,
@@ -153,11 +149,9 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 directory = RunDirectory.create(path, document, spool=config.spool)
                 stack.callback(directory.gather)
                 directories.append(directory)
-                runs.append(
-                    _make_run(
-                        config, one, directory, device, place, compute, batch_size, costs, stack
-                    )
-                )
+                run = _make_run(config, one, directory, device, compute, batch_size, costs, stack)
+                directory.update(**device.document(link=link, loader=run.loader))
+                runs.append(run)
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
             if wants_energy(config.energy):
@@ -276,29 +270,11 @@ def _batch_size(config: RunConfig, profiled: ProfiledSamples) -> int | None:
     return config.batch_size or published
 
 
-def _place(one: Prepared, device: ChosenDevice, *, trains: bool) -> str | int | None:
-    """Return the device as the framework calls it that loads, where that copies batches to it.
-
-    None: they are copied as tensors of torch's, which is what a model of torch's ``trains`` on.
-    """
-    if trains or one.ready is not None or isinstance(one.work, Stream):
-        return None
-    return device.place_for(one.framework)
-
-
-def _copied_by(one: Prepared, place: str | int | None) -> str:
-    """Return who copies batches ahead, and tells nobody how long that takes."""
-    if place is None or (one.framework == "tensorflow" and one.extents):
-        return ""
-    return {"tensorflow": "tf.data (prefetch_to_device)", "dali": "DALI"}[one.framework]
-
-
 def _make_run(
     config: RunConfig,
     one: Prepared,
     directory: RunDirectory,
     device: ChosenDevice,
-    place: str | int | None,
     compute: Compute | None,
     batch_size: int,
     costs: Mapping[str, int | None],
@@ -311,7 +287,9 @@ def _make_run(
     if device.accelerator is not None:
         copies = DeviceCopies(device.accelerator, recorder, loop_waits=compute is not None)
         stack.callback(copies.settle)
-    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies, place)
+    # A model of torch's trains on tensors of torch's, which no other framework copies.
+    own = None if compute is None else device
+    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies, own)
     stack.callback(loader.close)
     digests = DigestLog(directory.path) if config.digests else None
     if digests is not None:
@@ -390,12 +368,12 @@ def _make_loader(
     batch_size: int,
     costs: Mapping[str, int | None],
     copies: DeviceCopies | None,
-    place: str | int | None,
+    device: ChosenDevice | None,
 ) -> MeasuredLoader:
     """Return what loads.
 
-    Who copies batches ahead is given ``copies``, a framework that does it itself the ``place``; for
-    others the loop does.
+    Who copies batches ahead is given ``copies``, a framework that does it itself where the
+    ``device`` is; for others the loop does.
     """
     detail = Detail.parse(config.detail)
     if one.ready is not None and one.ready.is_ours:
@@ -436,6 +414,7 @@ def _make_loader(
             unit_costs=costs,
             pin=copies is not None and torch_pins(),
         )
+    place = None if device is None else device.place_for(one.framework)
     if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
         return _store_loader(one, batch_size, recorder, place)
     own = {"place": place} if one.framework == "tensorflow" else {"device": copies}
@@ -449,20 +428,6 @@ def _make_loader(
         run_directory=directory.path,
         **own,
     )
-
-
-def _copied_from(one: Prepared) -> str | None:
-    """Return from what memory the batches of a loader are copied to a device; see `_make_loader`.
-
-    None of a ready loader: that is its own.
-    """
-    if one.ready is not None:
-        return None
-    if one.framework == "torch" and not isinstance(one.work, Stream):
-        from iobench.torch.device import torch_pins
-
-        return "pinned" if torch_pins() else "pageable"
-    return "pinned" if one.framework in ("native", "workers") else "pageable"
 
 
 def _stream_loader(stream: Stream) -> type[StreamLoader]:

@@ -222,14 +222,10 @@ def find_gpu_counters(environment: Mapping[str, str], clock: Clock, driver: Path
         There where NVIDIA's driver is loaded; decides what is said where nothing can ask it.
     """
     try:
-        nvml = load_pynvml()
-    except MissingExtraError as error:
-        return unreadable_gpus(str(error) if driver.exists() else "no NVIDIA driver")
-    session = NvmlSession(nvml)
-    try:
+        session = NvmlSession(load_pynvml())
         session.call("nvmlInit")
-    except CounterError as error:
-        return unreadable_gpus("no NVIDIA driver" if not driver.exists() else str(error))
+    except (MissingExtraError, CounterError) as error:
+        return unreadable_gpus(str(error) if driver.exists() else "no NVIDIA driver")
     found = _visible(session, environment, clock)
     if not found.counters:
         session.shut_down()

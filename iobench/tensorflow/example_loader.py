@@ -75,6 +75,8 @@ class TFExampleLoader(MeasuredLoader):
         super().__init__(threads=threads, prefetch=prefetch)
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
+        if place:
+            self.copied_from, self.copied_by = None, "tf.data (prefetch_to_device)"
         self._place = place
         self._iterator: Any = None
         self._traced = TracedRounds(recorder, batch_size)

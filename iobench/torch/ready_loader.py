@@ -54,6 +54,7 @@ class ReadyLoader(MeasuredWorkers):
     """
 
     without_workers = "num_workers=0"
+    copied_from = None
 
     def __init__(
         self,

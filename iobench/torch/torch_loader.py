@@ -84,6 +84,7 @@ class TorchLoader(MeasuredWorkers):
             )
         recording = MeasuredRecording(run, recorder, detail=detail.value, unit_costs=unit_costs)
         super().__init__(recording, workers=workers, prefetch=prefetch if workers else 0)
+        self.copied_from = "pinned" if pin else "pageable"
         self._sampler = _PlanSampler(recording)
         self._loader: Any = DataLoader(
             samples_of(pipeline),
