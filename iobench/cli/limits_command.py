@@ -1,9 +1,9 @@
-"""``iobench limits``: what the storage under a folder can do, read and never written."""
+"""``iobench limits``: what the storage under a folder can do, or the link to a device carries."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["limits"]
 
+DEFAULT_BYTES: Final = "4GiB"
+
 
 def limits(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A folder of existing files, or one of them.")
-    ],
+        str | None,
+        typer.Argument(metavar="PATH", help="A folder of existing files, or one of them."),
+    ] = None,
     like: Annotated[
         str | None,
         typer.Option(
@@ -34,10 +37,20 @@ def limits(
         typer.Option(metavar="N,...", help="Threads to try. [default: 1, 2, 4 ... all CPUs]"),
     ] = None,
     duration: Annotated[float, typer.Option(help="Seconds it may take in all.")] = 20.0,
-    nbytes: Annotated[str, typer.Option("--bytes", help="What it may read in all.")] = "4GiB",
+    nbytes: Annotated[
+        str | None, typer.Option("--bytes", help="What it may read in all. [default: 4GiB]")
+    ] = None,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Measure again, whatever an earlier probe found.")
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|cuda[:N]|xpu[:N]",
+            help="In place of PATH: what the link to a device carries, from pinned memory and from "
+            "other, by the size of copies.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
@@ -51,12 +64,19 @@ def limits(
     from iobench.storage.file_systems import file_system_of
     from iobench.storage.striping import layout_of
 
+    _check_duration(duration)
+    if device is not None:
+        if any((path, like, threads, nbytes, refresh)):
+            raise OptionError("--device: measures a link, and takes --duration and --json alone")
+        _link(device, duration, json=json)
+        return
+    if path is None:
+        raise OptionError("limits: expected a folder of files, or --device")
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; limits are of mounted folders")
     folder = Path(path)
-    max_nbytes = parse_nbytes("--bytes", nbytes)
+    max_nbytes = parse_nbytes("--bytes", nbytes or DEFAULT_BYTES)
     chosen = None if threads is None else _threads(threads)
-    _check_duration(duration)
     screen = TerminalScreen()
     try:
         found, done = measured_limits(
@@ -80,6 +100,24 @@ def limits(
     }
     title, told = limits_told(found, file_system, layout, done)
     print_answer(title, *told, figures=answer, json=json)
+
+
+def _link(asked: str, duration_s: float, *, json: bool) -> None:
+    """Print what the link to a device carries; one line where there is none."""
+    from iobench.cli.limits_document import link_told
+    from iobench.profiling.chosen_device import check_device, choose_device
+    from iobench.profiling.device_link import link_by_size
+
+    check_device(asked)
+    device = choose_device(asked)
+    if device.accelerator is None:
+        answer = {"no_device": device.why_none}
+        print_answer(f"No link to a device: {device.why_none}", figures=answer, json=json)
+        return
+    sizes = link_by_size(device.accelerator, limit_s=duration_s)
+    title, told = link_told(device.told, sizes)
+    found = {"name": device.accelerator.name, "facts": dict(device.facts), "link": sizes}
+    print_answer(title, told, figures={"device": found}, json=json)
 
 
 def _threads(text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Block,
     ByteRate,
+    Bytes,
     Column,
     Count,
     Duration,
@@ -22,12 +23,15 @@ from iobench.report.document import (
 from iobench.report.units import UNKNOWN, byte_rate, count, duration, moment, nbytes, sample_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from iobench.report.document import Cell
     from iobench.storage.file_systems import FileSystem
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
     from iobench.storage.striping import FileLayout, StripedPart
 
-__all__ = ["limits_told"]
+__all__ = ["limits_told", "link_told"]
 
 
 def limits_told(
@@ -65,6 +69,27 @@ def limits_told(
     )
     end = sentences([*_others(limits), took, f"{kept[:1].upper()}{kept[1:]}."])
     return title, (Section("about", "", about), Section("reads", "", (_reads(limits), *end)))
+
+
+def link_told(device: str, sizes: Sequence[Mapping[str, Any]]) -> tuple[str, Section]:
+    """Return the title, and what the link to a device carries in copies of each size."""
+    rows = tuple(
+        (
+            Bytes(each["nbytes"]),
+            ByteRate(each["pinned_bytes_per_s"]),
+            ByteRate(each["pageable_bytes_per_s"]),
+            Count(each["n"]),
+        )
+        for each in sizes
+    )
+    columns = map(Column, ("copies of", "from pinned memory", "from other memory", "copies"))
+    about = (
+        "The fastest of so many copies each, by the device's own marks, one at a time with nothing "
+        "else under way."
+    )
+    return f"The link to {device}", Section(
+        "link", "", (Table("", tuple(columns), rows), *sentences([about]))
+    )
 
 
 def _reads(limits: StorageLimits) -> Table:
