@@ -323,6 +323,7 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
     }
     called = {
         "earthkit": "earthkit-data", "tensorflow": "tensorflow-cpu", "mlflow": "mlflow-skinny",
+        "gribapi": "eccodes",
     }  # fmt: skip
     for found in OUTSIDE:
         name = found.name.split(".")[0]

@@ -9,7 +9,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.grib import decoding, message_index
+from iobench.chunks.grib import decoding, libaec, message_index
 from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.grib.messages import grib_messages
 from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
@@ -299,7 +299,8 @@ def packed(edition, values, **keys):
 def with_decimal_scale(content, scale):
     """The message with another D in its headers; ecCodes would choose bits anew."""
     packing = simple_packing(content)
-    start = 8 + 26 if packing.edition == 1 else packing.start - 5 - 6 - 21 + 17
+    section = 21 if packing.coded is None else 25
+    start = 8 + 26 if packing.edition == 1 else packing.start - 5 - 6 - section + 17
     stated = abs(scale) | (0x8000 if scale < 0 else 0)
     return content[:start] + stated.to_bytes(2, "big") + content[start + 2 :]
 
@@ -345,7 +346,7 @@ def test_where_float32_rounds_once_it_gives_what_float64_does(
 ):
     content = np.random.default_rng(seed).bytes(500 * bits // 8)
     reference = math.ldexp(fraction, exponent)
-    packing = SimplePacking(1, bits, 500, 0, reference, binary_scale, 0)
+    packing = SimplePacking(1, bits, 500, 0, len(content), reference, binary_scale, 0)
     exact, found = np.empty(500), np.empty(500, np.float32)
     packing.unpack(content, exact)
     with np.errstate(over="ignore", under="ignore"):
@@ -368,7 +369,8 @@ def test_usual_fields_are_unpacked_in_float32():
         (2, {"bitsPerValue": 24}),
         (1, {"bitmapPresent": 1}),
         (2, {"bitmapPresent": 1}),
-        (2, {"packingType": "grid_ccsds"}),
+        (2, {"packingType": "grid_ccsds", "bitmapPresent": 1}),
+        (2, {"packingType": "grid_complex"}),
         (1, {"packingType": "grid_second_order"}),
     ],
 )
@@ -393,13 +395,124 @@ def test_eccodes_decodes_what_it_unpacks_to_other_bits(monkeypatch):
     monkeypatch.setattr(decoding, "_agreement", {})
     content = packed(1, np.linspace(1, 2, 300), bitsPerValue=16)
     expected = decode_message(content)
-    assert decoding._agreement == {(1, 16, 0): True}
+    assert [*decoding._agreement.values()] == [True]
     monkeypatch.setattr(decoding, "_agreement", {})
     monkeypatch.setattr(
-        decoding.SimplePacking, "unpack", lambda packing, buffer, values: values.fill(7)
+        decoding.SimplePacking, "unpack", lambda packing, buffer, values: values.fill(7) is None
     )
     np.testing.assert_array_equal(decode_message(content), expected)
-    assert decoding._agreement == {(1, 16, 0): False}
+    assert [*decoding._agreement.values()] == [False]
+
+
+def values_of(content):
+    """What ecCodes itself says they are."""
+    handle = eccodes.codes_new_from_message(content)
+    found = eccodes.codes_get_values(handle)
+    eccodes.codes_release(handle)
+    return found
+
+
+def coded(values, **keys):
+    return packed(2, values, packingType="grid_ccsds", **keys)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    bits=st.integers(1, 32),
+    decimal=st.integers(-4, 7),
+    middle=st.sampled_from([0.0, -1e-4, 273.15, 1e5]),
+    noise=st.sampled_from([1e-5, 1.0]),
+    size=st.sampled_from([3, 999, 17000 * 3]),
+    block=st.sampled_from([8, 16, 32, 64]),
+    rsi=st.sampled_from([1, 128, 4096]),
+    flags=st.sampled_from([14, 12, 8, 6, 0]),
+)
+@settings(max_examples=150, deadline=None)
+def test_coded_values_have_the_bits_eccodes_gives(
+    seed, bits, decimal, middle, noise, size, block, rsi, flags
+):
+    random = np.random.default_rng(seed)
+    waves = np.sin(np.linspace(0, 9, size)) + noise * random.normal(0, 1, size)
+    how = {"bitsPerValue": bits, "ccsdsBlockSize": block, "ccsdsRsi": rsi, "ccsdsFlags": flags}
+    content = with_decimal_scale(coded(middle + (abs(middle) / 30 + 1e-5) * waves, **how), decimal)
+    packing = simple_packing(content)
+    told = packing.coded.bits, packing.coded.block_size, packing.coded.rsi, packing.decimal_scale
+    assert told == (bits, block, rsi, decimal)
+    exact = values_of(content)
+    for dtype in (np.float64, np.float32):
+        found = np.full(size, -7, dtype)
+        assert packing.unpack(content, found)
+        np.testing.assert_array_equal(found, exact.astype(dtype))
+    np.testing.assert_array_equal(decode_message(content), exact.astype(np.float32))
+
+
+def test_where_libaec_is_hidden_eccodes_decodes(monkeypatch):
+    content = coded(np.linspace(0, 1, 300), bitsPerValue=16)
+    expected = decode_message(content)
+    monkeypatch.setattr(libaec, "_buffer_decode", lambda: None)
+    assert simple_packing(content) is None
+    np.testing.assert_array_equal(decode_message(content), expected)
+
+
+def test_coded_fields_in_doubt_are_left_to_eccodes():
+    values = np.sin(np.linspace(0, 9, 300))
+    content = coded(values, bitsPerValue=16)
+    start = simple_packing(content).start - 5 - 6 - 25
+    assert simple_packing(coded(np.full(300, 281.5), bitsPerValue=16)) is None  # no bits at all
+    # Signed integers, blocks and distances that the standard does not have.
+    for place, byte in ((21, 15), (22, 0), (22, 24), (23, 200), (19, 0), (19, 33)):
+        odd = bytearray(content)
+        odd[start + place] = byte
+        assert simple_packing(bytes(odd)) is None
+
+
+def outcome(content):
+    try:
+        return decode_message(content, where="m1").tobytes()
+    except FileFormatError as error:
+        return str(error)
+
+
+@given(seed=st.integers(0, 2**32 - 1), bits=st.sampled_from([8, 12, 16, 24, 32]))
+@settings(max_examples=150, deadline=None)
+def test_damaged_codes_give_what_eccodes_gives(seed, bits):
+    random = np.random.default_rng(seed)
+    content = bytearray(coded(random.normal(0, 1, 3000), bitsPerValue=bits))
+    packing = simple_packing(bytes(content))
+    start = packing.start + int(random.integers(packing.nbytes))
+    if random.random() < 0.5:  # what is left of the codes is another one's
+        content[start : packing.start + packing.nbytes] = bytes(
+            packing.start + packing.nbytes - start
+        )
+    else:
+        for place in range(start, min(start + 5, packing.start + packing.nbytes)):
+            content[place] = int(random.integers(256))
+    ours = outcome(bytes(content))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(libaec, "_buffer_decode", lambda: None)
+        assert outcome(bytes(content)) == ours
+
+
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_ccsds"])
+@pytest.mark.parametrize(
+    ("sample", "keys"),
+    [
+        ("reduced_gg_pl_32_grib2", {}),
+        ("regular_gg_pl_grib2", {}),
+        ("polar_stereographic_sfc_grib2", {}),
+        ("regular_ll_sfc_grib2", {"iScansNegatively": 1, "jScansPositively": 1}),
+        ("regular_ll_sfc_grib2", {"jPointsAreConsecutive": 1}),
+        ("regular_ll_sfc_grib2", {"alternativeRowScanning": 1}),
+    ],
+)
+def test_grids_of_every_kind_are_in_the_order_of_the_message(sample, keys, packing):
+    handle = eccodes.codes_grib_new_from_samples(sample)
+    size = eccodes.codes_get(handle, "numberOfDataPoints")
+    eccodes.codes_release(handle)
+    values = np.random.default_rng(0).normal(280, 10, size)
+    content = message(sample, values, packingType=packing, bitsPerValue=16, **keys)
+    assert simple_packing(content).count == size
+    np.testing.assert_array_equal(decode_message(content), values_of(content).astype(np.float32))
 
 
 @pytest.mark.parametrize("bits", [16, 12])

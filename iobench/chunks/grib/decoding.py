@@ -10,6 +10,7 @@ from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
 from iobench.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -19,8 +20,8 @@ __all__ = ["decode_message", "load_eccodes"]
 LONG_EDITION_1 = 0x800000
 """Set in the length of a message of edition 1 that is longer than three bytes can say."""
 _MISSING = float(np.finfo(np.float32).max)
-_agreement: dict[tuple[int, int, int], bool] = {}
-"""Whether ecCodes unpacks to the same bits, by edition, bits and decimal scale."""
+_agreement: dict[Hashable, bool] = {}
+"""Whether ecCodes unpacks to the same bits, by the kind of packing."""
 
 
 def decode_message(
@@ -58,8 +59,8 @@ def decode_message(
     if packing is not None and _agrees(packing, buffer, where):
         values = np.empty(packing.count, dtype) if out is None else out
         _check_size(values, packing.count, where)
-        packing.unpack(buffer, values)
-        return values
+        if packing.unpack(buffer, values):
+            return values
     decoded = _through_eccodes(buffer, where)
     if out is None:
         return decoded.astype(dtype, copy=False)
@@ -78,20 +79,16 @@ def _check_size(values: NDArray[Any], count: int, where: str) -> None:
 
 def _agrees(packing: SimplePacking, buffer: memoryview | bytes, where: str) -> bool:
     """Return whether ecCodes unpacks such messages to the same bits; asked once a process."""
-    kind = packing.edition, packing.bits, packing.decimal_scale
-    if kind not in _agreement:
+    if packing.kind not in _agreement:
         theirs = _through_eccodes(buffer, where)
-        _agreement[kind] = all(
-            np.array_equal(_unpacked(packing, buffer, dtype), theirs.astype(dtype))
-            for dtype in (np.float32, np.float64)
-        )
-    return _agreement[kind]
-
-
-def _unpacked(packing: SimplePacking, buffer: memoryview | bytes, dtype: type[Any]) -> NDArray[Any]:
-    values = np.empty(packing.count, dtype)
-    packing.unpack(buffer, values)
-    return values
+        values = np.empty(packing.count)
+        if not packing.unpack(buffer, values):
+            return False  # this one is damaged
+        singles = np.empty(packing.count, np.float32)
+        packing.unpack(buffer, singles)
+        same = np.array_equal(values, theirs) and np.array_equal(singles, theirs.astype(np.float32))
+        _agreement[packing.kind] = same
+    return _agreement[packing.kind]
 
 
 def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float64]:
