@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from math import comb, exp, inf, log, sqrt
+from math import comb, exp, fsum, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "quotient",
     "round_ratio",
     "student",
+    "trimmed_mean",
 ]
 
 FEWEST_BLOCKS: Final = 2
@@ -159,6 +160,28 @@ def quotient(blocks: Blocks) -> Interval:
     variance = _variance(_influence(blocks, value), in_order=True)
     half = student(len(blocks.amounts) - 1) * sqrt(variance)
     return Interval(value, value - half, value + half)
+
+
+def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
+    """Return the mean of repeats without the lowest and the highest ``drop`` of them.
+
+    Its interval is that of Tukey and McLaughlin (Sankhya A 25, 1963): what was dropped counts for
+    the variance as the nearest that was kept, since what is left over differs less than repeats
+    do. Without any left it is unknown; of a single one its interval is.
+    """
+    n_kept = len(values) - 2 * drop
+    if n_kept < 1:
+        return Interval(None)
+    ordered = sorted(values)
+    kept = ordered[drop : drop + n_kept]
+    mean = fsum(kept) / n_kept
+    if n_kept < FEWEST_BLOCKS:
+        return Interval(mean)
+    winsorized = [*[kept[0]] * drop, *kept, *[kept[-1]] * drop]
+    middle = fsum(winsorized) / len(winsorized)
+    squares = fsum((each - middle) ** 2 for each in winsorized)
+    half = student(n_kept - 1) * sqrt(squares / (n_kept * (n_kept - 1)))
+    return Interval(mean, mean - half, mean + half)
 
 
 def difference(a: Blocks, b: Blocks) -> Interval:

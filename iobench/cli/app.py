@@ -19,6 +19,7 @@ from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
 from iobench.cli.run_command import run
 from iobench.cli.simulate_command import simulate
+from iobench.cli.suite_command import SuiteCommand, suite
 from iobench.cli.synthesize_command import synthesize
 from iobench.cli.verify_command import verify
 
@@ -38,6 +39,7 @@ def make_app() -> typer.Typer:
     # Behind the first "--" are the commands that are compared, with all that is in them.
     app.command(cls=CheckCommand)(check)
     app.command(cls=IobenchCommand)(compare)
+    app.command(cls=SuiteCommand)(suite)
     app.command(cls=IobenchCommand)(bundle)
     # What it does not know are options of the profile that it makes first.
     app.command(cls=IobenchCommand, context_settings={"ignore_unknown_options": True})(advise)

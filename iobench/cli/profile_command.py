@@ -31,11 +31,12 @@ from iobench.cli.source_options import (
 )
 from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
 from iobench.command_options import split_formats
+from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
 
-__all__ = ["profile", "profile_config"]
+__all__ = ["checked_config", "profile", "profile_config"]
 
 
 def profile(
@@ -156,11 +157,34 @@ def profile_config(words: Sequence[str]) -> RunConfig:
         If an option has a value that it cannot have.
     """
     taken: list[RunConfig] = []
-    app = make_typer()
-    app.command(cls=IobenchCommand)(profile)
     try:
-        app(args=list(words), prog_name="iobench profile", obj=taken.append)
+        _parse(words, taken)
     except SystemExit:
         if not taken:
             raise
     return replace(taken[0], command=("iobench", "profile", *words))
+
+
+def checked_config(words: Sequence[str]) -> RunConfig:
+    """Return the same, of words that nobody typed: what is wrong with them is an error.
+
+    Raises
+    ------
+    IobenchError
+        If the words are no such call, or an option has a value that it cannot have.
+    """
+    taken: list[RunConfig] = []
+    try:
+        _parse(words, taken, standalone_mode=False)
+    except Exception as error:
+        # Of whichever click typer is built on: its own usage errors.
+        if (told := getattr(error, "format_message", None)) is None:
+            raise
+        raise OptionError(" ".join(told().split())) from error
+    return taken[0]
+
+
+def _parse(words: Sequence[str], taken: list[RunConfig], **how: bool) -> None:
+    app = make_typer()
+    app.command(cls=IobenchCommand)(profile)
+    app(args=list(words), prog_name="iobench profile", obj=taken.append, **how)

@@ -45,7 +45,7 @@ from iobench.suites.metrics import METRICS, why_not_given
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["MACHINE", "Cell", "SuiteRecipe", "read_recipe", "recipe_names"]
+__all__ = ["MACHINE", "Cell", "SuiteRecipe", "read_recipe", "recipe_names", "said_cell"]
 
 MACHINE: Final = "machine"
 DATASET: Final = "dataset"
@@ -61,6 +61,7 @@ DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
 DEFAULT_REPEATS, DEFAULT_DROP, DEFAULT_LIMIT_S = 5, 1, 600.0
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
+BOOLEAN: Final = ("true", "false")
 NAME: Final = re.compile(r"[\w.+-]{1,80}")
 MAX_NBYTES: Final = 1 << 20
 
@@ -93,17 +94,20 @@ class Cell:
     @property
     def name(self) -> str:
         """What people call it: its values."""
-        return " ".join(self.values.values())
+        return said_cell(self.values)
 
     @property
     def folder(self) -> str:
         """A plain name for a folder, distinct within a recipe."""
-        return f"{self.number:03d}-{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', self.name)[:80]}"
+        plain = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", " ".join(self.values.values()))
+        return f"{self.number:03d}-{plain[:80]}"
 
     @property
     def words(self) -> list[str]:
         """What stands behind ``iobench profile``."""
         words = list(self.options[DATASET])
+        if "pipeline" not in self.options:
+            words.append("--pipeline=own")  # auto would be two runs of files of one's own
         for name, values in self.options.items():
             if name == DATASET:
                 continue
@@ -195,6 +199,12 @@ class SuiteRecipe:
             told = {key: " ".join(each) for key, each in named.items()}
             found.append(Cell(len(found), told, options, machine))
         return tuple(found)
+
+
+def said_cell(values: Mapping[str, str]) -> str:
+    """Return what people call a cell: its values, and of what is no word also the option."""
+    told = (v if v[:1].isalpha() and v not in BOOLEAN else f"{k} {v}" for k, v in values.items())
+    return " ".join(told)
 
 
 def recipe_names() -> list[str]:
@@ -361,7 +371,7 @@ def _values(key: str, value: Any, where: str) -> Values:
     option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
     if option is not None and option.is_flag:
         text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).lower()
-        if text not in ("true", "false"):
+        if text not in BOOLEAN:
             raise OptionError(f"{where}: {value!r}; expected true or false")
         return (text,)
     several = value if isinstance(value, list) else [value]

@@ -70,6 +70,8 @@ class Result:
         ``commit`` of iobench where it is a checkout.
     samples_digest : str or None
         The same of equal samples in whatever order; None unless ``digests`` were asked for.
+    stand_in : bool or None
+        Whether the files were generated; None where that is not known.
     run : str or None
         The run directory, from the folder of the file; None where there is none.
     took_s : float
@@ -89,6 +91,7 @@ class Result:
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     samples_digest: str | None = None
+    stand_in: bool | None = None
     run: str | None = None
     took_s: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,164 @@
+"""``iobench suite``: a matrix of profiles by a recipe, in rounds, that goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from iobench.cli.command import IobenchCommand, make_typer
+from iobench.cli.documents import print_answer, print_document, write_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.suites.recipe import Cell, SuiteRecipe
+    from iobench.suites.suite_folder import SuiteFolder
+
+__all__ = ["SuiteCommand", "suite"]
+
+INTERRUPTED: Final = 75
+SUBCOMMANDS: Final[dict[str, Callable[..., None]]] = {}
+"""What else there is to do with a suite, by the first word: ``iobench suite pack ...``."""
+
+
+class SuiteCommand(IobenchCommand):
+    """Measures the recipe that it is given, unless the first word is one of `SUBCOMMANDS`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Return the context of this command, or of the other one that is named."""
+        if not args or args[0] not in SUBCOMMANDS:
+            return super().make_context(info_name, args, parent, **extra)
+        app = make_typer()
+        app.command(args[0], cls=IobenchCommand)(SUBCOMMANDS[args[0]])
+        command: Any = typer.main.get_command(app)
+        return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+
+
+def suite(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A .toml file, or one that comes along.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Results and runs; where it holds this suite, it goes on there."
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change the recipe: repeats=3, format=source,zarr, tiny=true; repeatable.",
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure cells that failed once more.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the recipe, print its cells, and how long.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print tables for an issue instead.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that opens in a browser.")
+    ] = None,
+) -> None:
+    """Profile all cells of a recipe in rounds, and print each with its figures and their spread.
+
+    Killed or out of time, the same command goes on where it was. Processes that are given one
+    folder share its cells: machines take different ones, on each machine one process measures.
+    Recipes that come along: formats, loaders, maelstrom, procurement, quick. Exits with 1 if a
+    cell failed, with 75 if runs are left.
+    """
+    from iobench.cli.screen import TerminalScreen
+    from iobench.errors import OptionError
+    from iobench.suites.recipe import read_recipe
+    from iobench.suites.suite_folder import SuiteFolder
+    from iobench.suites.suite_run import run_suite
+    from iobench.suites.suite_table import suite_document, suite_table
+
+    if json and markdown:
+        raise OptionError("--json, --markdown: expected one of them")
+    found = read_recipe(recipe, changes or ())
+    if out is None and not dry_run:
+        raise OptionError("--out: expected a folder for results and runs, or --dry-run")
+    folder = SuiteFolder.of(out if out is not None else Path(), found)
+    for cell in folder.cells:
+        _check_cell(cell)
+    if out is not None:
+        folder.check()
+    if dry_run:
+        _print_cells(folder, is_new=out is None, json=json)
+        return
+    if again:
+        folder.forget_failed()
+    run_suite(folder, TerminalScreen())
+    table = suite_table(folder)
+    document = suite_document(table)
+    print_document(document, "json" if json else "markdown" if markdown else "")
+    if html is not None:
+        write_document(document, html)
+    if table.n_failed or table.n_open:
+        raise typer.Exit(1 if table.n_failed else INTERRUPTED)
+
+
+def _check_cell(cell: Cell) -> None:
+    """Raise OptionError for a cell that no profile could be made of."""
+    from iobench.cli.profile_command import checked_config
+    from iobench.errors import IobenchError, OptionError
+    from iobench.files.urls import URL, as_path
+    from iobench.registry import find_dataset
+
+    try:
+        config = checked_config(cell.words)
+        n_ways = len(config.frameworks) * (len(config.formats) + len(config.stores))
+        if n_ways * len(config.pipelines) != 1:
+            raise OptionError("expected one format, framework and pipeline; let them vary instead")
+        for target in config.targets:
+            path = as_path(target)
+            if isinstance(path, URL) or ":" in target or path.exists():
+                continue
+            if path.name != target or path.suffix:
+                raise OptionError(f"{target}: there is no such file or folder")
+            find_dataset(target, **config.options)
+    except IobenchError as error:
+        raise OptionError(
+            f"cell {cell.name}: {error}; put the recipe right, or leave the cell out by a [[skip]]"
+        ) from error
+
+
+def _print_cells(folder: SuiteFolder, *, is_new: bool, json: bool) -> None:
+    from iobench.report.document import Column, Sentence, Table
+    from iobench.suites.suite_run import forecast
+
+    results = () if is_new or not folder.path.is_dir() else folder.results()
+    left = forecast(folder, results)
+    n_open = {cell.number: 0 for cell in folder.cells}
+    for job in folder.open_jobs(results):
+        n_open[job.cell.number] += 1
+    rows = tuple((each.name, f"{n_open[each.number]}") for each in folder.cells)
+    recipe: SuiteRecipe = folder.recipe
+    figures = {
+        "suite": recipe.name,
+        "recipe": recipe.to_json(),
+        "recipe_digest": recipe.digest,
+        "cells": [dict(each.values) for each in folder.cells],
+        "commands": [["iobench", "profile", *each.words] for each in folder.cells],
+        "n_left": left.n_left,
+        "expected_s": left.expected_s,
+        "most_s": left.most_s,
+    }
+    print_answer(
+        f"{recipe.title} ({recipe.name}, recipe {recipe.digest})",
+        Table("", (Column("cell"), Column("runs left")), rows),
+        Sentence(f"{left.n_left} runs: {left.words}."),
+        figures=figures,
+        json=json,
+    )

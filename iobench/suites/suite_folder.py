@@ -1,0 +1,201 @@
+"""The folder of a suite: which recipe it is of, what is measured already, and by whom.
+
+::
+
+    recipe.json                     what is measured
+    cells/CELL/round-N.result.json  what a run found; beside it round-N, its run directory, and
+                                    round-N.log, what its process said
+    hosts/HOST/                     claimed by the process that measures on that machine
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from iobench.errors import IobenchError, OptionError, ProfileError
+from iobench.files.atomic import storage_errors, write_atomically
+from iobench.files.claims import claim, find_holder
+from iobench.json_files import read_json
+from iobench.recording.this_process import host_name, name_in_files
+from iobench.suites.recipe import SuiteRecipe
+from iobench.suites.results import (
+    MEASURED,
+    RESULT_SUFFIX,
+    SkippedResult,
+    find_results,
+    read_result,
+    read_results,
+)
+from iobench.trials.interleaving import turn_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from iobench.suites.recipe import Cell
+    from iobench.suites.results import Result
+
+__all__ = ["RECIPE_FILE", "Job", "SuiteFolder", "read_folder_recipe"]
+
+RECIPE_FILE: Final = "recipe.json"
+CELLS, HOSTS = "cells", "hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run that a suite takes: a cell, and the round."""
+
+    cell: Cell
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFolder:
+    """A suite's folder.
+
+    Parameters
+    ----------
+    path : Path
+    recipe : SuiteRecipe
+    cells : tuple of Cell
+    order : tuple of int
+        Places of the cells, shuffled by the recipe's seed.
+    """
+
+    path: Path
+    recipe: SuiteRecipe
+    cells: tuple[Cell, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path, recipe: SuiteRecipe) -> Self:
+        """Return the folder of a suite, whether it is there yet or not."""
+        cells = recipe.cells()
+        order = list(range(len(cells)))
+        random.Random(recipe.seed).shuffle(order)
+        return cls(path, recipe, cells, tuple(order))
+
+    def make(self) -> None:
+        """Make the folder, or go on with one of the same recipe.
+
+        Raises
+        ------
+        OptionError
+            If it is of another recipe, or holds something else.
+        StorageError
+            If it cannot be written.
+        """
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with claim(self.path):
+            file = self.path / RECIPE_FILE
+            if not file.exists():
+                if any(each.name != "iobench.claim" for each in self.path.iterdir()):
+                    raise OptionError(
+                        f"--out {self.path}: holds something else; name a new folder, or that of "
+                        "the same suite"
+                    )
+                text = json.dumps(self.recipe.to_json(), indent=1, sort_keys=True)
+                write_atomically(file, f"{text}\n".encode())
+            self.check()
+
+    def check(self) -> None:
+        """Raise OptionError if the folder is there and of another recipe."""
+        if not (self.path / RECIPE_FILE).exists():
+            return
+        other = read_folder_recipe(self.path)
+        if other.digest != self.recipe.digest:
+            raise OptionError(
+                f"--out {self.path}: holds suite {other.name} of another recipe ({other.digest}, "
+                f"not {self.recipe.digest}); go on with that one, or name a new folder"
+            )
+
+    def place(self, cell: Cell) -> Path:
+        """Return the folder of a cell."""
+        return self.path / CELLS / cell.folder
+
+    def result_file(self, job: Job) -> Path:
+        """Return where the result of a run is kept."""
+        return self.place(job.cell) / f"round-{job.round}{RESULT_SUFFIX}"
+
+    @property
+    def host_place(self) -> Path:
+        """The folder that the process claims which measures on this machine."""
+        return self.path / HOSTS / name_in_files(host_name())
+
+    def live_hosts(self) -> set[str]:
+        """Return the machines on which a process of the suite is at work, as files name them."""
+        folder = self.path / HOSTS
+        places = sorted(folder.iterdir()) if folder.is_dir() else []
+        return {each.name for each in places if find_holder(each) is not None}
+
+    def results(self, skipped: list[SkippedResult] | None = None) -> tuple[Result, ...]:
+        """Return all results, of this recipe's cells and others beside them.
+
+        Raises
+        ------
+        ProfileError
+            If one cannot be read and there is no ``skipped``.
+        """
+        return read_results(self.path, skipped)
+
+    def forget_failed(self) -> None:
+        """Remove the results without figures, so that their cells are measured again."""
+        for path in list(find_results(self.path)):
+            if read_result(path).status != MEASURED:
+                with storage_errors(path):
+                    path.unlink()
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield all runs in their order: each round all cells, none favoured by its place."""
+        for round in range(self.recipe.repeats):
+            for place in turn_order(len(self.order), round):
+                yield Job(self.cells[self.order[place]], round)
+
+    def open_jobs(self, results: tuple[Result, ...]) -> list[Job]:
+        """Return the runs that are left, in their order; a cell that failed has none any more."""
+        done = {(_key(each), each.round) for each in results}
+        over = {_key(each) for each in results if each.status != MEASURED}
+        return [
+            job
+            for job in self.jobs()
+            if (key := tuple(sorted(job.cell.values.items()))) not in over
+            and (key, job.round) not in done
+        ]
+
+    def here(self, jobs: list[Job]) -> list[Job]:
+        """Return those of some runs that are for this machine."""
+        host = host_name()
+        return [job for job in jobs if fnmatch.fnmatchcase(host, job.cell.machine)]
+
+
+def _key(result: Result) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(result.cell.items()))
+
+
+def read_folder_recipe(folder: Path) -> SuiteRecipe:
+    """Return the recipe that a suite's folder is of.
+
+    Raises
+    ------
+    ProfileError
+        If it holds none that can be read.
+    """
+    file = folder / RECIPE_FILE
+    try:
+        told = read_json(file)
+        if not isinstance(told, dict):
+            raise ValueError("is no object")
+        return SuiteRecipe.from_json(told, where=str(file))
+    except OSError as error:
+        raise ProfileError(
+            f"{file}: {error.strerror or error}; expected a folder of 'iobench suite --out'"
+        ) from error
+    except IobenchError as error:
+        raise ProfileError(f"{error}; use the iobench that wrote it") from error
+    except ValueError as error:
+        raise ProfileError(f"{file}: is damaged ({error}); name a new folder") from error

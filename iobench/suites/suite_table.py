@@ -1,0 +1,399 @@
+"""What a suite has found so far: each cell, its figures, how far runs differ, what is in doubt."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis.intervals import Interval, trimmed_mean
+from iobench.json_keys import HIDDEN, figure
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    ByteRate,
+    Bytes,
+    Column,
+    Document,
+    Duration,
+    Joules,
+    Number,
+    SampleRate,
+    Section,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.json_walk import to_plain
+from iobench.report.renderers.quantities import said
+from iobench.suites.metrics import why_not_given
+from iobench.suites.recipe import said_cell
+from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from iobench.report.document import Cell as TableCell
+    from iobench.suites.recipe import SuiteRecipe
+    from iobench.suites.results import Result, SkippedResult
+    from iobench.suites.suite_folder import SuiteFolder
+
+__all__ = [
+    "CellRow", "SuiteTable", "said_figure", "said_metric", "suite_document", "suite_table",
+]  # fmt: skip
+
+OPEN: Final = "open"
+OF_THE_RUN: Final = ("file_system", "accelerator")
+"""Facts of a machine that differ from cell to cell by what a cell asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellFigure:
+    """One figure of a cell, over its runs.
+
+    Parameters
+    ----------
+    mean : Interval
+        Without the lowest and the highest runs that the recipe drops.
+    spread : float or None
+        Standard deviation of all runs over their mean; None of fewer than two.
+    n_runs, n_kept : int
+        Runs that have it, and those in the mean.
+    """
+
+    mean: Interval
+    spread: float | None
+    n_runs: int
+    n_kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """One cell.
+
+    Parameters
+    ----------
+    cell : mapping of str to str
+    status : str
+        ``"measured"``, ``"failed"``, ``"not available"``, or ``"open"`` while runs are left.
+    reason : str or None
+        Why it failed.
+    n_runs : int
+        Measured.
+    figures : mapping of str to CellFigure
+        All there are.
+    doubts : tuple of str
+        What was not the same in all its runs, or not as for other cells.
+    not_given : mapping of str to str
+        Metrics of the recipe that it cannot give, and why.
+    """
+
+    cell: Mapping[str, str]
+    status: str
+    reason: str | None
+    n_runs: int
+    figures: Mapping[str, CellFigure]
+    doubts: tuple[str, ...]
+    not_given: Mapping[str, str] = field(metadata=HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteTable:
+    """All that is known of a suite.
+
+    Parameters
+    ----------
+    suite, title, recipe_digest : str
+    repeats, drop : int
+        Runs of each cell, and how many lowest and highest of them are in no mean.
+    metrics : tuple of str
+    cells : tuple of CellRow
+        In the order of the recipe; what is of no cell of it behind them.
+    stand_in : bool or None
+        Whether files were generated: of some runs at least; None where nobody knows.
+    skipped : tuple of SkippedResult
+        Files that are no results.
+    """
+
+    suite: str
+    title: str
+    recipe_digest: str
+    repeats: int
+    drop: int
+    metrics: tuple[str, ...]
+    cells: tuple[CellRow, ...]
+    stand_in: bool | None
+    skipped: tuple[SkippedResult, ...]
+
+    @figure
+    def n_failed(self) -> int:
+        """Cells that failed."""
+        return sum(each.status == FAILED for each in self.cells)
+
+    @figure
+    def n_open(self) -> int:
+        """Cells of which runs are left."""
+        return sum(each.status == OPEN for each in self.cells)
+
+
+def suite_table(folder: SuiteFolder) -> SuiteTable:
+    """Return what a suite has found so far.
+
+    Raises
+    ------
+    ProfileError
+        If there is no such folder.
+    """
+    recipe, skipped = folder.recipe, list[Any]()
+    results = folder.results(skipped)
+    runs: dict[tuple[tuple[str, str], ...], list[Result]] = defaultdict(list)
+    for each in sorted(results, key=lambda each: each.round):
+        runs[tuple(sorted(each.cell.items()))].append(each)
+    usual = _usual_facts(results)
+    rows = []
+    for cell in folder.cells:
+        own = runs.pop(tuple(sorted(cell.values.items())), [])
+        told = {
+            metric: why for metric in recipe.metrics if (why := why_not_given(metric, cell.options))
+        }
+        rows.append(_row(cell.values, own, recipe, usual, told, varied=cell.machine != "*"))
+    rows += [  # brought in from elsewhere
+        _row(others[0].cell, others, recipe, usual, {}, varied=True, is_ours=False)
+        for others in runs.values()
+    ]
+    known = {each.stand_in for each in results if each.stand_in is not None}
+    return SuiteTable(
+        suite=recipe.name,
+        title=recipe.title,
+        recipe_digest=recipe.digest,
+        repeats=recipe.repeats,
+        drop=recipe.drop,
+        metrics=recipe.metrics,
+        cells=tuple(rows),
+        stand_in=any(known) if known else None,
+        skipped=tuple(skipped),
+    )
+
+
+def _row(
+    cell: Mapping[str, str],
+    runs: Sequence[Result],
+    recipe: SuiteRecipe,
+    usual: Mapping[str, str],
+    not_given: Mapping[str, str],
+    *,
+    varied: bool,
+    is_ours: bool = True,
+) -> CellRow:
+    measured = [each for each in runs if each.status == MEASURED]
+    ended = next((each for each in runs if each.status != MEASURED), None)
+    status = MEASURED if ended is None else ended.status
+    if ended is None and is_ours and len(measured) < recipe.repeats:
+        status = OPEN
+    names = dict.fromkeys(name for each in measured for name in each.figures)
+    return CellRow(
+        cell=cell,
+        status=status,
+        reason=None if ended is None else ended.reason,
+        n_runs=len(measured),
+        figures={name: _figure(name, measured, recipe.drop if is_ours else 0) for name in names},
+        doubts=tuple(_doubts(measured, usual, varied=varied)),
+        not_given=not_given,
+    )
+
+
+def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
+    values = [each.figures[name] for each in runs if name in each.figures]
+    drop = drop if len(values) > 2 * drop else 0
+    mean = statistics.fmean(values)
+    spread = statistics.stdev(values) / mean if len(values) > 1 and mean > 0 else None
+    return CellFigure(trimmed_mean(values, drop), spread, len(values), len(values) - 2 * drop)
+
+
+def _facts(result: Result) -> dict[str, str]:
+    told = {name.replace("_", " "): str(each) for name, each in result.machine.items()}
+    return told | {f"version of {name}": each for name, each in result.versions.items()}
+
+
+def _usual_facts(results: Iterable[Result]) -> dict[str, str]:
+    """Return the commonest value of each fact, the first one seen of equally common ones."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in results:
+        if each.status == MEASURED:
+            for name, value in _facts(each).items():
+                counts[name][value] += 1
+    return {name: each.most_common(1)[0][0] for name, each in counts.items()}
+
+
+def _doubts(runs: Sequence[Result], usual: Mapping[str, str], *, varied: bool) -> Iterator[str]:
+    """Yield what of machine and versions differs from run to run, or from other cells."""
+    by_fact: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for each in runs:
+        for name, value in _facts(each).items():
+            by_fact[name][value].append(each.round + 1)
+    for name, values in by_fact.items():
+        if len(values) > 1:
+            told = "; ".join(f"{value} in round {_listed(at)}" for value, at in values.items())
+            yield f"{name} changed: {told}"
+        elif not varied and name.replace(" ", "_") not in OF_THE_RUN:
+            value = next(iter(values))
+            if value != usual.get(name, value):
+                yield f"{name} {value}, elsewhere {usual[name]}"
+    digests = {each.samples_digest for each in runs if each.samples_digest is not None}
+    if len(digests) > 1:
+        yield "samples were not the same in all runs"
+
+
+def _listed(rounds: Sequence[int]) -> str:
+    return ", ".join(map(str, rounds))
+
+
+def _names(found: SuiteTable) -> tuple[dict[str, str], list[str]]:
+    """Return what all cells have in common, and what the table calls each."""
+    first = found.cells[0].cell
+    same = {
+        key: value
+        for key, value in first.items()
+        if len(found.cells) > 1 and all(each.cell.get(key) == value for each in found.cells)
+    }
+    parts = [{k: v for k, v in each.cell.items() if k not in same} for each in found.cells]
+    return same, [said_cell(each) for each in parts]
+
+
+def suite_document(found: SuiteTable) -> Document:
+    """Return the suite as a document."""
+    main = Section("cells", "", (_means(found), *sentences(_notes(found))))
+    sections = [main, Section("figures", "Each figure", (_each_figure(found),), is_folded=True)]
+    if told := list(_not_measured(found)):
+        sections.append(Section("not-measured", "Without figures", sentences(told, "caution")))
+    if doubts := list(_told_doubts(found)):
+        sections.append(Section("doubts", "What changed meanwhile", sentences(doubts, "caution")))
+    return Document(
+        f"{found.title} ({found.suite}, recipe {found.recipe_digest})",
+        tuple(sections),
+        figures=lambda: dict(to_plain(found)),
+    )
+
+
+def _means(found: SuiteTable) -> Table:
+    first = found.metrics[0]
+    columns = (
+        "cell",
+        *map(said_metric, found.metrics),
+        f"spread of {said_metric(first)}",
+        "runs",
+        "",
+    )
+    rows = []
+    for row, name in zip(found.cells, _names(found)[1], strict=True):
+        cells = [_cell(metric, row) for metric in found.metrics]
+        spread = row.figures.get(first)
+        marks = [] if row.status == MEASURED else [row.status]
+        marks += ["changed"] if row.doubts else []
+        runs = f"{row.n_runs} of {found.repeats}"
+        told = Share(spread.spread) if spread is not None else NOT_APPLICABLE
+        rows.append((name, *cells, told, runs, ", ".join(marks)))
+    return Table("", tuple(map(Column, columns)), tuple(rows))
+
+
+def _each_figure(found: SuiteTable) -> Table:
+    rows: list[tuple[TableCell, ...]] = []
+    for row, cell in zip(found.cells, _names(found)[1], strict=True):
+        for name in found.metrics:
+            if (told := row.figures.get(name)) is None:
+                continue
+            ends = (_quantity(name, each) for each in (told.mean.low, told.mean.high))
+            mean = _quantity(name, told.mean.value)
+            kept = f"{told.n_kept} of {told.n_runs}"
+            rows.append((f"{cell}: {said_metric(name)}", mean, *ends, Share(told.spread), kept))
+    columns = ("", "mean", "low", "high", "spread", "kept")
+    return Table("", tuple(map(Column, columns)), tuple(rows))
+
+
+def _cell(metric: str, row: CellRow) -> TableCell:
+    if metric in row.not_given or not row.n_runs:
+        return NOT_APPLICABLE
+    told = row.figures.get(metric)
+    return _quantity(metric, None if told is None else told.mean.value)
+
+
+def said_metric(metric: str) -> str:
+    """Return what a table calls a metric, whose unit is said with its figures."""
+    name = re.sub(r"_(s|j|bytes|per_s)$", "", metric.removesuffix("_per_s"))
+    return name.replace("_", " ")
+
+
+def said_figure(metric: str, value: float) -> str:
+    """Return a figure as text."""
+    return said(_quantity(metric, value))
+
+
+def _quantity(metric: str, value: float | None) -> TableCell:
+    """Return a figure as its name says what it is of."""
+    if metric == "samples_per_s":
+        return SampleRate(value)
+    if metric == "bytes_per_s":
+        return ByteRate(value)
+    if metric in ("exposed_share", "utilisation"):
+        return Share(value)
+    if metric == "store_bytes":
+        return Bytes(value)
+    if metric.endswith("_s"):
+        return Duration(None if value is None else units.nanoseconds(value))
+    if metric.endswith("_j"):
+        return Joules(None if value is None else value * 1e6)
+    return Number(value)
+
+
+def _notes(found: SuiteTable) -> Iterator[str]:
+    if same := _names(found)[0]:
+        yield f"All cells: {', '.join(f'{key} {value}' for key, value in same.items())}."
+    if found.drop:
+        yield (
+            f"Of {found.repeats} runs of a cell the lowest and the highest "
+            f"{'' if found.drop == 1 else f'{found.drop} '}of each figure are dropped, as MLPerf "
+            "drops the fastest and the slowest, and the others averaged; of fewer runs than "
+            f"{2 * found.drop + 1} none is."
+        )
+    yield (
+        "Low and high are an interval of 95 % of the mean; spread is the standard deviation of "
+        "all runs over their mean. Steps are those after the first epoch, else of the steady state."
+    )
+    if found.stand_in:
+        yield "Runs read generated files (a stand-in) where no real ones lie."
+    if any(name == "final_loss" for name in found.metrics):
+        yield (
+            "Final loss is the mean squared error of the last batches, against targets as the "
+            "store has them: the same first weights, samples and order in all cells that have "
+            "equal seeds and batches."
+        )
+    untold = sorted(
+        metric
+        for metric in found.metrics
+        if any(
+            each.n_runs and metric not in each.figures and metric not in each.not_given
+            for each in found.cells
+        )
+    )
+    if untold:
+        names = ", ".join(map(said_metric, untold))
+        yield f"Unknown of some cells, since their runs do not tell: {names}."
+
+
+def _not_measured(found: SuiteTable) -> Iterator[str]:
+    for row, name in zip(found.cells, _names(found)[1], strict=True):
+        if row.status in (FAILED, NOT_AVAILABLE):
+            at = f" in round {row.n_runs + 1}" if row.n_runs else ""
+            yield f"{name}: {row.status}{at}: {row.reason or 'it does not say why'}"
+    for each in found.skipped:
+        yield f"{each.path}: {each.why}"
+    if found.n_open:
+        yield f"{units.count(found.n_open)} cells have runs left; the same command goes on."
+
+
+def _told_doubts(found: SuiteTable) -> Iterator[str]:
+    for row, name in zip(found.cells, _names(found)[1], strict=True):
+        if row.doubts:
+            yield f"{name}: {'; '.join(row.doubts)}"

@@ -1,0 +1,63 @@
+"""A suite of tiny cells: samples of an object, which each process that makes them notes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DATA = """
+import os
+import numpy as np
+
+class Samples:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        if os.environ.get("BROKEN") == "yes":
+            raise ValueError("no such sample today")
+        return {"x": np.full((16, 16), number, "f4")}
+
+def make():
+    return Samples()
+"""
+RECIPE = """
+[suite]
+repeats = 3
+limit = "60s"
+metrics = ["step_s", "samples_per_s"]
+
+[fixed]
+dataset = "tiny_samples:make"
+batches = 4
+batch-size = 2
+compute = "none"
+device = "none"
+energy = "off"
+digests = true
+store-dir = "stores"
+
+[vary]
+workers = [0, 1]
+"""
+WriteRecipe = Callable[..., Path]
+
+
+@pytest.fixture
+def write_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRecipe:
+    """Make a folder with tiny samples the working one; return what writes a recipe there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny_samples.py").write_text(DATA)
+
+    def write(*changes: tuple[str, str], more: str = "") -> Path:
+        text = RECIPE
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        path = tmp_path / "tiny.toml"
+        path.write_text(text + more)
+        return path
+
+    return write

@@ -1,0 +1,259 @@
+"""Suites from the command line: run, gone on with, shared, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.suites.results import MEASURED, find_results, read_result, read_results
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
+    assert main(["suite", *map(str, words), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["suite", *map(str, words)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    lines = told.err.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def started(recipe: Path, out: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "iobench", "suite", str(recipe), "--out", str(out), *words],
+        cwd=recipe.parent, env=os.environ | environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def order_of(out: Path) -> list[tuple[int, str]]:
+    """Return the rounds and cells in the order of their runs' ends."""
+    paths = sorted(find_results(out), key=lambda path: path.stat().st_mtime_ns)
+    results = [read_result(path) for path in paths]
+    return [(each.round, each.cell["workers"]) for each in results]
+
+
+def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, out = write_recipe(), tmp_path / "out"
+    told = shown(capsys, recipe, "--out", out)
+    assert [row["status"] for row in told["cells"]] == [MEASURED] * 2
+    assert told["stand_in"] is False
+    order = order_of(out)
+    assert [round for round, _ in order] == [0, 0, 1, 1, 2, 2]
+    assert [{cell for _, cell in order[at : at + 2]} for at in (0, 2, 4)] == [{"0", "1"}] * 3
+    assert order[0][1] != order[2][1], "each cell has each place in turn"
+    results = read_results(out)
+    for path in list(find_results(out))[:2]:
+        result = read_result(path)
+        assert result.run is not None
+        capsys.readouterr()
+        assert main(["report", str(path.parent / result.run), "--json"]) == 0
+        run = json.loads(capsys.readouterr().out)["runs"][0]
+        part = run["recurring"] or run["steady"] or run
+        assert result.figures["step_s"] == pytest.approx(part["time_per_step"]["mean_s"], abs=1e-9)
+        assert result.figures["wait_s"] == pytest.approx(part["wait_per_step"]["mean_s"], abs=1e-9)
+        assert result.figures["samples_per_s"] == part["samples_per_s"]
+        assert result.figures["exposed_share"] == part["wait_fraction"]
+        assert result.figures["run_s"] == pytest.approx(run["wall_s"], abs=1e-9)
+        assert result.machine["cores"] == run["machine"]["cpus"]
+        assert result.versions["numpy"] == run["versions"]["numpy"]
+    row = told["cells"][0]
+    steps = sorted(
+        each.figures["step_s"] for each in results if each.cell["workers"] == row["cell"]["workers"]
+    )
+    assert row["figures"]["step_s"]["mean"]["ratio"] == steps[1]
+    assert row["figures"]["step_s"]["n_kept"] == 1
+    assert len({each.samples_digest for each in results}) == 1
+    assert results[0].samples_digest is not None
+    # All is measured: nothing is run, and the same is said.
+    assert main(["suite", str(recipe), "--out", str(out)]) == 0
+    text = capsys.readouterr()
+    assert "Of 3 runs of a cell the lowest and the highest" in text.out
+    assert "round" not in text.err
+    assert read_results(out) == results
+    # Another recipe has no place here.
+    line = refused(capsys, recipe, "--out", out, "--set", "repeats=5")
+    assert "holds suite tiny of another recipe" in line
+    # Whatever changed in the middle is named in its row.
+    changed = next(find_results(out))
+    document = json.loads(changed.read_text())
+    document["machine"]["kernel"] = "Linux 9"
+    document["versions"]["numpy"] = "9.9"
+    changed.write_text(json.dumps(document))
+    told = shown(capsys, recipe, "--out", out)
+    doubts = "; ".join(told["cells"][0]["doubts"])
+    assert "kernel changed: Linux 9 in round 1; " in doubts
+    assert "version of numpy changed: 9.9 in round 1" in doubts
+    assert told["cells"][1]["doubts"] == []
+    changed.write_text("{")
+    line = refused(capsys, recipe, "--out", out)
+    assert "is damaged" in line
+    assert "remove it to measure again" in line
+
+
+def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) -> None:
+    recipe, out = write_recipe(), tmp_path / "out"
+    moments = random.Random(int(os.environ.get("PYTEST_SEED", "5")))
+    before: dict[Path, bytes] = {}
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = started(recipe, out)
+        try:
+            process.communicate(timeout=moments.uniform(3, 12))
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+            _, told = process.communicate(timeout=60)
+            if number == signal.SIGTERM:
+                assert process.returncode == 75
+                assert "run it again: iobench suite" in told
+        now = {path: path.read_bytes() for path in find_results(out)} if out.exists() else {}
+        assert now.items() >= before.items(), "what was finished stays as it was"
+        before = now
+    process = started(recipe, out)
+    _, told = process.communicate(timeout=200)
+    assert process.returncode == 0, told
+    results = read_results(out)
+    assert {(each.round, each.cell["workers"]) for each in results} == {
+        (round, workers) for round in range(3) for workers in "01"
+    }
+    assert len(results) == 6
+    assert {path: path.read_bytes() for path in find_results(out)}.items() >= before.items()
+
+
+def test_processes_share_a_suite(write_recipe: Any, tmp_path: Path) -> None:
+    """Two that measure as on two machines, and a third that stands by on the first one."""
+    recipe, out = write_recipe(("repeats = 3", "repeats = 3\ndrop = 0")), tmp_path / "out"
+    code = (
+        "import platform, socket, sys; host = sys.argv.pop(1);"
+        "platform.node = socket.gethostname = lambda: host;"
+        "from iobench.cli import main; sys.exit(main())"
+    )
+    words = ["suite", str(recipe), "--out", str(out), "--json"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, host, *words],
+            cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for host in ("one", "two", "one")
+    ]  # fmt: skip
+    told = [process.communicate(timeout=250) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], told
+    results = read_results(out)
+    assert len(results) == len({(each.round, each.cell["workers"]) for each in results}) == 6
+    measured = sum(err.count(": measured") for _, err in told)
+    assert measured == 6, "none is measured twice"
+    assert len({out for out, _ in told}) == 1
+
+
+def test_cells_that_fail_are_rows(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
+    out = tmp_path / "out"
+    monkeypatch.setenv("BROKEN", "yes")
+    told = shown(capsys, recipe, "--out", out, code=1)
+    row = told["cells"][0]
+    assert row["status"] == "failed"
+    assert "no such sample today" in row["reason"]
+    assert row["figures"] == {}
+    assert main(["suite", str(recipe), "--out", str(out)]) == 1
+    assert "failed: tiny_samples:make" in capsys.readouterr().out
+    # Put right, it is measured again where that is asked for.
+    monkeypatch.delenv("BROKEN")
+    told = shown(capsys, recipe, "--out", out, code=1)
+    assert told["cells"][0]["status"] == "failed"
+    told = shown(capsys, recipe, "--out", out, "--again")
+    assert told["cells"][0]["status"] == MEASURED
+
+
+def test_what_is_not_here_is_not_available(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch", reason="a device is asked for through torch")
+    if torch.accelerator.current_accelerator(check_available=True) is not None:
+        pytest.skip("an accelerator is here")
+    recipe = write_recipe(
+        ("[0, 1]", "[0]"), ("repeats = 3", "repeats = 3"), ('device = "none"', 'device = "cuda:0"')
+    )
+    told = shown(capsys, recipe, "--out", tmp_path / "out")
+    assert told["cells"][0]["status"] == "not available"
+    assert told["cells"][0]["reason"].startswith("--device cuda:0: torch")
+    assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
+
+
+def test_a_run_that_takes_too_long_is_ended(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = write_recipe(
+        ("[0, 1]", "[0]"), ('"60s"', '"1s"'), ("batches = 4", "duration = 60"),
+        ('compute = "none"', 'compute = "100ms"'),
+    )  # fmt: skip
+    told = shown(capsys, recipe, "--out", tmp_path / "out", code=1)
+    assert told["cells"][0]["reason"] == "took longer than its limit of 1 s"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("batches = 4", "batches = 0", "cell .*: --batches 0: expected more than 0"),
+        ("batches = 4", 'batches = "few"', "cell .*Invalid value for '--batches'"),
+        ("workers = [0, 1]", 'format = ["zar"]', "did you mean zarr"),
+        ("workers = [0, 1]", 'format = ["source,zarr"]', "expected one format"),
+        ("workers = [0, 1]", 'framework = ["dali"]', "or leave the cell out by a"),
+        ('"tiny_samples:make"', '"maelstrom-ens1"', "did you mean maelstrom-ens10"),
+        ('"tiny_samples:make"', '"there/is.nc"', "there is no such file"),
+    ],
+)
+def test_cells_are_checked_before_anything_runs(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    before: str, after: str, told: str,
+) -> None:  # fmt: skip
+    line = refused(capsys, write_recipe((before, after)), "--out", tmp_path / "out")
+    assert re.search(told, line), line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("")
+    line = refused(capsys, write_recipe(), "--out", tmp_path / "out")
+    assert "holds something else; name a new folder" in line
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_a_dry_run_says_what_would_be_run(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = shown(capsys, write_recipe(), "--dry-run", "--set", "workers=0,1,2")
+    assert [each["workers"] for each in told["cells"]] == ["0", "1", "2"]
+    assert told["commands"][1][:3] == ["iobench", "profile", "tiny_samples:make"]
+    assert (told["n_left"], told["expected_s"], told["most_s"]) == (9, None, 9 * 60)
+    assert not (tmp_path / "out").exists()
+
+
+def test_cells_of_other_machines_are_left_to_them(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = write_recipe(("workers = [0, 1]", 'machine = ["elsewhere-*"]'))
+    told = shown(capsys, recipe, "--out", tmp_path / "out", code=75)
+    assert [each["status"] for each in told["cells"]] == ["open"]
