@@ -60,9 +60,12 @@ MOST_LOOKED_INTO: Final = 256
 
 _heard: Final[list[Any]] = [None]
 """The names of the module that moved something last, and was heard."""
+H2D, PIN = int(Kind.H2D), int(Kind.PIN)  # of an enumeration each look-up takes as long as a call
 BATCH: Final = slice(8, 12)
 NO_BATCH: Final = NOWHERE[BATCH]
 _own_names: Final = globals()
+NO_STORAGE: Final = (RuntimeError, NotImplementedError)
+"""What a sparse tensor raises that is asked for it, or one that a transform stands for."""
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
@@ -157,6 +160,8 @@ def _replace(name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _moving(name: str, original: Any) -> Callable[..., Any]:
+    key = H2D, "", name
+
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
@@ -164,9 +169,9 @@ def _moving(name: str, original: Any) -> Callable[..., Any]:
         now_ns = recorder.clock.now_ns
         region = _begin(recorder, _asked(name, args, kwargs)) if _lanes else None
         start_ns = now_ns()
-        moved = original(*args, **kwargs)
+        moved = original(*args, **kwargs) if kwargs else original(*args)
         if not moved.is_cpu:
-            _note(recorder, Kind.H2D, name, args[0], moved, start_ns, now_ns(), region)
+            _note(recorder, key, args[0], moved, start_ns, now_ns(), region)
         elif region is not None:
             region.drop()
         return moved
@@ -175,6 +180,8 @@ def _moving(name: str, original: Any) -> Callable[..., Any]:
 
 
 def _copying(original: Any) -> Callable[..., Any]:
+    key = H2D, "", "copy_"
+
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None or not args or not _is_seen(args[0]) or args[0].is_cpu:
@@ -186,13 +193,15 @@ def _copying(original: Any) -> Callable[..., Any]:
         region = _begin(recorder, args[0].device) if _lanes else None
         start_ns = now_ns()
         copied = original(*args, **kwargs)
-        _note(recorder, Kind.H2D, "copy_", source, copied, start_ns, now_ns(), region)
+        _note(recorder, key, source, copied, start_ns, now_ns(), region)
         return copied
 
     return method
 
 
 def _pinning(original: Any) -> Callable[..., Any]:
+    key = PIN, "", "pin_memory"
+
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
@@ -201,7 +210,7 @@ def _pinning(original: Any) -> Callable[..., Any]:
         start_ns = now_ns()
         pinned = original(*args, **kwargs)
         if pinned is not args[0]:
-            _note(recorder, Kind.PIN, "pin_memory", args[0], pinned, start_ns, now_ns())
+            _note(recorder, key, args[0], pinned, start_ns, now_ns())
         return pinned
 
     return method
@@ -230,15 +239,14 @@ def _is_seen(tensor: Any) -> bool:
 
 def _note(
     recorder: Recorder,
-    kind: Kind,
-    name: str,
+    key: tuple[int, str, str],
     source: Any,
     moved: Any,
     start_ns: int,
     end_ns: int,
     region: _Region | None = None,
 ) -> None:
-    """Record a move that is over, if it was one."""
+    """Record a move that is over, if it was one; ``key`` is its kind, label and call."""
     global in_use
     if region is not None:
         region.end()
@@ -252,24 +260,21 @@ def _note(
     in_use = True
     frame = sys._getframe(2)
     is_heard = frame.f_globals is _heard[0] and frame.f_code.co_name != ON_BEHALF
-    if (not is_heard and _is_silent(frame)) or (kind is Kind.PIN and _pins_for_loader(frame)):
-        if region is not None:
-            region.drop()
-        return
+    pins = key[0] == PIN
     try:
         lane: Lane = recorder._local.lane
     except AttributeError:
         lane = recorder._open_lane()
-    if lane.quiet:
+    if lane.quiet or (not is_heard and _is_silent(frame)) or (pins and _pins_for_loader(frame)):
         if region is not None:
             region.drop()
         return
-    position, label = lane.position, ""
-    lies = _lies(source) if _lying else None
+    before = position = lane.position
+    lies = _lying.get(_address(source)) if _lying else None
     if lies is not None:
         position = lies.position
     elif position == NOWHERE or training_hooks.within_part():
-        label = OTHER
+        key = key[0], OTHER, key[2]
     elif position[BATCH] == NO_BATCH:
         position = _noted(position)
     try:
@@ -277,14 +282,14 @@ def _note(
     except RuntimeError:  # a sparse one's
         nbytes = -1
     recorder.n_parts += 1
-    key = kind, label, name
-    described = recorder._descriptions.get(key) or recorder._describe(*key)
-    before, lane.position = lane.position, position
-    lane.write(start_ns, end_ns, nbytes, -1, described)
+    lane.position = position
+    lane.write(
+        start_ns, end_ns, nbytes, -1, recorder._descriptions.get(key) or recorder._describe(*key)
+    )
     lane.position = before
     if region is not None:
-        region.keep(recorder, label, nbytes, position)
-    if lies is not None and kind is Kind.PIN:
+        region.keep(recorder, key[1], nbytes, position)
+    if pins and lies is not None:
         keys: list[int] = []
         _lie(_storage(moved), lies.batch, position, keys)
         _keep(lies.batch, keys)
@@ -457,10 +462,12 @@ def _lie(storage: Any, batch: int, position: bytes, keys: list[int]) -> None:
     keys.append(kept.cdata)
 
 
-def _lies(tensor: torch.Tensor) -> _Lies | None:
-    """Return which batch lies where a tensor does; None where it is none that is known."""
-    storage = _storage(tensor)
-    return None if storage is None else _lying.get(storage._cdata)
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 of one that has none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except NO_STORAGE:
+        return 0
 
 
 def _storage(tensor: torch.Tensor) -> Any:
@@ -469,5 +476,5 @@ def _storage(tensor: torch.Tensor) -> Any:
         return None
     try:
         return tensor.untyped_storage() if tensor.is_cpu else None
-    except (RuntimeError, NotImplementedError):  # a sparse one, or one that a transform stands for
+    except NO_STORAGE:
         return None
