@@ -41,6 +41,7 @@ __all__ = [
     "n_blocks_of",
     "paired_ratio",
     "quotient",
+    "relative_spread",
     "round_ratio",
     "student",
     "trimmed_mean",
@@ -54,6 +55,8 @@ FEWEST_EPOCHS: Final = 4
 """From so many epochs on each may be a block, however short: they are repetitions by themselves."""
 LEAST_ROUNDS: Final = 6
 """Below that a median has no interval of 95 %."""
+LEAST_REPEATS: Final = 4
+"""Below that how far repeats spread is not even known by a factor of 5."""
 STUDENT: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
@@ -182,6 +185,21 @@ def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
     squares = fsum((each - middle) ** 2 for each in winsorized)
     half = student(n_kept - 1) * sqrt(squares / (n_kept * (n_kept - 1)))
     return Interval(mean, mean - half, mean + half)
+
+
+def relative_spread(values: Sequence[float]) -> Interval:
+    """Return the standard deviation of repeats over their mean, by chi-square.
+
+    Its quantiles are those of Wilson and Hilferty (PNAS 17, 1931), which are rather too far apart
+    for few values. Below `LEAST_REPEATS`, or without a mean above 0, it is unknown.
+    """
+    n = len(values)
+    mean = sum(values) / max(n, 1)
+    if n < LEAST_REPEATS or mean <= 0:
+        return Interval(None)
+    found = statistics.stdev(values) / mean
+    middle, half = 1 - 2 / (9 * (n - 1)), 1.96 * sqrt(2 / (9 * (n - 1)))
+    return Interval(found, *(found / sqrt((middle + sign * half) ** 3) for sign in (1, -1)))
 
 
 def difference(a: Blocks, b: Blocks) -> Interval:

@@ -12,6 +12,7 @@ from iobench.cli.command import IobenchCommand, make_typer
 from iobench.cli.compare_command import compare
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
+from iobench.cli.history_command import history
 from iobench.cli.info_command import info
 from iobench.cli.limits_command import limits
 from iobench.cli.list_command import list_
@@ -40,6 +41,7 @@ def make_app() -> typer.Typer:
     app.command(cls=CheckCommand)(check)
     app.command(cls=IobenchCommand)(compare)
     app.command(cls=SuiteCommand)(suite)
+    app.command(cls=IobenchCommand)(history)
     app.command(cls=IobenchCommand)(bundle)
     # What it does not know are options of the profile that it makes first.
     app.command(cls=IobenchCommand, context_settings={"ignore_unknown_options": True})(advise)

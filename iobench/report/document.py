@@ -20,6 +20,8 @@ __all__ = [
     "ByteRate",
     "Bytes",
     "Cell",
+    "ChartMark",
+    "ChartPoint",
     "Column",
     "Command",
     "Count",
@@ -43,6 +45,8 @@ __all__ = [
     "Share",
     "Sign",
     "SignedShare",
+    "SmallChart",
+    "SmallCharts",
     "Style",
     "Table",
     "WattHours",
@@ -261,6 +265,49 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """A figure at its place: what the place is called, the figure, and its interval if it has one.
+
+    ``words`` is what there is to say of it.
+    """
+
+    place: str
+    figure: Quantity
+    low: float | None = None
+    high: float | None = None
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartMark:
+    """A point of a chart to look at, by its number from 0: how it is meant, and what is there."""
+
+    at: int
+    style: Style
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class SmallChart:
+    """A figure from place to place, all points of one sort of quantity."""
+
+    name: str
+    points: tuple[ChartPoint, ...]
+    marks: tuple[ChartMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SmallCharts:
+    """Charts side by side, each on a scale of its own; only pages that draw show them.
+
+    Whatever they say is in a table or a sentence as well.
+    """
+
+    title: str
+    charts: tuple[SmallChart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lines:
     """Lines that stand as they are, spaces included."""
 
@@ -286,7 +333,7 @@ class Drawing:
     data: Callable[[], Any]
 
 
-Block = Sentence | Table | Bars | KeyFigures | HeatMap | Lines | Command | Drawing
+Block = Sentence | Table | Bars | KeyFigures | HeatMap | SmallCharts | Lines | Command | Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +358,7 @@ class Section:
     @property
     def is_only_drawn(self) -> bool:
         """Whether there is nothing for pages that do not draw."""
-        return all(isinstance(block, Drawing | Bars) for block in self.blocks)
+        return all(isinstance(block, Drawing | Bars | SmallCharts) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)

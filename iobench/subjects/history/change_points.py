@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import exp, inf, lgamma, log, log1p, sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -187,7 +188,7 @@ def _least_likely(
         chance = min(0.0, _log_tail(float(squared[place]), length - 2) + factor)
         if best is None or chance < best.log_chance:
             where = int(start[place]), int(at[place]), int(stop[place])
-            what: What = ("change", "outlier", "drift")[int(kinds[place])]  # type: ignore[assignment]
+            what: What = ("change", "outlier", "drift")[int(kinds[place])]
             best = _Candidate(what, *where, chance)
     return best
 
@@ -220,9 +221,7 @@ def _stretches(n: int) -> tuple[NDArray[np.int64], ...]:
 def _runs_of_length(n_rows: int, n: int) -> tuple[tuple[int, int, int], ...]:
     lengths = _stretches(n)[4]
     edges = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), n_rows]
-    return tuple(
-        (first, last, int(lengths[first])) for first, last in zip(edges, edges[1:], strict=False)
-    )
+    return tuple((first, last, int(lengths[first])) for first, last in pairwise(edges))
 
 
 def _told(series: Series, places: NDArray[np.int64], found: _Candidate) -> Finding:
