@@ -10,7 +10,7 @@ So a step does not hide another one, as it would where noise is that of the whol
 Of many series some are unlike by chance: the level is such that of all series named one in twenty
 is expected to be named wrongly, and where nothing changed one history in twenty names any
 (Benjamini and Hochberg, J. R. Statist. Soc. B 57, 1995). Values are taken to be independent and
-normal, which is held by simulation in ``tests/subjects/test_change_points.py``.
+normal, which is held by simulation in ``tests/suites/test_change_points.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FEWEST", "RATE", "Finding", "Series", "find_changes"]
+__all__ = ["FEWEST", "RATE", "Finding", "Series", "find_changes", "log_tail"]
 
 FEWEST: Final = 4
 """Of values; fewer leave nothing to hold a difference against."""
@@ -115,26 +115,62 @@ class _Candidate:
 
 
 def _findings(
-    series: Series, places: NDArray[np.int64], level: float, n_whole: int | None = None
+    series: Series,
+    places: NDArray[np.int64],
+    level: float,
+    n_whole: int | None = None,
+    *,
+    lines: bool = True,
 ) -> Iterator[Finding]:
     """Yield what the values at some places show, one finding after the other."""
     n_whole = len(places) if n_whole is None else n_whole
-    found = _clearest(series, places, n_whole)
+    found = _clearest(series, places, n_whole, lines=lines)
     if found is None or found.log_chance > level:
         return
-    yield _told(series, places, found)
+    told = _told(series, places, found)
+    parts = [places[: found.at], places[found.at :]]
     if found.what == "outlier":
         parts = [np.delete(places, found.at)]
     elif found.what == "drift":
         parts = [places[: found.start + 1], places[found.stop - 1 :]]
-    else:
-        parts = [places[: found.at], places[found.at :]]
+        # Steps of one sign look like a line from afar.
+        within = places[found.start : found.stop]
+        steps = list(_findings(series, within, level, n_whole, lines=False))
+        if steps and _steps_cost(series, within, steps) < _line_cost(series, within):
+            yield from steps
+            told = None
+    if told is not None:
+        yield told
     for part in parts:
-        yield from _findings(series, part, level, n_whole)
+        yield from _findings(series, part, level, n_whole, lines=lines)
+
+
+def _steps_cost(series: Series, places: NDArray[np.int64], steps: Sequence[Finding]) -> float:
+    """Return what steps leave and need, by Schwarz's criterion; each has a place and a mean."""
+    alone = [each.at for each in steps if each.what == "outlier"]
+    edges = sorted(each.at for each in steps if each.what != "outlier")
+    kept = places[~np.isin(places, alone)]
+    parts = np.split(series.values[kept], np.searchsorted(kept, edges))
+    left = sum(float(((part - part.mean()) ** 2).sum()) for part in parts if len(part))
+    return _cost(left, len(places), 1 + 2 * len(steps))
+
+
+def _line_cost(series: Series, places: NDArray[np.int64]) -> float:
+    values, at = series.values[places], np.arange(len(places))
+    left = values - np.polyval(np.polyfit(at, values, 1), at)
+    return _cost(float((left**2).sum()), len(places), 2)
+
+
+def _cost(left: float, n: int, n_parameters: int) -> float:
+    return n * log(max(left / n, LEAST_NOISE**2)) + n_parameters * log(n)
 
 
 def _clearest(
-    series: Series, places: NDArray[np.int64], n_whole: int | None = None
+    series: Series,
+    places: NDArray[np.int64],
+    n_whole: int | None = None,
+    *,
+    lines: bool = True,
 ) -> _Candidate | None:
     """Return the least likely candidate; None where there are too few values, or all are equal."""
     n = len(places)
@@ -168,6 +204,8 @@ def _clearest(
     noise = np.maximum(left, (floors[stop] - floors[start]) / length)
     # A difference within the spread of single values matters to nobody.
     squared = np.where(np.abs(effect) > np.sqrt(noise), gain / noise, 0.0)
+    if not lines:
+        squared[line] = 0.0
     return _least_likely(squared, start, at, stop, kinds, n if n_whole is None else n_whole)
 
 
@@ -185,7 +223,7 @@ def _least_likely(
         place = first + int(np.argmax(squared[first:last]))
         if not squared[place]:
             continue
-        chance = min(0.0, _log_tail(float(squared[place]), length - 2) + factor)
+        chance = min(0.0, log_tail(float(squared[place]), length - 2) + factor)
         if best is None or chance < best.log_chance:
             where = int(start[place]), int(at[place]), int(stop[place])
             what: What = ("change", "outlier", "drift")[int(kinds[place])]
@@ -254,7 +292,7 @@ def _told(series: Series, places: NDArray[np.int64], found: _Candidate) -> Findi
     )
 
 
-def _log_tail(squared: float, free: int) -> float:
+def log_tail(squared: float, free: int) -> float:
     """Return the logarithm of the chance that Student's t is as far from 0, on either side.
 
     It is the incomplete beta function (Abramowitz and Stegun, 26.5.27) by its power series, which
