@@ -197,7 +197,7 @@ def relative_spread(values: Sequence[float]) -> Interval:
     mean = sum(values) / max(n, 1)
     if n < LEAST_REPEATS or mean <= 0:
         return Interval(None)
-    found = statistics.stdev(values) / mean
+    found = float(np.std(values, ddof=1)) / mean
     middle, half = 1 - 2 / (9 * (n - 1)), 1.96 * sqrt(2 / (9 * (n - 1)))
     return Interval(found, *(found / sqrt((middle + sign * half) ** 3) for sign in (1, -1)))
 

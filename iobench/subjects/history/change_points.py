@@ -127,7 +127,7 @@ def _findings(
     found = _clearest(series, places, n_whole, lines=lines)
     if found is None or found.log_chance > level:
         return
-    told = _told(series, places, found)
+    told = [_told(series, places, found)]
     parts = [places[: found.at], places[found.at :]]
     if found.what == "outlier":
         parts = [np.delete(places, found.at)]
@@ -137,10 +137,8 @@ def _findings(
         within = places[found.start : found.stop]
         steps = list(_findings(series, within, level, n_whole, lines=False))
         if steps and _steps_cost(series, within, steps) < _line_cost(series, within):
-            yield from steps
-            told = None
-    if told is not None:
-        yield told
+            told = steps
+    yield from told
     for part in parts:
         yield from _findings(series, part, level, n_whole, lines=lines)
 

@@ -29,6 +29,7 @@ __all__ = [
     "facts_of",
     "in_order",
     "machine_of",
+    "moment_of",
 ]
 
 By = Literal["quarter", "month", "suite"]
@@ -113,17 +114,15 @@ def in_order(
     """Return suites by when they started, each once, without results of an unknown date."""
     runs: dict[SuiteResults, frozenset[tuple[Any, ...]]] = {}
     for suite in suites:
-        dated = tuple(each for each in suite.results if _started(each) is not None)
+        dated = tuple(each for each in suite.results if moment_of(each) is not None)
         if undated := len(suite.results) - len(dated):
             why = f"{undated} of its results have no date that can be read"
             skipped.append(SkippedFile(suite.name, why))
         if dated:
             told = (
                 (
-                    each.started,
-                    each.round,
-                    *sorted(each.options.items()),
-                    *sorted(each.cell.items()),
+                    (each.started, each.round, str(each.machine.get(HOST))),
+                    *(tuple(sorted(of.items())) for of in (each.options, each.cell, each.figures)),
                 )
                 for each in dated
             )
@@ -163,7 +162,8 @@ def about_suites(suites: Sequence[SuiteResults], by: By) -> tuple[HistorySuite, 
     )
 
 
-def _started(result: Result) -> datetime | None:
+def moment_of(result: Result) -> datetime | None:
+    """Return when a run started; None where that cannot be read."""
     try:
         moment = datetime.fromisoformat(result.started)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -173,7 +173,7 @@ def _started(result: Result) -> datetime | None:
 
 
 def _span(suite: SuiteResults) -> tuple[datetime, datetime]:
-    moments = [moment for each in suite.results if (moment := _started(each)) is not None]
+    moments = [moment for each in suite.results if (moment := moment_of(each)) is not None]
     return min(moments), max(moments)
 
 
@@ -200,7 +200,7 @@ def _doubts(suite: SuiteResults) -> Iterator[str]:
     for of in by_host.values():
         rounds: dict[int, list[datetime]] = defaultdict(list)
         for each in of:
-            if (moment := _started(each)) is not None:
+            if (moment := moment_of(each)) is not None:
                 rounds[each.round].append(moment)
         if any(min(rounds[b]) < min(rounds[a]) for a, b in pairwise(sorted(rounds))):
             yield (
