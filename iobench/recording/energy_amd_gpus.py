@@ -24,6 +24,7 @@ from iobench.recording.energy_counters import (
     EnergyCounter,
     EnergySource,
     FoundCounters,
+    UsageGauge,
 )
 from iobench.recording.energy_gpus import (
     COUNTER_PERIOD_NS,
@@ -209,4 +210,17 @@ def _counter(session: AmdSession, name: str, handle: Any, clock: Clock) -> Found
             return unreadable_gpus(f"{title}: tells neither energy nor power")
     except CounterError as error:
         return unreadable_gpus(f"{name}: {error}")
-    return FoundCounters((counter,))
+    return FoundCounters((counter,), gauges=(_gauge(session, source.name, handle),))
+
+
+def _gauge(session: AmdSession, name: str, handle: Any) -> UsageGauge:
+    def used_nbytes() -> int | None:
+        memory = session.module.AmdSmiMemoryType.VRAM
+        told: int | None = session.call("amdsmi_get_gpu_memory_usage", handle, memory)
+        return told
+
+    return UsageGauge(
+        name,
+        lambda: session.call("amdsmi_get_gpu_activity", handle).get("gfx_activity"),
+        used_nbytes,
+    )

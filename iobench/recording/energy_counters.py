@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "SYSTEM_ROOTS",
@@ -30,6 +30,7 @@ __all__ = [
     "EnergySource",
     "FoundCounters",
     "UnreadableEnergy",
+    "UsageGauge",
     "find_host_counters",
 ]
 
@@ -165,14 +166,49 @@ class EnergyCounter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class UsageGauge:
+    """What a driver tells of the use of a GPU whose counter is open.
+
+    Parameters
+    ----------
+    name : str
+        Of its counter's source.
+    busy_percent, used_nbytes : callable
+        Return for how much of the time it was busy lately, and how much of its memory is taken;
+        None is unknown.
+    """
+
+    name: str
+    busy_percent: Callable[[], int | None]
+    used_nbytes: Callable[[], int | None]
+
+    def read(self) -> tuple[int | None, int | None]:
+        """Return both."""
+        return _known(self.busy_percent), _known(self.used_nbytes)
+
+
+def _known(ask: Callable[[], int | None]) -> int | None:
+    try:
+        value = ask()
+    except (CounterError, AttributeError):  # the driver refuses, or its library has no such thing
+        return None
+    return value if type(value) is int else None  # AMD's tells "N/A"
+
+
+@dataclass(frozen=True, slots=True)
 class FoundCounters:
     """Counters that can be read, and what cannot."""
 
     counters: tuple[EnergyCounter, ...] = ()
     unreadable: tuple[UnreadableEnergy, ...] = ()
+    gauges: tuple[UsageGauge, ...] = ()
 
     def __add__(self, other: FoundCounters) -> FoundCounters:
-        return FoundCounters(self.counters + other.counters, self.unreadable + other.unreadable)
+        return FoundCounters(
+            self.counters + other.counters,
+            self.unreadable + other.unreadable,
+            self.gauges + other.gauges,
+        )
 
     def of(self, kind: str) -> FoundCounters:
         """Return what is of one kind."""

@@ -8,13 +8,16 @@ there, and a line that was cut off is the last one::
                   "wraps_uj": ..., "estimated": ...}, ...],
      "unreadable": [{"kind": ..., "reason": ...}, ...]}
     [time_ns, offset_ns, microjoules, offset_ns, microjoules, ...]
+    {"time_ns": ..., "usage": [[0, percent, bytes], ...]}
     {"failed": 0, "reason": ...}
     {"readings": 256, "cpu_ns": ...}
     {"closed": true, "readings": ..., "cpu_ns": ...}
 
 A reading has the monotonic time, and of each source, in the order of the first line, how much
 later it was read and the counter's own value; null where it could not be read. The first time a
-source cannot, a line says why. What reading took is told now and then.
+source cannot, a line says why. What reading took is told now and then. Of GPUs, by their place
+among the sources: for how much of the time they were busy lately, and how much of their memory is
+taken.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
 from iobench.recording.energy_counters import EnergyHead, EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-__all__ = ["EnergySeries", "HostEnergy", "read_energy"]
+__all__ = ["EnergySeries", "GpuReading", "HostEnergy", "read_energy"]
 
 ENERGY_VERSION: Final = 1
 LARGEST: Final = 1 << 60
@@ -70,6 +73,28 @@ class EnergySeries:
     n_failed: int
 
 
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What a driver told of the use of a GPU.
+
+    Parameters
+    ----------
+    source : EnergySource
+        Its counter.
+    time_ns : int
+        Monotonic.
+    busy_percent : int or None
+        For how much of the time it was busy lately, None where that is unknown.
+    used_nbytes : int or None
+        How much of its memory was taken.
+    """
+
+    source: EnergySource
+    time_ns: int
+    busy_percent: int | None
+    used_nbytes: int | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HostEnergy:
     """What one machine's counters showed.
@@ -92,6 +117,8 @@ class HostEnergy:
         Lines that cannot be read.
     closed : bool
         Whether its reader ended by itself.
+    usage : tuple of GpuReading
+        In order of time.
     """
 
     host: str
@@ -104,6 +131,7 @@ class HostEnergy:
     n_timed: int
     n_damaged: int
     closed: bool
+    usage: tuple[GpuReading, ...] = ()
 
 
 def energy_path(run: Path, host: str, boot_id: str) -> Path:
@@ -170,6 +198,7 @@ def _host_energy(path: Path, lines: Sequence[bytes]) -> HostEnergy:
         n_timed=n_timed,
         n_damaged=n_damaged,
         closed=any(note.get("closed") is True for note in notes),
+        usage=tuple(_usage(about.sources, notes)),
     )
 
 
@@ -211,6 +240,24 @@ def _took(notes: Sequence[Mapping[str, Any]]) -> tuple[int | None, int]:
         if _is_number(note.get("cpu_ns")) and _is_number(note.get("readings")):
             return note["cpu_ns"], note["readings"]
     return None, 0
+
+
+def _usage(
+    sources: Sequence[EnergySource], notes: Sequence[Mapping[str, Any]]
+) -> Iterator[GpuReading]:
+    """Yield what notes tell of the use of GPUs, but for what cannot be."""
+    for note in notes:
+        time_ns, told = note.get("time_ns"), note.get("usage")
+        if not isinstance(time_ns, int) or not _is_number(time_ns) or not isinstance(told, list):
+            continue
+        for each in told:
+            if not isinstance(each, list) or len(each) != 3:
+                continue
+            place, percent, nbytes = each
+            if _is_number(place) and place < len(sources):
+                percent = percent if _is_number(percent) and percent <= 100 else None
+                nbytes = nbytes if _is_number(nbytes) else None
+                yield GpuReading(sources[place], time_ns, percent, nbytes)
 
 
 def _failures(

@@ -25,6 +25,7 @@ from iobench.recording.energy_counters import (
     EnergySource,
     FoundCounters,
     UnreadableEnergy,
+    UsageGauge,
 )
 
 if TYPE_CHECKING:
@@ -312,7 +313,12 @@ def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> Foun
             return unreadable_gpus(f"{name}: tells neither energy nor power")
     except CounterError as error:
         return unreadable_gpus(f"{uuid}: {error}")
-    return FoundCounters((counter,))
+    gauge = UsageGauge(
+        source.name,
+        lambda: session.call("nvmlDeviceGetUtilizationRates", handle).gpu,
+        lambda: session.call("nvmlDeviceGetMemoryInfo", handle).used,
+    )
+    return FoundCounters((counter,), gauges=(gauge,))
 
 
 def _energy_uj(session: NvmlSession, handle: Any) -> int:

@@ -95,6 +95,8 @@ class EnergyReader:
     ) -> None:
         self._files, self._found = list(files), found
         self._clock, self._period_ns = clock, period_ns
+        places = {each.source.name: place for place, each in enumerate(found.counters)}
+        self._gauges = [(places[gauge.name], gauge) for gauge in found.gauges]
         self._failed: set[int] = set()
         self._n_readings = self._cpu_ns = 0
         self._stopped = threading.Event()
@@ -153,6 +155,9 @@ class EnergyReader:
                     self._write({"failed": place, "reason": str(error)})
             line += [(asked_ns + self._clock.now_ns()) // 2 - begun_ns, value]
         self._write(line)
+        usage = [(place, *gauge.read()) for place, gauge in self._gauges]
+        if told := [each for each in usage if each[1:] != (None, None)]:
+            self._write({"time_ns": begun_ns, "usage": told})
         self._n_readings += 1
         if self._n_readings % TOLD_EVERY == 0:
             self._write(self._took())

@@ -74,6 +74,15 @@ class Driver(types.ModuleType):
         count = self.answer(handle, "count")
         return {"energy_accumulator": count, "counter_resolution": RESOLUTION, "timestamp": 1}
 
+    class AmdSmiMemoryType:
+        VRAM = "vram"
+
+    def amdsmi_get_gpu_activity(self, handle):
+        return {"gfx_activity": self.answer(handle, "busy"), "umc_activity": 99}
+
+    def amdsmi_get_gpu_memory_usage(self, handle, memory):
+        return self.answer(handle, memory)
+
     def amdsmi_get_power_info(self, handle):
         watts = self.answer(handle, "watts")
         return {"current_socket_power": "N/A", "average_socket_power": watts, "power_limit": 9}
@@ -234,4 +243,19 @@ def test_a_machine_of_amds_is_not_told_to_lack_nvidias(driver, rocm, tmp_path, m
     both = CounterRoots(none, none, nvidia=tmp_path, amd=tmp_path)
     counters = find_counters({"ROCM_PATH": str(rocm)}, roots=both, clock=FakeClock())
     assert "needs nvidia-ml-py" in told(counters.of("gpu"))[1][0]
+    counters.close()
+
+
+def test_how_busy_gpus_are_is_asked_of_those_whose_energy_is(driver, found):
+    driver(
+        {
+            "a": {"count": 100, "busy": 37, "vram": 5},
+            "b": {"watts": 20, "busy": "N/A", "vram": 6},
+            "c": {"count": 1},
+        }
+    )
+    counters = found()
+    assert {each.name: each.read() for each in counters.gauges} == {
+        name_of("a"): (37, 5), name_of("b"): (None, 6), name_of("c"): (None, None),
+    }  # fmt: skip
     counters.close()

@@ -74,6 +74,12 @@ class Driver(types.ModuleType):
     def nvmlDeviceGetPowerUsage(self, handle):
         return self.answer(handle, "mw")
 
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return types.SimpleNamespace(gpu=self.answer(handle, "busy"), memory=99)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return types.SimpleNamespace(used=self.answer(handle, "used"), free=1, total=2)
+
     def nvmlDeviceGetMigMode(self, handle):
         return self.answer(handle, "mig")
 
@@ -227,4 +233,13 @@ def test_gpus_are_asked_themselves_before_the_machine_is(driver, tmp_path):
     counters = find_counters({}, roots=roots, clock=FakeClock())
     assert told(counters)[0] == {"gpu:accel0_energy": 7_000_000}
     assert {each.kind for each in counters.unreadable} == {"cpu", "memory"}
+    counters.close()
+
+
+def test_how_busy_gpus_are_is_asked_of_those_whose_energy_is(driver):
+    driver(gpus(a={"mj": 12, "busy": 37, "used": 5}, b={"mw": 5}, c={"busy": 1}))
+    counters = found()
+    assert {each.name: each.read() for each in counters.gauges} == {
+        "gpu:GPU-a0000": (37, 5), "gpu:GPU-b0000": (None, None),
+    }  # fmt: skip
     counters.close()

@@ -18,6 +18,7 @@ from iobench.recording.energy_counters import (
     CounterRoots,
     EnergySource,
     FoundCounters,
+    UsageGauge,
 )
 from iobench.recording.energy_file import read_energy
 from iobench.recording.energy_reader import EnergyReader, start_energy_reader
@@ -76,6 +77,34 @@ def package(tmp_path, monkeypatch):
 def lines(run):
     (path,) = (run / "energy").iterdir()
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_drivers_tell_of_gpus_is_written_as_far_as_it_is_known(tmp_path, monkeypatch):
+    def refused():
+        raise CounterError("not now")
+
+    clock = FakeClock(1000)
+    meters = Meter("cpu:0"), Meter("gpu:a", "gpu"), Meter("gpu:b", "gpu")
+    busy = iter([30, "N/A", 40, 50])
+    gauges = (
+        UsageGauge("gpu:b", lambda: next(busy), lambda: 1 << 30),
+        UsageGauge("gpu:a", refused, lambda: {}.used),
+    )
+    found = FoundCounters(meters, gauges=gauges)
+    monkeypatch.setattr(energy_reader, "find_counters", lambda *_, **__: found)
+    reader = start_energy_reader([tmp_path], clock=clock, period_ns=3600 * 10**9)
+    clock.advance(1000)
+    reader.close()
+    told = [line for line in lines(tmp_path) if "usage" in line]
+    assert told == [
+        {"time_ns": 1000, "usage": [[2, 30, 1 << 30]]},
+        {"time_ns": 2000, "usage": [[2, None, 1 << 30]]},
+    ]
+    (host,) = read_energy(tmp_path)
+    assert [(each.source.name, each.time_ns, each.busy_percent) for each in host.usage] == [
+        ("gpu:b", 1000, 30), ("gpu:b", 2000, None),
+    ]  # fmt: skip
+    assert host.n_damaged == 0
 
 
 def test_readings_are_lines_with_the_time_of_each_counter(tmp_path, machine):

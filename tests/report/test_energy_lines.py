@@ -253,3 +253,54 @@ def test_of_machines_with_other_counters_no_sample_has_a_share(tmp_path, say):
         "j_per_sample": gpu["total_j"] / 16,
     }
     assert gpu["j_per_sample"] is None
+
+
+def usage(time_ms, *told):
+    return {"time_ns": time_ms * MS, "usage": [*told]}
+
+
+def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_path, words, say):
+    run = recorded(
+        tmp_path / "run",
+        *EVEN,
+        usage(100, [0, 20, 3_000_000_000]),
+        usage(700, [0, 40, 5_000_000_000]),
+        usage(1400, [0, None, 4_000_000_000]),
+        usage(2100, [0, 100, 9_000_000_000]),  # after the run
+        *[usage(900, each) for each in ([1, 5, 5], [0, "N/A", -1, 3], "no", [0, 200, -5])],
+        {"time_ns": "soon", "usage": [[0, 5, 5]]},
+    )
+    told = (
+        "NVIDIA A100, as its driver told 4 times, of all its processes: something ran on it for "
+        "30 % of the time, 5.00 GB of its memory were taken at most."
+    )
+    assert told in words(run)
+    found = json.loads(say(run, "--json"))["runs"][0]["device"]
+    assert found["usage"] == [
+        {
+            "title": "NVIDIA A100", "n_readings": 4, "busy_fraction": 0.3,
+            "used_nbytes": 5_000_000_000,
+        }
+    ]  # fmt: skip
+    assert found["exposed_ns"] is None
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [usage(2100, [0, 50, 5])],
+        [usage(100, [0, None, None])],
+        [{"time_ns": 100 * MS, "usage": 5}],
+    ],
+)
+def test_what_is_not_known_of_gpus_is_not_said(tmp_path, words, rows):
+    text = words(recorded(tmp_path / "run", *EVEN, *rows))
+    assert "as its driver told" not in text
+    assert "memory were taken" not in text
+
+
+def test_gpus_that_several_training_processes_share_are_nobodys(tmp_path, words):
+    write_job(tmp_path / "run", ranks=2)
+    write_energy(tmp_path / "run", *EVEN, usage(100, [0, 20, 3]))
+    assert "as its driver told" not in words(tmp_path / "run")

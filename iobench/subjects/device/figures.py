@@ -19,12 +19,13 @@ from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import Kind, Trait, is_one_of, kind_named, kinds_that, stage_name
 from iobench.recording.span_file import Flag
 from iobench.subjects.device.copies import HostToDevice, copies_of, under_copies
+from iobench.subjects.device.usage import GpuUsage, usage_of
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["DeviceExposure", "DeviceSums", "device_exposure", "device_sums"]
+__all__ = ["DeviceExposure", "DeviceSums", "device_exposure", "device_figures", "device_sums"]
 
 Integers = NDArray[np.int64]
 
@@ -58,6 +59,8 @@ class DeviceSums:
         By how much the device's times may be earlier than told, on the host's clock, at most.
     copies : HostToDevice or None
         The copies of batches to the devices; null where none was seen.
+    usage : tuple of GpuUsage
+        What their driver told of all GPUs of the job, whatever else was timed.
     """
 
     rank: int
@@ -69,6 +72,7 @@ class DeviceSums:
     busy_ns: Mapping[str, int] = field(metadata=key("busy_ns"))
     uncertainty_ns: int = field(metadata=key("uncertainty_ns"))
     copies: HostToDevice | None = None
+    usage: tuple[GpuUsage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,15 @@ class DeviceExposure:
             busy_ns=self.busy_ns,
             uncertainty_ns=self.uncertainty_ns,
         )
+
+
+def device_figures(run: RankRun) -> DeviceSums | None:
+    """Return what is told of the devices of a training process; None if nothing is."""
+    sums, usage = run.once(device_sums), usage_of(run)
+    if sums is None and usage:
+        whole = run.exposure.whole
+        sums = DeviceSums(run.rank, (), len(whole.waits_ns), None, whole.wait_ns, None, {}, 0)
+    return None if sums is None else replace(sums, usage=usage)
 
 
 def device_sums(run: RankRun) -> DeviceSums | None:

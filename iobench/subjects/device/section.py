@@ -8,12 +8,13 @@ from iobench.report import units
 from iobench.report.document import Section, sentences
 from iobench.subjects.contract import Subject
 from iobench.subjects.device.copies import PAGEABLE
-from iobench.subjects.device.figures import DeviceSums, device_sums
+from iobench.subjects.device.figures import DeviceSums, device_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.subjects.device.copies import HostToDevice
+    from iobench.subjects.device.usage import GpuUsage
 
 __all__ = ["SUBJECT", "device_section"]
 
@@ -36,7 +37,21 @@ def device_section(found: DeviceSums) -> Section:
         )
     if found.copies is not None:
         told += _copies(found.copies, where)
+    told += filter(None, map(_usage, found.usage))
     return Section("device", "Devices", sentences(told))
+
+
+def _usage(gpu: GpuUsage) -> str:
+    """Return what its driver told of a GPU; nothing where that is not known."""
+    parts = []
+    if gpu.busy_fraction is not None:
+        parts.append(f"something ran on it for {units.fraction(gpu.busy_fraction)} of the time")
+    if gpu.used_nbytes is not None:
+        parts.append(f"{units.nbytes(gpu.used_nbytes)} of its memory were taken at most")
+    if not parts:
+        return ""
+    n_times = "once" if gpu.n_readings == 1 else f"{units.count(gpu.n_readings)} times"
+    return f"{gpu.title}, as its driver told {n_times}, of all its processes: {', '.join(parts)}."
 
 
 def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
@@ -96,5 +111,5 @@ def _advice(copies: HostToDevice) -> str:
     return ""
 
 
-SUBJECT: Final = Subject("device", 200, device_sums, device_section)
+SUBJECT: Final = Subject("device", 200, device_figures, device_section)
 """What devices waited for, as the entry point names it."""
