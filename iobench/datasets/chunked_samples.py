@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,10 @@ from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.coordinates import Meteorology
-from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variable
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
 from iobench.datasets.positions import are_missing
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.setup_processes import Advance
 
 __all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]
 
@@ -114,13 +112,6 @@ def _through_library(
         return found
     left = [each for each in variable.dims if each != dim]
     return np.asarray(found[tuple(places.get(each, slice(None)) for each in left)])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Numbers:
-    """The numbers of a file along a dimension."""
-
-    along: NDArray[Any]
 
 
 class ChunkedSamples(ChunkedFields):
@@ -343,16 +334,14 @@ class NetcdfSamples(ChunkedSamples):
     def _coordinates(
         self, files: Sequence[Container], dim: str, cache_dir: Path
     ) -> list[NDArray[Any]]:
-        by_path = {file.path: file for file in files}
-
-        def read(path: Path, _: Advance) -> _Numbers:
-            return _Numbers(coordinate_values(by_path[path], dim))
-
-        name = f"netcdf coordinate {dim} 2"
-        inspection = Inspection(name, read, (_Numbers,), in_processes=False)
-        found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
-        known = {path: each.along for path, each in zip(by_path, found, strict=True)}
-        return [known[file.path] for file in files]
+        some = [each for each in files if isinstance(each, NetcdfFile) and _coordinate(each, dim)]
+        known = whole_variables(some, [dim], cache_dir=cache_dir)[dim]
+        kept = {file.path: values for file, values in zip(some, known, strict=True)}
+        found = (kept.get(file.path) for file in files)
+        return [
+            coordinate_values(file, dim) if values is None else values
+            for file, values in zip(files, found, strict=True)
+        ]
 
     def _meteorology(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path

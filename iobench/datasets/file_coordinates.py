@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from iobench.chunks.netcdf.description import (
 from iobench.coordinates import Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteorology
-from iobench.datasets.inspected_netcdf import whole_variable
+from iobench.datasets.inspected_netcdf import whole_variables
 from iobench.errors import IobenchError
 from iobench.files.urls import URL
 
@@ -71,7 +70,7 @@ def netcdf_meteorology(
         return Meteorology(places.dims, left_out={"all": str(error)})
 
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
-        return _catalogued_values(some, names, cache_dir)
+        return whole_variables(some, names, cache_dir=cache_dir)
 
     return _meteorology(files, described, read, chosen, places, known or {}, windows or {})
 
@@ -148,31 +147,6 @@ def _meteorology(
     own = {name: parts for name, parts in known.items() if name in described.variables}
     values = SourceValues(same, each, units, own)
     return cf_meteorology(described, chosen, places, values, windows=windows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FileValues:
-    """What a file has of some variables; None of those that it lacks."""
-
-    by_name: Mapping[str, NDArray[Any] | None]
-
-
-def _catalogued_values(
-    files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
-) -> ByFile:
-    by_path = {file.path: file for file in files}
-
-    def read(path: Path, _: Advance) -> _FileValues:
-        file = by_path[path]
-        return _FileValues(
-            {name: whole_variable(file, name) if name in file.variables else None for name in names}
-        )
-
-    inspection = Inspection(
-        f"netcdf values 1 {' '.join(names)}", read, (_FileValues,), in_processes=False
-    )
-    found, _ = catalogued([file.path for file in files], inspection, cache_dir=cache_dir)
-    return {name: [each.by_name[name] for each in found] for name in names}
 
 
 def _is_far(files: Sequence[File]) -> bool:

@@ -1,8 +1,9 @@
-"""What NetCDF files hold, and the whole of a variable: found out once, and kept."""
+"""What NetCDF files hold, and the whole of variables: found out once, and kept."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.chunk_manifest import (
@@ -24,7 +25,7 @@ from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import no_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
     from iobench.datasets.setup_processes import Advance
 
-__all__ = ["NETCDF_KINDS", "inspect_files", "whole_variable"]
+__all__ = ["NETCDF_KINDS", "inspect_files", "whole_variable", "whole_variables"]
 
 NETCDF_KINDS: Final = (
     NetcdfFile, StoredVariable, Packing, ChunkManifest, ChunkCodecs, ChunkRanges, ContiguousNumbers,
@@ -76,6 +77,36 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
     if variable.storage is None:
         return read_through_library(file, variable, dim=None, index=-1)
     return read_box(where_slab(file, variable, dim=None, index=-1))
+
+
+def whole_variables(
+    files: Sequence[NetcdfFile], names: Sequence[str], *, cache_dir: Path
+) -> dict[str, list[NDArray[Any] | None]]:
+    """Return what each file has of variables, by name: as kept, else read now and kept.
+
+    None where a file lacks one. ``cache_dir`` is where they are kept.
+    """
+    by_path = {file.path: file for file in files}
+
+    def read(path: Path, _: Advance) -> _FileValues:
+        file = by_path[path]
+        return _FileValues(
+            {name: whole_variable(file, name) if name in file.variables else None for name in names}
+        )
+
+    inspection = Inspection(
+        f"netcdf values 1 {' '.join(names)}", read, (_FileValues,), in_processes=False
+    )
+    found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+    known = dict(zip(by_path, found, strict=True))
+    return {name: [known[file.path].by_name[name] for file in files] for name in names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FileValues:
+    """What a file has of some variables; None of those that it lacks."""
+
+    by_name: Mapping[str, NDArray[Any] | None]
 
 
 def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
