@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -121,7 +122,8 @@ def plan_groups(
     room = (memory_nbytes - in_flight) // 2 - common
     held = room // each if each else len(where)
     aside = (spill_nbytes // 2 - common) // each if each else len(where)
-    numbers = np.asarray(where, dtype=np.int64).reshape(-1, 2)
+    # A hundred thousand pairs: a third of the time that NumPy takes to see that they are pairs.
+    numbers = np.fromiter(chain.from_iterable(where), np.int64, 2 * len(where)).reshape(-1, 2)
     cost, bound, follows = _boundaries(numbers, files, places)
     lengths = _cut_chains(cost if spill_nbytes else cost + bound, max(held, aside))
     last = [end - 1 for end in ends]

@@ -78,7 +78,7 @@ class SampleGroups:
 
     def _group(self, where: Sequence[tuple[int, ...]], only: str | None) -> PiecedGroup:
         variables, indexes = self._of_one_file(where)
-        return PiecedGroup(_chosen(variables, only), indexes, as_stored=only is not None)
+        return PiecedGroup(_chosen(variables, only), indexes, may_lie_apart=only is not None)
 
     def _of_one_file(
         self, where: Sequence[tuple[int, ...]]

@@ -237,8 +237,8 @@ class PiecedGroup:
         Of the file.
     indexes : sequence of int
         Of the samples along the sample dimension; as they are numbered, along several.
-    as_stored : bool
-        Whether arrays of short samples may lie as pieces do: numbers of neighbours side by side.
+    may_lie_apart : bool
+        Whether the numbers of a sample need not follow each other, where a piece has few of each.
     """
 
     def __init__(
@@ -246,10 +246,10 @@ class PiecedGroup:
         variables: Sequence[PiecedVariable],
         indexes: Sequence[int],
         *,
-        as_stored: bool = False,
+        may_lie_apart: bool = False,
     ) -> None:
         self._variables = tuple(variables)
-        self._as_stored = as_stored
+        self._may_lie_apart = may_lie_apart
         self._n_samples = len(indexes)
         self._runs = runs_of_each(variables, indexes)
 
@@ -306,8 +306,8 @@ class PiecedGroup:
         nbytes = 0
         for variable, runs, stored in zip(self._variables, self._runs, raw, strict=True):
             array = (
-                _array_as_stored(variable, self._n_samples)
-                if self._as_stored and _is_scattered(variable)
+                _samples_last(variable, self._n_samples)
+                if self._may_lie_apart and _is_scattered(variable)
                 else empty_array(group_shape(variable, self._n_samples), variable.dtype)
             )
             arrays.append(array)
@@ -439,26 +439,28 @@ def empty_array(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
 
 
 def _is_scattered(variable: PiecedVariable) -> bool:
-    """Whether few numbers of a piece that follow each other are of one short sample."""
+    """Whether a piece has many short samples, and few numbers of each that follow each other."""
     itemsize = np.dtype(variable.dtype).itemsize
-    along = math.prod(variable.shape[variable.axis + 1 :]) * itemsize
+    run_nbytes = itemsize
+    for axis in reversed(range(len(variable.shape))):
+        if axis != variable.axis:
+            run_nbytes *= min(variable.steps[axis], variable.shape[axis])
+            if variable.steps[axis] < variable.shape[axis]:
+                break
     return (
-        variable.axis > 0
-        and along < LINE_NBYTES
-        and variable.sharing * itemsize > LINE_NBYTES
+        variable.axis >= 0
+        and run_nbytes < LINE_NBYTES <= variable.sharing * itemsize
         and variable.sample_nbytes < SHORT_NBYTES
     )
 
 
-def _array_as_stored(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
-    """Return an uninitialised array for some samples, with its axes in memory as in storage."""
-    axis = variable.axis
-    lengths = [*variable.shape[:axis], n_samples, *variable.shape[axis + 1 :]]
+def _samples_last(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
+    """Return an uninitialised array for some samples, which are its last axis in memory."""
+    _, *lengths = group_shape(variable, n_samples)
     # Rows that are powers of two apart share a place in the processor's cache: they would be read
     # from memory again for each sample.
-    lengths[axis] += LINE_NBYTES // np.dtype(variable.dtype).itemsize
-    array = empty_array(tuple(lengths), variable.dtype)
-    return np.moveaxis(array, axis, 0)[:n_samples]
+    pitch = n_samples + LINE_NBYTES // np.dtype(variable.dtype).itemsize
+    return np.moveaxis(empty_array((*lengths, pitch), variable.dtype), -1, 0)[:n_samples]
 
 
 def _array_nbytes(variable: PiecedVariable, n_samples: int) -> int:

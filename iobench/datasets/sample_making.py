@@ -332,6 +332,7 @@ class Maker:
     def _units(self, group: int, *, may_be_apart: bool) -> list[_Unit]:
         """Return what is made at once: a group, or each variable of it."""
         dataset, numbers = self._dataset, self._numbers_of(group)
+        where = self._where(numbers)
         names: Sequence[str] = ()
         if (
             may_be_apart
@@ -343,10 +344,10 @@ class Maker:
             names = dataset.variables_apart()
         spec = self._index.spec
         if not names or len(numbers) * spec.nbytes < APART_NBYTES * len(names):
-            return [_Unit(group, numbers)]
+            return [_Unit(group, numbers, where)]
         if sorted(names) != sorted(spec.names):
-            return [_Unit(group, numbers)]  # what samples should be is said of each of them
-        return [_Unit(group, numbers, name, name == names[-1]) for name in names]
+            return [_Unit(group, numbers, where)]  # what samples should be is said of each of them
+        return [_Unit(group, numbers, where, name, name == names[-1]) for name in names]
 
     def _numbers_of(self, group: int) -> list[int]:
         """Return the numbers of the samples of a group."""
@@ -390,7 +391,7 @@ class Maker:
 
     def _unit_nbytes(self, unit: _Unit) -> tuple[int, int]:
         """Return the bytes that are read and decoded for a unit."""
-        dataset, where = self._dataset, self._where(unit.numbers)
+        dataset, where = self._dataset, unit.where
         if unit.name is not None:
             assert isinstance(dataset, VariablesApart)
             return dataset.group_nbytes(where, unit.name)
@@ -398,7 +399,7 @@ class Maker:
         return dataset.group_nbytes(where)
 
     def _read_group(self, unit: _Unit) -> Any:
-        dataset, where = self._dataset, self._where(unit.numbers)
+        dataset, where = self._dataset, unit.where
         with self._tally.timed("read"):
             if unit.name is not None:
                 assert isinstance(dataset, VariablesApart)
@@ -418,8 +419,7 @@ class Maker:
         unit = ahead.units[place]
         if self._groups[unit.group].is_spilled:
             return partial(self._taken_back, unit.group, self._spill(unit.group))
-        dataset, numbers = self._dataset, unit.numbers
-        where = self._where(numbers)
+        dataset, numbers, where = self._dataset, unit.numbers, unit.where
         raw = ahead.take(place)
         ahead.read(place + 1, n_read=2)
         with self._tally.timed("decode"):
@@ -591,6 +591,8 @@ class _Unit(NamedTuple):
         Which samples.
     numbers : list of int
         Their numbers.
+    where : list of Where
+        And where they are.
     name : str or None
         Which variable of them; all of them.
     is_last : bool
@@ -599,6 +601,7 @@ class _Unit(NamedTuple):
 
     group: int
     numbers: list[int]
+    where: list[Where]
     name: str | None = None
     is_last: bool = True
 
