@@ -123,6 +123,10 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption("--duration", "Seconds of steady state to run at most."),
         CommandOption("--epochs", "Passes over the samples, instead of batches."),
         CommandOption(
+            "--evaluate",
+            "A split that is evaluated after each epoch over the split train, or --split.",
+        ),
+        CommandOption(
             "--compute",
             "Time of a training step: published, none, or e.g. 25ms; unet trains a small model.",
         ),

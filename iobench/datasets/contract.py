@@ -75,7 +75,8 @@ class PublishedStep:
     ``sample_nbytes`` is the size of the sample it was published for, 0 where unknown: samples of
     another size (a tiny stand-in) scale the time. ``tables`` holds further published rows of the
     same five figures, in seconds, by source and by key (``epoch``, ``batch``, ``forward``,
-    ``backward``, ``I/O``).
+    ``backward``, ``I/O``). ``evaluation_ns`` is what a batch of an evaluation takes, 0 where
+    unknown.
     """
 
     forward_ns: int
@@ -88,6 +89,7 @@ class PublishedStep:
         default_factory=dict
     )
     batches_per_step: int = 1
+    evaluation_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BatchPlan", "plan_batches"]
+__all__ = ["BatchPlan", "plan_batches", "plan_epochs"]
 
 
 def plan_batches(
@@ -52,6 +52,45 @@ def plan_batches(
     return _batches(batch_size, _drawn(order, drawn, taken))
 
 
+def plan_epochs(
+    evaluated: NDArray[np.int64],
+    taken: NDArray[np.int64],
+    batch_size: int,
+    *,
+    seed: int = 0,
+    drawn: Callable[[NDArray[np.int64]], object] | None = None,
+) -> Iterator[PlannedBatch]:
+    """Yield batches without end: an epoch over the samples ``taken``, then those ``evaluated``.
+
+    As trainings with an evaluation do, an epoch drops what makes no whole batch; the evaluation
+    takes all of its samples, in their order. ``drawn`` is as of `plan_batches`.
+
+    Raises
+    ------
+    OptionError
+        If there are fewer samples than a batch.
+    """
+    if not 1 <= batch_size <= len(taken):
+        raise OptionError(
+            f"--batch-size {batch_size}: an epoch that an evaluation follows has whole batches "
+            f"only, and {len(taken)} samples to make them of; choose from 1 to {len(taken)}"
+        )
+    order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
+    number = itertools.count()
+    for epoch in itertools.count():
+        left = taken[:0]
+        for samples in _of_epoch(order, epoch, drawn, taken):
+            left = np.concatenate([left, samples])
+            while len(left) >= batch_size:
+                yield PlannedBatch(next(number), epoch, tuple(left[:batch_size].tolist()))
+                left = left[batch_size:]
+        for start in range(0, len(evaluated), batch_size):
+            if drawn is not None and start % (MOST_PLANNED // batch_size * batch_size or 1) == 0:
+                drawn(evaluated[start : start + (MOST_PLANNED // batch_size * batch_size or 1)])
+            samples = evaluated[start : start + batch_size]
+            yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
+
+
 def _batches(
     batch_size: int, ordered: Iterator[tuple[int, NDArray[np.int64]]]
 ) -> Iterator[PlannedBatch]:
@@ -75,15 +114,26 @@ def _drawn(
     taken: NDArray[np.int64] | None,
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the epoch and the samples of some thousand places at a time, without end."""
-    n_told = max(1, MOST_PLANNED // order.batch_size)
     for epoch in itertools.count():
-        for number in range(len(order)):
-            if drawn is not None and number % n_told == 0:
-                told = range(number, min(number + n_told, len(order)))
-                following = np.concatenate([order.samples(epoch, each) for each in told])
-                drawn(following if taken is None else taken[following])
-            samples = order.samples(epoch, number)
-            yield epoch, samples if taken is None else taken[samples]
+        for samples in _of_epoch(order, epoch, drawn, taken):
+            yield epoch, samples
+
+
+def _of_epoch(
+    order: BatchOrder,
+    epoch: int,
+    drawn: Callable[[NDArray[np.int64]], object] | None,
+    taken: NDArray[np.int64] | None,
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the samples of an epoch, some thousand at a time."""
+    n_told = max(1, MOST_PLANNED // order.batch_size)
+    for number in range(len(order)):
+        if drawn is not None and number % n_told == 0:
+            told = range(number, min(number + n_told, len(order)))
+            following = np.concatenate([order.samples(epoch, each) for each in told])
+            drawn(following if taken is None else taken[following])
+        samples = order.samples(epoch, number)
+        yield samples if taken is None else taken[samples]
 
 
 class BatchPlan:
@@ -98,6 +148,13 @@ class BatchPlan:
     before_epoch : callable, optional
         Called between rounds, before the first batch of an epoch is drawn; a round then ends with
         its epoch. A cold run evicts its files here, outside the time measured.
+    has_evaluations : bool
+        Whether some of the batches are of evaluations, which are rounds of their own.
+
+    Attributes
+    ----------
+    evaluates : bool
+        Whether the round that was started is one.
     """
 
     def __init__(
@@ -106,6 +163,7 @@ class BatchPlan:
         *,
         limit: int | None,
         before_epoch: Callable[[], None] | None = None,
+        has_evaluations: bool = False,
     ) -> None:
         self._batches = batches
         self._left = limit
@@ -113,6 +171,8 @@ class BatchPlan:
         self._epoch = -1
         self._pending: PlannedBatch | None = None
         self._ended = False
+        self._has_evaluations = has_evaluations
+        self.evaluates = False
 
     @property
     def finished(self) -> bool:
@@ -125,11 +185,13 @@ class BatchPlan:
 
     def start_round(self) -> None:
         """Do what comes before an epoch, if the next round begins one."""
-        if self._before_epoch is not None and not self.finished:
-            self._pending = self._pending or next(self._batches)
-            if self._pending.epoch != self._epoch:
-                self._epoch = self._pending.epoch
-                self._before_epoch()
+        if (self._before_epoch is None and not self._has_evaluations) or self.finished:
+            return
+        self._pending = self._pending or next(self._batches)
+        self.evaluates = self._pending.evaluates
+        if self._before_epoch is not None and self._pending.epoch != self._epoch:
+            self._epoch = self._pending.epoch
+            self._before_epoch()
 
     def take(self, n_batches: int | None) -> Iterator[PlannedBatch]:
         """Yield the next ``n_batches`` (all that are left for None), fewer at the end."""
@@ -137,7 +199,9 @@ class BatchPlan:
         while not self.finished and (n_batches is None or taken < n_batches):
             planned = self._pending or next(self._batches)
             self._pending = None
-            if self._before_epoch is not None and planned.epoch != self._epoch:
+            if (self._before_epoch is not None and planned.epoch != self._epoch) or (
+                planned.evaluates != self.evaluates
+            ):
                 self._pending = planned
                 return
             if self._left is not None:

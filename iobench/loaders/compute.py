@@ -25,7 +25,7 @@ class TrainingStep(Protocol):
     """What is done with each batch; records ``forward`` and ``backward``."""
 
     def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
-        """Do it, and have done with the batch.
+        """Do it, and have done with the batch; of an evaluation, ``forward`` alone.
 
         ``since_ns`` is when it would have begun, had the host not done something else meanwhile.
         """
@@ -43,6 +43,8 @@ class Compute:
     backward_ns: int
     source: str
     batches_per_step: int = 1
+    evaluation_ns: int = 0
+    """For one batch of an evaluation; 0: as ``forward_ns``."""
 
     @property
     def total_ns(self) -> int:
@@ -57,12 +59,15 @@ class Compute:
         """
         number, epoch = batch.planned.batch, batch.planned.epoch
         began = start = recorder.clock.now_ns() if since_ns is None else since_ns
-        if self.forward_ns:
-            recorder.clock.wait_until_ns(start + self.forward_ns)
+        evaluates, forward_ns = batch.planned.evaluates, self.forward_ns
+        if evaluates:
+            forward_ns = self.evaluation_ns or forward_ns
+        if forward_ns:
+            recorder.clock.wait_until_ns(start + forward_ns)
             middle = recorder.clock.now_ns()
             recorder.emit(Kind.FORWARD, start, middle, batch=number, epoch=epoch)
             start = middle
-        if self.backward_ns:
+        if self.backward_ns and not evaluates:
             recorder.clock.wait_until_ns(began + self.total_ns)
             end = recorder.clock.now_ns()
             recorder.emit(Kind.BACKWARD, start, end, batch=number, epoch=epoch)
@@ -115,6 +120,7 @@ def parse_compute(
             round(published.backward_ns * scale),
             source,
             n_batches,
+            round(published.evaluation_ns * scale),
         )
     # No more digits than a clock can wait for.
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)

@@ -19,11 +19,13 @@ class PlannedBatch:
     """Which samples make up a batch.
 
     ``batch`` counts up over the whole run; ``epoch`` is the pass over the samples it belongs to.
+    One that ``evaluates`` is of the evaluation after that pass.
     """
 
     batch: int
     epoch: int
     samples: tuple[int, ...]
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

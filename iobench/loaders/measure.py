@@ -160,19 +160,21 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
             progress(run)
         compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()
-        if delivered > fill:
+        if delivered > fill and not run.plan.evaluates:
             run.steady_ns += finished_ns - asked_ns
         if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
             run.plan.end()
         asked_ns = now_ns()
     ended_ns = now_ns()
-    if delivered <= fill:
+    if delivered <= fill and not run.plan.evaluates:
         # Never steady: counted whole, or a run limited by time alone would never end.
         run.steady_ns += ended_ns - round_ns
     recorder.emit(Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown"))
     recorder.emit(
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
     )
+    if run.plan.evaluates:
+        recorder.emit(Kind.EVALUATE, round_ns, ended_ns)
     run.n_rounds += 1
 
 

@@ -78,6 +78,8 @@ class RunConfig(SourceRequest):
         What the run is called in reports and by trackers, and its directory without ``out``.
     split : str or None
         One of the dataset's splits, to load no other samples.
+    evaluate : str or None
+        The split that is evaluated after each epoch over ``split``, by default ``train``.
     window : str or None
         Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
     detail : str
@@ -108,6 +110,7 @@ class RunConfig(SourceRequest):
     name: str | None = None
     spool: Path | None = None
     split: str | None = None
+    evaluate: str | None = None
     window: str | None = None
     detail: str = "auto"
     digests: bool = False
@@ -188,8 +191,32 @@ class RunConfig(SourceRequest):
                 raise OptionError(f"{option} {value}: expected more than 0")
         if self.batches is not None and self.epochs is not None:
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
+        if self.evaluate is not None:
+            self._check_evaluation()
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
+
+    def _check_evaluation(self) -> None:
+        """Raise OptionError where no evaluation can follow the epochs."""
+        if self.epochs is None:
+            raise OptionError(
+                f"--evaluate {self.evaluate}: follows each epoch; say how many with --epochs"
+            )
+        if self.window is not None or OF_STORES & {*self.frameworks}:
+            other = "--window" if self.window is not None else f"--framework {self.framework}"
+            raise OptionError(
+                f"--evaluate {self.evaluate}: {other} has an order of its own; leave one of them "
+                "out"
+            )
+        if self.evaluate == self.training_split:
+            raise OptionError(
+                f"--evaluate {self.evaluate}: is what the epochs are over; give another split"
+            )
+
+    @property
+    def training_split(self) -> str:
+        """The split that epochs with an evaluation are over."""
+        return self.split or "train"
 
     def _check_stores_alone(self) -> None:
         """Raise OptionError for what says how samples are made, where stores hold all there are."""

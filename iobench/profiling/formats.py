@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.cpus import available_cpus
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
+from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
@@ -28,7 +31,6 @@ from iobench.stores.plan import StoreRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Dataset
@@ -101,6 +103,8 @@ class Prepared:
         a sample is a window of several.
     taken : ndarray of int64 or None
         Which samples of a store are loaded, where it holds more than all ways have in common.
+    evaluated : ndarray of int64 or None
+        Which samples the evaluation after each epoch is of, as ``taken``; those are not among it.
     spelled : str or None
         How ``--format`` spells it, where that has options.
     """
@@ -125,6 +129,7 @@ class Prepared:
     ready: ReadyBatches | None = None
     numbers: Sequence[int] | None = None
     taken: NDArray[np.int64] | None = None
+    evaluated: NDArray[np.int64] | None = None
     spelled: str | None = None
 
 
@@ -200,7 +205,38 @@ def prepare(
                     _of_baseline(pipeline, config, source, chosen, *baselines[pipeline])
                 )
     prepared += [_of_store(one, config, profiled, wanted, chosen, screen) for one in there]
+    if config.evaluate is not None:
+        prepared = [_with_evaluation(one, profiled, config) for one in prepared]
     return prepared
+
+
+def _with_evaluation(one: Prepared, profiled: ProfiledSamples, config: RunConfig) -> Prepared:
+    """Return the same with some of its samples apart, for the evaluation after each epoch.
+
+    All ways load them in the same order.
+
+    Raises
+    ------
+    OptionError
+        If its loader has an order of its own, or it has no sample of one sort.
+    """
+    assert config.evaluate is not None
+    if one.numbers is None:
+        raise OptionError(
+            f"--evaluate {config.evaluate}: {one.label} loads in an order of its own; leave it out"
+        )
+    every = np.arange(one.n_samples) if one.taken is None else one.taken
+    found = []
+    for split in (config.training_split, config.evaluate):
+        places = profiled.places(select_splits(profiled.index, (split,)), one.numbers)
+        found.append(places[np.isin(places, every)])
+        if not len(found[-1]):
+            raise OptionError(
+                f"--evaluate {config.evaluate}: {one.label} holds no sample of {split}; convert "
+                "all of them, or take --format source"
+            )
+    taken, evaluated = found
+    return replace(one, n_samples=len(taken), taken=taken, evaluated=evaluated)
 
 
 def _refuse_for_streams(config: RunConfig) -> None:
@@ -211,6 +247,7 @@ def _refuse_for_streams(config: RunConfig) -> None:
         "--window": config.window is not None,
         "--split": config.split is not None,
         "--split-by": bool(config.split_by),
+        "--evaluate": config.evaluate is not None,
         "--workers": config.workers is not None,
         "--prefetch": config.prefetch is not None,
     }

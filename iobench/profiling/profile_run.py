@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from iobench.datasets.objects.values import named_arrays
 from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
+from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
 from iobench.loaders.compute import UNET, Compute, parse_compute
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
     from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.compute import TrainingStep
+    from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.profiling.given_stores import GivenStore
     from iobench.profiling.profiled import ProfiledSamples
@@ -296,15 +297,10 @@ def _make_run(
         stack.callback(digests.close)
     limit, limit_s = _limits(config, one, batch_size)
     plan = BatchPlan(
-        plan_batches(
-            max(1, one.n_samples),
-            batch_size,
-            seed=config.seed,
-            drawn=_expected_by(one, loader),
-            taken=one.taken,
-        ),
+        _planned(one, batch_size, config.seed, _expected_by(one, loader)),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
+        has_evaluations=one.evaluated is not None,
     )
     return MeasuredPipeline(
         name=one.label,
@@ -319,6 +315,18 @@ def _make_run(
         numbers=one.numbers,
         device=copies,
     )
+
+
+def _planned(
+    one: Prepared,
+    batch_size: int,
+    seed: int,
+    drawn: Callable[[NDArray[np.int64]], None] | None,
+) -> Iterator[PlannedBatch]:
+    if one.evaluated is not None and one.taken is not None:
+        return plan_epochs(one.evaluated, one.taken, batch_size, seed=seed, drawn=drawn)
+    n_samples = max(1, one.n_samples)
+    return plan_batches(n_samples, batch_size, seed=seed, drawn=drawn, taken=one.taken)
 
 
 def _expected_by(
@@ -343,6 +351,9 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
                 "has; give --batches"
             )
         limit = -(-config.epochs * one.n_samples // batch_size)
+        if one.evaluated is not None:
+            n_evaluated = -(-len(one.evaluated) // batch_size)
+            limit = config.epochs * (one.n_samples // batch_size + n_evaluated)
     elif limit is None and limit_s is None:
         limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
     return limit, limit_s
@@ -525,7 +536,12 @@ def _document(
         },
         "unit_costs": dict(costs),
         "store": one.store,
-        "split": ", ".join(chosen_splits(config.split, config.splits_by)) or None,
+        "split": config.training_split
+        if one.evaluated is not None
+        else ", ".join(chosen_splits(config.split, config.splits_by)) or None,
+        "evaluated": None
+        if one.evaluated is None
+        else {"split": config.evaluate, "n_samples": len(one.evaluated)},
         "windows": one.windows,
         "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
         "iobench_version": version("iobench"),

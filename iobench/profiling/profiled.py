@@ -129,7 +129,7 @@ def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> Profile
 
 def _index(given: GivenStore, config: RunConfig) -> SampleIndex:
     store = given.store
-    if config.window or config.split or config.split_by:
+    if config.window or config.split or config.split_by or config.evaluate:
         return split_index(store.index(), config.splits_by, allow_gaps=config.allow_gaps)
     provenance = given.manifest.provenance
     return SampleIndex(store.spec, range(len(store)), provenance=provenance)

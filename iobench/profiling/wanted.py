@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import place_index_windows, select_splits
-from iobench.errors import OptionError
+from iobench.errors import OptionError, UnknownNameError
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import WindowSource, windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
@@ -84,6 +84,12 @@ def find_wanted(
 ) -> WantedSamples:
     """Return what a run needs, in an order of which every beginning is spread evenly."""
     splits = chosen_splits(config.split, config.splits_by)
+    if config.evaluate is not None:
+        try:
+            select_splits(index, (config.evaluate,))
+        except UnknownNameError as error:
+            raise UnknownNameError(str(error).replace("--split", "--evaluate", 1)) from None
+        splits = (config.training_split, config.evaluate)
     placement = None
     if config.window is not None:
         window = Window.parse(config.window)

@@ -200,13 +200,16 @@ class UNetTraining:
     def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
         """Train on a batch; ``forward`` has the loss in it, ``backward`` the optimiser's step.
 
+        Of a batch of an evaluation no more than the loss is made.
+
         Raises
         ------
         OptionError
             If the device refuses.
         """
         try:
-            self._run(recorder, batch)
+            with torch.set_grad_enabled(not batch.planned.evaluates):
+                self._run(recorder, batch)
         except (RuntimeError, ValueError) as error:
             raise self._refused(error) from error
 
@@ -219,20 +222,23 @@ class UNetTraining:
         values = inputs[0] if len(inputs) == 1 else torch.cat(inputs, dim=1)
         loss = functional.mse_loss(self._model(values), target)
         marks += [self._mark(), self._mark()]
+        if batch.planned.evaluates:
+            loss.item()
         middle_ns = now_ns()
-        (loss / self._batches_per_step).backward()
-        self._n_batches += 1
-        if self._n_batches % self._batches_per_step == 0:
-            self._optimiser.step()
-            self._optimiser.zero_grad(set_to_none=True)
-        marks.append(self._mark())
-        self._note(loss.item())
-        end_ns = now_ns()
+        steps: list[tuple[Kind, int, int, Any, Any]] = [
+            (Kind.FORWARD, start_ns, middle_ns, *marks[:2])
+        ]
+        if not batch.planned.evaluates:
+            (loss / self._batches_per_step).backward()
+            self._n_batches += 1
+            if self._n_batches % self._batches_per_step == 0:
+                self._optimiser.step()
+                self._optimiser.zero_grad(set_to_none=True)
+            marks.append(self._mark())
+            self._note(loss.item())
+            steps.append((Kind.BACKWARD, middle_ns, now_ns(), *marks[2:]))
         number, epoch = batch.planned.batch, batch.planned.epoch
-        for kind, begun_ns, ended_ns, first, last in (
-            (Kind.FORWARD, start_ns, middle_ns, *marks[:2]),
-            (Kind.BACKWARD, middle_ns, end_ns, *marks[2:]),
-        ):
+        for kind, begun_ns, ended_ns, first, last in steps:
             recorder.emit(kind, begun_ns, ended_ns, batch=number, epoch=epoch)
             if self._lane is not None and first is not None and last is not None:
                 region = DeviceRegion(kind, "", first, last, begun_ns, number, epoch)

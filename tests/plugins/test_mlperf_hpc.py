@@ -18,6 +18,8 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.own_pipelines import MapStyle, Stream, stream_samples
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.loaders.compute import parse_compute
+from iobench.recording.digests import read_digests
 from iobench.testing import DatasetTests
 from iobench_maelstrom.mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
 from iobench_maelstrom.mlperf_hpc.deepcam import CHANNELS, DeepCam
@@ -319,3 +321,67 @@ def test_time_in_inflate_is_decoding_and_not_reading(iobench_here, store_dir, mo
     # Calls before the loop (the first file is looked into) are in no stage.
     assert stages["decode"] >= 4 * slept_s
     assert stages["read"] < slept_s
+
+
+# ---- an evaluation after each epoch
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--format", "source", "--workers", "0"),
+        ("--format", "source", "--framework", "torch", "--workers", "1"),
+        ("--format", "zarr", "--cache", "warm"),
+    ],
+)
+def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_dir, arguments):
+    if "torch" in arguments:
+        pytest.importorskip("torch", reason="the loader is torch's")
+    done = iobench_here(
+        *("profile", "deepcam", "--tiny", "--store-dir", store_dir, "--batch-size", "2"),
+        *("--epochs", "2", "--evaluate", "validation", "--compute", "8ms", "--out", "run"),
+        *("--digests", "--json", *arguments),
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert [each["batches"] for each in run["epochs"]] == [3, 3]
+    for epoch in run["epochs"]:
+        assert epoch["complete"]
+        # Two batches of the evaluation, computed on for as long as a step takes.
+        assert epoch["validation_s"] - epoch["validation_wait_s"] >= 2 * 0.008
+        assert epoch["compute_s"] >= 3 * 0.008
+    assert run["validation"]["batches"] == 4
+    assert run["n_samples"] == 6
+    table = read_digests(Path("run"))
+    assert table is not None
+    samples = table.rows["sample"].reshape(2, 9)
+    assert {*samples[:, :6].ravel().tolist()} == set(range(6))  # train
+    assert samples[:, 6:].tolist() == [[6, 7, 8]] * 2  # validation, in order
+    assert [each["n_samples"] for each in run["digests"]["epochs"]] == [9, 9]
+
+
+def test_a_published_evaluation_takes_its_own_time():
+    compute = parse_compute(
+        "published", DeepCam.published, batch_size=4, sample_nbytes=768 * 1152 * (16 * 4 + 8)
+    )
+    assert (compute.forward_ns, compute.evaluation_ns) == (2 * 89_360_000, 2 * 31_140_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--evaluate", "validation"), "say how many with --epochs"),
+        (("--epochs", "1", "--evaluate", "validaton"), "--evaluate validaton: no such split; did"),
+        (("--epochs", "1", "--evaluate", "train"), "is what the epochs are over"),
+        (("--epochs", "1", "--evaluate", "test", "--batch-size", "7"), "choose from 1 to 6"),
+        (
+            ("--epochs", "1", "--evaluate", "test", "--framework", "dali", "--format", "numpy"),
+            "--framework dali has an order of its own",
+        ),
+        (("--epochs", "1", "--evaluate", "test", "--window=0:1"), "--window has an order"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_one_line(iobench_here, store_dir, arguments, said):
+    done = iobench_here("profile", "deepcam", "--tiny", "--store-dir", store_dir, *arguments)
+    assert done.returncode == 1
+    assert said in done.stderr.splitlines()[-1]

@@ -266,9 +266,11 @@ def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[tuple[int, int], bool]]:
     table["known"] = (rows["flags"] == 0) & (rows["n_samples"] > 0)
     for name in ("high", "low"):
         table["key"][name] = rows[name]
-    if profile.is_script:
+    evaluates = not profile.is_script and bool(deliveries.evaluates.any())
+    if profile.is_script or evaluates:
         table["order"] = np.arange(len(table))
-        return table, _ended(deliveries)
+        ends = deliveries.ends_round
+        return table, _ended(deliveries, ends & deliveries.evaluates if evaluates else ends)
     return table, _place_in_plan(table, profile)
 
 
@@ -305,12 +307,15 @@ def _digests_of(profile: Profile, batches: Integers) -> tuple[NDArray[Any], Inte
     return rows, of
 
 
-def _ended(deliveries: Deliveries) -> dict[tuple[int, int], bool]:
-    """Return of each loader's epochs whether a call found nothing more."""
+def _ended(deliveries: Deliveries, ends: NDArray[np.bool_]) -> dict[tuple[int, int], bool]:
+    """Return of each loader's epochs whether one of these calls found nothing more.
+
+    Where a profile evaluates, an epoch ends with that.
+    """
     found: dict[tuple[int, int], bool] = {}
     for row in np.flatnonzero((deliveries.batch >= 0) | deliveries.ends_round).tolist():
         key = int(deliveries.loader[row]), int(deliveries.epoch[row])
-        found[key] = found.get(key, False) or bool(deliveries.ends_round[row])
+        found[key] = found.get(key, False) or bool(ends[row])
     return found
 
 
