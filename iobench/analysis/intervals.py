@@ -45,6 +45,7 @@ __all__ = [
     "round_ratio",
     "student",
     "trimmed_mean",
+    "trimmed_ratio",
 ]
 
 FEWEST_BLOCKS: Final = 2
@@ -172,19 +173,38 @@ def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
     the variance as the nearest that was kept, since what is left over differs less than repeats
     do. Without any left it is unknown; of a single one its interval is.
     """
+    mean, variance, n_kept = _trimmed(values, drop)
+    if mean is None or n_kept < FEWEST_BLOCKS:
+        return Interval(mean)
+    half = student(n_kept - 1) * sqrt(variance)
+    return Interval(mean, mean - half, mean + half)
+
+
+def trimmed_ratio(a: Sequence[float], b: Sequence[float], drops: tuple[int, int]) -> Interval:
+    """Return the ratio of the `trimmed_mean` of ``b`` to that of ``a``, as `block_ratio` does."""
+    (mean_a, var_a, n_a), (mean_b, var_b, n_b) = map(_trimmed, (a, b), drops)
+    if mean_a is None or mean_b is None or mean_a <= 0 or mean_b <= 0:
+        return Interval(None)
+    if min(n_a, n_b) < FEWEST_BLOCKS:
+        return Interval(mean_b / mean_a)
+    var_a, var_b = var_a / mean_a**2, var_b / mean_b**2
+    return _around(mean_b / mean_a, var_a + var_b, _degrees_of_freedom(var_a, n_a, var_b, n_b))
+
+
+def _trimmed(values: Sequence[float], drop: int) -> tuple[float | None, float, int]:
+    """Return a trimmed mean, its variance and how many values are in it."""
     n_kept = len(values) - 2 * drop
     if n_kept < 1:
-        return Interval(None)
+        return None, 0.0, 0
     ordered = sorted(values)
     kept = ordered[drop : drop + n_kept]
     mean = fsum(kept) / n_kept
     if n_kept < FEWEST_BLOCKS:
-        return Interval(mean)
+        return mean, 0.0, n_kept
     winsorized = [*[kept[0]] * drop, *kept, *[kept[-1]] * drop]
     middle = fsum(winsorized) / len(winsorized)
     squares = fsum((each - middle) ** 2 for each in winsorized)
-    half = student(n_kept - 1) * sqrt(squares / (n_kept * (n_kept - 1)))
-    return Interval(mean, mean - half, mean + half)
+    return mean, squares / (n_kept * (n_kept - 1)), n_kept
 
 
 def relative_spread(values: Sequence[float]) -> Interval:

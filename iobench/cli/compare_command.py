@@ -18,7 +18,7 @@ def compare(
         typer.Argument(
             metavar="RUN RUN...",
             help="Run directories, or a folder of runs that took turns; two to eight runs. With "
-            "--quarterly folders that hold runs, however deep.",
+            "--quarterly folders that hold runs or results of suites, however deep.",
         ),
     ],
     json: Annotated[
@@ -67,10 +67,13 @@ def compare(
     if csv and not quarterly:
         raise OptionError("--csv: expected with --quarterly")
     if quarterly:
-        from iobench.subjects.quarterly.figures import make_quarterly
+        from iobench.subjects.quarterly.figures import SkippedRun, make_quarterly
         from iobench.subjects.quarterly.section import quarterly_document, quarterly_to_csv
+        from iobench.suites.history_folder import read_history
 
-        table = make_quarterly(runs)
+        kept = [read_history(each, needed=False) for each in runs if each.is_dir()]
+        skipped = (SkippedRun(of.file, of.why) for each in kept for of in each.skipped)
+        table = make_quarterly(runs, (of for each in kept for of in each.suites), skipped)
         if csv:
             typer.echo(quarterly_to_csv(table), nl=False)
         document = quarterly_document(table)

@@ -1,8 +1,8 @@
 """A folder of finished suites: plain files of results, and a table of all of them beside.
 
-Each suite is a folder, ``<when it started>-<recipe>``, with its result files as the suite wrote
-them. These files are what counts. ``history.parquet`` has a row for each figure of each run, for
-pandas, DuckDB and the like; it is made of the files, and again where they are others.
+Each suite is a folder, ``<when it started>-<recipe>``, with its recipe and its result files as the
+suite wrote them. These files are what counts. ``history.parquet`` has a row for each figure of each
+run, for pandas, DuckDB and the like; it is made of the files, and again where they are others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from iobench.errors import MissingExtraError, ProfileError
 from iobench.files.atomic import TEMPORARY_SUFFIX, new_file, storage_errors
 from iobench.subjects.history.suite_facts import SkippedFile, SuiteResults
 from iobench.suites.results import find_results, read_result
+from iobench.suites.suite_folder import RECIPE_FILE, read_folder_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,41 +52,63 @@ class HistoryFolder:
     skipped: tuple[SkippedFile, ...]
 
 
-def read_history(path: Path) -> HistoryFolder:
+def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:
     """Read all results below a folder, suite by suite; those that cannot be read are skipped.
 
-    A folder whose results are of one configuration is a cell of the suite above it; one with
-    several is a suite itself.
+    A suite is the folder with its recipe. Where none lies there, a folder whose results are of one
+    configuration is a cell of the suite above it, and one with several is a suite itself.
+
+    Parameters
+    ----------
+    path : Path
+    needed : bool
+        Whether it is an error that there is none.
 
     Raises
     ------
     ProfileError
-        If there is no such folder, or no result in it.
+        If there is no such folder, or no result in it and one is needed.
     """
     if not path.is_dir():
         raise ProfileError(f"{path}: is no folder; expected one of 'iobench suite --history'")
     folders: dict[Path, list[Result]] = defaultdict(list)
     skipped = []
     for file in find_results(path):
+        if any(part.startswith(".") for part in file.relative_to(path).parts):
+            continue  # a suite that is being appended, or was when that was killed
         try:
             folders[file.parent].append(read_result(file))
         except ProfileError as error:
             why = str(error).removeprefix(f"{file}: ")
             skipped.append(SkippedFile(file.relative_to(path).as_posix(), why))
-    if not folders and not skipped:
+    if needed and not folders and not skipped:
         raise ProfileError(
             f"{path}: no result of a suite in it, however deep; expected a folder of "
             "'iobench suite --out' or '--history'"
         )
     suites: dict[Path, list[Result]] = defaultdict(list)
     for folder, found in folders.items():
-        cells = {tuple(sorted((each.options or each.cell).items())) for each in found}
-        suites[folder.parent if len(cells) == 1 and folder != path else folder] += found
-    return HistoryFolder(
-        path,
-        tuple(SuiteResults(_name(folder, path), tuple(found)) for folder, found in suites.items()),
-        tuple(skipped),
-    )
+        suites[_suite_of(folder, path, found)] += found
+    made = []
+    for folder, found in suites.items():
+        name, recipe = _name(folder, path), None
+        if (folder / RECIPE_FILE).exists():
+            try:
+                recipe = read_folder_recipe(folder)
+            except ProfileError as error:
+                skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
+        drop, metrics = (recipe.drop, recipe.metrics) if recipe is not None else (0, ())
+        made.append(SuiteResults(name, tuple(found), drop, metrics))
+    return HistoryFolder(path, tuple(made), tuple(skipped))
+
+
+def _suite_of(folder: Path, within: Path, found: Sequence[Result]) -> Path:
+    above = [folder, *folder.parents]
+    for each in above[: above.index(within) + 1]:
+        if (each / RECIPE_FILE).exists():
+            return each
+    cells = {tuple(sorted((each.options or each.cell).items())) for each in found}
+    return folder.parent if len(cells) == 1 and folder != within else folder
 
 
 def _name(folder: Path, within: Path) -> str:
@@ -129,7 +152,8 @@ def append_to_history(suite: Path, history: Path) -> Path:
         history.mkdir(parents=True, exist_ok=True)
         target = history / name
         part = history / f".{name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
-        for file in files:
+        recipe = [suite / RECIPE_FILE] if (suite / RECIPE_FILE).exists() else []
+        for file in (*recipe, *files):
             copied = part / file.relative_to(suite)
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copied)

@@ -7,10 +7,15 @@ import io
 import json
 import shutil
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from suite_files import suite
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -164,6 +169,40 @@ def test_as_a_page_and_for_an_issue(tmp_path: Path, capsys: pytest.CaptureFixtur
     html = page.read_text()
     assert HOSTILE not in html
     assert "=HYPERLINK(&lt;script&gt;)" in html
+
+
+def test_suites_of_which_result_files_are_left_stand_beside_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = {"published_step_s": 0.12581, "published_wait_s": 0.10881}
+    figures = {"wait_s": 0.02, "forward_s": 0.01, **published}
+    old = suite(tmp_path / "history" / "old", figures=figures, step_s=0.5)
+    new = suite(tmp_path / "history" / "new", figures=figures, day=90)
+    run = made(tmp_path / "run", dataset="ens10", format="source", day=30_000)
+    (old / "000-source" / "round-0.result.json").write_text("{")
+    found = document(capsys, tmp_path)
+    measured = [row for row in found["rows"] if row["published"] is None]
+    assert {(row["format"], row["run"]) for row in measured} == {
+        ("source", str(run)), ("zarr", "history/new"),
+    }  # fmt: skip
+    rows = {row["key"]: row for row in measured if row["format"] == "zarr"}
+    assert list(rows) == ["batch", "forward", "I/O"]
+    steps = [
+        json.loads(file.read_text())["figures"]["step_s"]
+        for file in (new / "001-zarr").glob("*.json")
+    ]
+    assert rows["batch"]["mean_s"] == pytest.approx(statistics.mean(steps))
+    assert (rows["batch"]["min_s"], rows["batch"]["number"]) == (None, None)
+    assert rows["batch"]["exposed_fraction"] == pytest.approx(0.02 / statistics.mean(steps))
+    told = [row for row in found["rows"] if row["published"] == "as published"]
+    assert [(row["key"], row["mean_s"]) for row in told] == [("batch", 0.12581), ("I/O", 0.10881)]
+    assert [each["run"] for each in found["skipped"]] == [
+        "history/old/000-source/round-0.result.json"
+    ]
+    text = " ".join(text_of(capsys, tmp_path).split())
+    assert "native zarr: history/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
+    rows_of_csv = list(csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv"))))
+    assert len(rows_of_csv) == len(found["rows"])
 
 
 def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

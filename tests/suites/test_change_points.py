@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from iobench.analysis.intervals import relative_spread, student
+from iobench.analysis.intervals import (
+    Blocks,
+    block_ratio,
+    relative_spread,
+    student,
+    trimmed_mean,
+    trimmed_ratio,
+)
 from iobench.subjects.history.change_points import RATE, Series, find_changes, log_tail
 
 if TYPE_CHECKING:
@@ -130,3 +137,24 @@ def test_the_interval_of_a_spread_holds_it() -> None:
         assert 925 <= held <= 990
     assert relative_spread([1.0, 1.1, 1.2]).value is None
     assert relative_spread([0.0] * 5).value is None
+
+
+def test_the_ratio_of_trimmed_means_holds_what_it_is() -> None:
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(1000):
+        a, b = (1 + rng.normal(0, 0.02, 5)).tolist(), (1.5 + rng.normal(0, 0.03, 7)).tolist()
+        told = trimmed_ratio(a, b, (1, 1))
+        held += told.low <= 1.5 <= told.high  # type: ignore[operator]
+    assert held >= 920
+    means = [trimmed_mean(each, 1).value for each in (a, b)]
+    assert told.value == pytest.approx(means[1] / means[0])  # type: ignore[operator]
+    back = trimmed_ratio(b, a, (1, 1))
+    assert (1 / back.high, 1 / back.low) == pytest.approx((told.low, told.high))  # type: ignore[operator]
+    blocks = [Blocks(np.array(each), np.ones(len(each))) for each in (a, b)]
+    plain, of_blocks = trimmed_ratio(a, b, (0, 0)), block_ratio(*blocks, in_order=False)
+    assert (plain.low, plain.high) == pytest.approx((of_blocks.low, of_blocks.high))
+    assert trimmed_ratio([1.0], [2.0], (0, 0)).low is None
+    assert trimmed_ratio([0.0, 0.0], [1.0, 1.0], (0, 0)).value is None
+    # One that something else disturbed moves nothing.
+    assert trimmed_mean([1.0, 1.1, 1.2, 1.1, 50.0], 1).high < 1.5  # type: ignore[operator]

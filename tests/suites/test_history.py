@@ -4,67 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from suite_files import OPTIONS, suite
 
 from iobench.cli import main
 from iobench.suites.history_folder import append_to_history, read_history, write_table
-from iobench.suites.results import RESULT_KIND as KIND
-from iobench.suites.results import RESULT_SUFFIX, Result
-from iobench.suites.results import RESULT_VERSION as VERSION
-
-MACHINE = {
-    "host": "n1", "cpu_model": "EPYC", "cores": 4, "memory_bytes": 16 * 10**9, "kernel": "6.1",
-    "file_system": "ext4",
-}  # fmt: skip
-VERSIONS = {"iobench": "1", "python": "3.11", "commit": "a" * 40, "torch": "2.3"}
-START = datetime(2025, 1, 5, tzinfo=UTC)
-OPTIONS = {"dataset": "ens10", "batch-size": "4", "workers": "2"}
-
-
-def suite(
-    folder: Path,
-    *,
-    day: float = 0,
-    step_s: float = 0.05,
-    formats: tuple[str, ...] = ("source", "zarr"),
-    repeats: int = 5,
-    seed: int | None = None,
-    figures: dict[str, float] | None = None,
-    machine: dict[str, Any] | None = None,
-    versions: dict[str, str] | None = None,
-    **changed: Any,
-) -> Path:
-    """Write a suite whose times are 2 % off from suite to suite, and from repeat to repeat."""
-    rng = np.random.default_rng(int(day * 10) if seed is None else seed)
-    for number, layout in enumerate(formats):
-        of_suite = step_s * (1 + number) * float(np.exp(rng.normal(0, 0.02)))
-        for repeat in range(repeats):
-            value = of_suite * float(np.exp(rng.normal(0, 0.02)))
-            started = START + timedelta(days=day, minutes=10 * repeat + number)
-            told = Result(
-                suite="formats",
-                recipe_digest="0123456789abcdef",
-                cell={"dataset": "ens10", "format": layout},
-                round=repeat,
-                status="measured",
-                started=started.isoformat(),
-                figures={"step_s": value, "samples_per_s": 4 / value} | (figures or {}),
-                machine=MACHINE | (machine or {}),
-                versions=VERSIONS | (versions or {}),
-                options=OPTIONS | {"format": layout},
-            )
-            cell = folder / f"{number:03d}-{layout}"
-            cell.mkdir(parents=True, exist_ok=True)
-            # As `write_result`, which waits for the disk each time.
-            told_json = {"kind": KIND, "version": VERSION, **asdict(replace(told, **changed))}
-            (cell / f"round-{repeat}{RESULT_SUFFIX}").write_text(json.dumps(told_json))
-    return folder
 
 
 def suites(
@@ -226,9 +177,7 @@ def test_what_a_figure_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [each["recipe"] for each in found["suites"]] == ["formats", "other", "formats"]
 
 
-def test_metrics_and_periods_are_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_and_periods_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = suites(tmp_path / "h", 3)
     suite(root / "s3", day=180, figures={"energy_j": 5.0, "stage_read_s": 0.1})
     found = document(capsys, root, "--metric", "stage_*", "--metric", "energy_j")
@@ -364,6 +313,43 @@ def test_a_finished_suite_is_appended_once(
         append_to_history(tmp_path / "none", history)
 
 
+def test_what_a_recipe_drops_is_in_no_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = {
+        "suite": {"name": "formats", "repeats": 5, "drop": 1, "metrics": ["samples_per_s"]},
+        "fixed": {"batch-size": ["4"], "workers": ["2"]},
+        "vary": {"dataset": [["ens10"]], "format": [["source"], ["zarr"]]},
+    }
+    run = suite(tmp_path / "run" / "cells").parent
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    kept = append_to_history(run, tmp_path / "history")
+    assert (kept / "recipe.json").exists()
+    found = document(capsys, tmp_path / "history")
+    assert found["skipped"] == []
+    assert [each["name"] for each in found["suites"]] == [kept.name]
+    rates = sorted(
+        json.loads(file.read_text())["figures"]["samples_per_s"]
+        for file in run.rglob("000-source/*.json")
+    )
+    figure = found["figures"][0]
+    assert figure["metric"] == "samples_per_s"
+    assert figure["points"][0]["value"] == pytest.approx(sum(rates[1:4]) / 3)
+    assert figure["points"][0]["n_repeats"] == 5
+    (kept / "recipe.json").write_text("{")
+    found = document(capsys, tmp_path / "history", "--metric", "samples_per_s")
+    assert [each["file"] for each in found["skipped"]] == [f"{kept.name}/recipe.json"]
+    assert found["figures"][0]["points"][0]["value"] == pytest.approx(sum(rates) / 5)
+
+
+def test_a_suite_that_is_half_appended_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(tmp_path / "whole")
+    suite(tmp_path / ".part", day=50)
+    assert [each["name"] for each in document(capsys, tmp_path)["suites"]] == ["whole"]
+
+
 def test_the_table_beside_follows_the_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,7 +376,7 @@ def test_the_table_beside_follows_the_files(
 def test_without_pyarrow_there_is_no_table_and_it_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     history = tmp_path / "history"
     append_to_history(suite(tmp_path / "run"), history)
     assert not (history / "history.parquet").exists()

@@ -2,7 +2,8 @@
 
 A figure is a metric of one configuration: of all options that a profile was given, those that a
 recipe fixes too, so that another recipe with the same options goes on with it. It is followed over
-the suites that measured it. Of one suite it is the mean of all its repeats, with their interval.
+the suites that measured it. Of one suite it is the mean that the suite's own table has, of the
+repeats that its recipe does not drop, with their interval.
 How far suites differ without a reason is known from suites alone: repeats of one suite share a
 day, a page cache and the neighbours on its file system.
 """
@@ -18,7 +19,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from iobench.analysis.intervals import Blocks, Interval, block_ratio, quotient, relative_spread
+from iobench.analysis.intervals import (
+    Interval,
+    relative_spread,
+    student,
+    trimmed_mean,
+    trimmed_ratio,
+)
 from iobench.errors import OptionError, ProfileError
 from iobench.subjects.history.change_points import FEWEST, Series, find_changes
 from iobench.subjects.history.suite_facts import (
@@ -67,7 +74,7 @@ class HistoryPoint:
         All in it that have one.
     n_repeats : int
     value : float
-        Mean of the repeats.
+        Mean of the repeats that the recipe does not drop.
     low, high : float or None
         Its interval of 95 % over the repeats of this suite; None of fewer than two.
     spread, spread_low, spread_high : float or None
@@ -202,19 +209,30 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A metric of one configuration in one suite: the repeats, in order."""
+    """A metric of one configuration in one suite: the repeats, in order.
+
+    ``drop`` lowest and highest of them are in no mean, ``error`` is the mean's standard error, 0
+    where it is unknown.
+    """
 
     suite: int
     values: tuple[float, ...]
     facts: Mapping[str, str]
+    drop: int
+    interval: Interval
+    mean: float
+    error: float
 
-    @property
-    def blocks(self) -> Blocks:
-        return Blocks(np.array(self.values), np.ones(len(self.values)))
-
-    @property
-    def mean(self) -> float:
-        return math.fsum(self.values) / len(self.values)
+    @classmethod
+    def of(
+        cls, suite: int, values: Sequence[float], facts: Mapping[str, str], drop: int
+    ) -> _Measured:
+        drop = drop if len(values) > 2 * drop else 0
+        found = trimmed_mean(values, drop)
+        mean = math.fsum(values) / len(values) if found.value is None else found.value
+        half = 0.0 if found.high is None else found.high - mean
+        error = half / student(max(len(values) - 2 * drop - 1, 1))
+        return cls(suite, tuple(values), facts, drop, found, mean, error)
 
 
 def make_history(
@@ -233,7 +251,8 @@ def make_history(
     skipped : iterable of SkippedFile
         What could not be read.
     metrics : sequence of str
-        Which to look at, with patterns (``stage_*``); by default `FIRST_SHOWN`, where they are.
+        Which to look at, with patterns (``stage_*``); by default those of the recipes, where they
+        are known, else `FIRST_SHOWN`.
     by : {"quarter", "month", "suite"}
 
     Raises
@@ -250,7 +269,8 @@ def make_history(
     there = list(dict.fromkeys(metric for metric, _ in every))
     if not there:
         raise _nothing(about, missing, left_out)
-    shown = _chosen(metrics, there)
+    asked = [each for suite in ordered for each in suite.metrics]
+    shown = _chosen(metrics, asked or FIRST_SHOWN, there)
     series = {
         (*key, machine): of
         for key in sorted(
@@ -338,17 +358,17 @@ def _measured(
             facts = facts_of(each for each in of if each.status == "measured")
             for metric, told in values.items():
                 if not fnmatch.fnmatchcase(metric, NOT_MEASURED):
-                    found[metric, key].append(_Measured(at, tuple(told), facts))
+                    found[metric, key].append(_Measured.of(at, told, facts, suite.drop))
             if not values:
                 whys = Counter(each.reason or each.status for each in of)
                 missing[key][at] = whys.most_common(1)[0][0]
     return found, missing
 
 
-def _chosen(metrics: Sequence[str], there: Sequence[str]) -> list[str]:
+def _chosen(metrics: Sequence[str], usual: Sequence[str], there: Sequence[str]) -> list[str]:
     """Return the metrics to show, in order."""
     if not metrics:
-        return [each for each in FIRST_SHOWN if each in there] or sorted(there)
+        return [each for each in dict.fromkeys(usual) if each in there] or sorted(there)
     chosen: list[str] = []
     for pattern in metrics:
         matching = sorted(fnmatch.filter(there, pattern))
@@ -385,8 +405,7 @@ def _values(metric: str, of: Sequence[_Measured], of_spread: bool) -> Series:
         # Where some have none, what is left are not the suites of the figure.
         known = known if len(known) == len(of) else []
         return Series(*(np.array(each) for each in zip(*known, strict=True))) if known else NONE
-    means = np.array([each.mean for each in of])
-    errors = np.array([_error(each.values) for each in of])
+    means, errors = (np.array(each) for each in zip(*((o.mean, o.error) for o in of), strict=True))
     if is_relative(metric, means):
         return Series(np.log(means), errors / means)
     return Series(means, errors)
@@ -398,13 +417,6 @@ NONE: Final = Series(np.zeros(0), np.zeros(0))
 def is_relative(metric: str, means: np.ndarray) -> bool:
     """Whether a figure's changes are ratios; shares are near their ends too often."""
     return bool((means > 0).all()) and not metric.endswith("_share")
-
-
-def _error(values: Sequence[float]) -> float:
-    """Return the standard error of a mean; 0 where it is unknown."""
-    if len(values) < 2:
-        return 0.0
-    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def _common(configurations: Sequence[Options]) -> dict[str, str]:
@@ -422,7 +434,6 @@ def _points(of: Sequence[_Measured], about: Sequence[HistorySuite]) -> Iterator[
     ]
     for at, (period, several) in enumerate(shown):
         each = several[-1]
-        mean = quotient(each.blocks)
         spread = relative_spread(each.values)
         yield HistoryPoint(
             period=period,
@@ -430,8 +441,8 @@ def _points(of: Sequence[_Measured], about: Sequence[HistorySuite]) -> Iterator[
             suites=tuple(about[one.suite].name for one in several),
             n_repeats=len(each.values),
             value=each.mean,
-            low=mean.low,
-            high=mean.high,
+            low=each.interval.low,
+            high=each.interval.high,
             spread=spread.value,
             spread_low=spread.low,
             spread_high=spread.high,
@@ -441,7 +452,7 @@ def _points(of: Sequence[_Measured], about: Sequence[HistorySuite]) -> Iterator[
 
 
 def _ratio(a: _Measured, b: _Measured) -> Interval:
-    return block_ratio(a.blocks, b.blocks, in_order=False)
+    return trimmed_ratio(a.values, b.values, (a.drop, b.drop))
 
 
 def _suite_spread(of: Sequence[_Measured], found: Sequence[Finding]) -> float | None:

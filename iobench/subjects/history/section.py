@@ -73,8 +73,8 @@ METHOD: Final = (
     "suites stay unnamed: no change named is not the same as no change.",
     "What changed beside is what the results tell of both suites; it need not be the cause, and "
     "what nobody recorded is not in it.",
-    "Values are means of all repeats of a suite; its own table may leave out the fastest and the "
-    "slowest. Ratios to other suites have the interval of the repeats alone.",
+    "Values are means of the repeats of a suite, without those that its recipe drops. Ratios to "
+    "other suites have the interval of the repeats alone, spreads are of all repeats.",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -37,8 +37,8 @@ BY: Final[tuple[By, ...]] = ("quarter", "month", "suite")
 HOST: Final = "host"
 HARDWARE: Final = ("cpu_model", "cores", "memory_bytes", "accelerator")
 MACHINE: Final = (HOST, *HARDWARE, "kernel", "file_system")
-RECIPE, SAMPLES = "recipe", "samples"
-FIRST_TOLD: Final = ("commit", "iobench", RECIPE, SAMPLES, *MACHINE, "python")
+RECIPE, SAMPLES, DATA = "recipe", "samples", "data"
+FIRST_TOLD: Final = ("commit", "iobench", RECIPE, DATA, SAMPLES, *MACHINE, "python")
 SHORT: Final = 12
 """Of digests and commits."""
 GIB: Final = 1 << 30
@@ -53,10 +53,16 @@ class SuiteResults:
     name : str
         Its folder.
     results : tuple of Result
+    drop : int
+        Lowest and highest repeats that its recipe leaves out of each mean.
+    metrics : tuple of str
+        What its recipe shows.
     """
 
     name: str
     results: tuple[Result, ...]
+    drop: int = 0
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def in_order(
                 )
                 for each in dated
             )
-            runs[SuiteResults(suite.name, dated)] = frozenset(told)
+            runs[replace(suite, results=dated)] = frozenset(told)
     found: list[SuiteResults] = []
     for suite in sorted(runs, key=lambda each: (-len(runs[each]), each.name)):
         # One that went on was perhaps kept before as well.
@@ -232,6 +238,8 @@ def _facts(result: Result) -> dict[str, str]:
         # What a kernel keeps for itself makes no other machine.
         found["memory_bytes"] = f"{(memory + GIB / 2) // GIB:.0f} GiB"
     found[RECIPE] = f"{result.suite} {result.recipe_digest[:SHORT]}"
+    if result.stand_in is not None:
+        found[DATA] = "a stand-in" if result.stand_in else "real files"
     if result.samples_digest:
         found[SAMPLES] = result.samples_digest[:SHORT]
     if "commit" in found:

@@ -1,7 +1,8 @@
-"""The table of MAELSTROM D2.3 from folders of runs: application by framework by format.
+"""The table of MAELSTROM D2.3 from folders of runs and suites: application by framework by format.
 
 The newest run that can be used stands for its cell. Runs are not merged: those of one cell may be
-of other machines, batch sizes and weeks, and their pooled figures would be of no run at all.
+of other machines, batch sizes and weeks, and their pooled figures would be of no run at all. Where
+a suite's result files alone are left of it, its cell has the means over its repeats.
 """
 
 from __future__ import annotations
@@ -14,53 +15,96 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.epochs import step_times
+from iobench.analysis.intervals import trimmed_mean
 from iobench.analysis.run import Run, open_runs
 from iobench.analysis.waits import step_statistics
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
-from iobench.profiles.run_facts import PUBLISHED_FIGURES, Five, RunFacts
+from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
+from iobench.subjects.history.suite_facts import moment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import StepStatistics
+    from iobench.subjects.history.suite_facts import SuiteResults
+    from iobench.suites.results import Result
 
 
-__all__ = ["KEYS", "Published", "Quarterly", "QuarterlyRun", "SkippedRun", "make_quarterly"]
+__all__ = [
+    "KEYS",
+    "Published",
+    "Quarterly",
+    "QuarterlyRun",
+    "SkippedRun",
+    "TimedRow",
+    "exposed_fraction",
+    "make_quarterly",
+]
 
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 SOURCE: Final = "source"
 UNTOLD: Final = "unknown"
-"""What a published time may be; no number at all is none either."""
+MEAN: Final = PUBLISHED_FIGURES.index("mean")
+METRICS: Final = {
+    "batch": "step_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "I/O": "wait_s",
+}
+"""What results of suites call the mean of such a time."""
+AS_PUBLISHED: Final = "as published"
+Cell = tuple[str, bool, str, str]
+"""Application, whether of the small stand-ins, framework and format."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """Figures of one sort of time, as they were measured or published.
+
+    Parameters
+    ----------
+    figures : tuple of float or None
+        `PUBLISHED_FIGURES`, in seconds.
+    number : int or None
+        Of how many times; None where that is not told.
+    """
+
+    figures: tuple[float | None, ...]
+    number: int | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """In seconds."""
+        return self.figures[MEAN]
+
+
+def exposed_fraction(rows: Mapping[str, TimedRow]) -> float | None:
+    """Return the share of the mean batch that was waited for; None where either is not told."""
+    batch, wait = (rows[key].mean if key in rows else None for key in ("batch", "I/O"))
+    return None if wait is None or not batch else wait / batch
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published of an application, in seconds.
+    """What was published of an application.
 
     Parameters
     ----------
     application, source : str
-    rows : mapping of str to tuple of five float
-        By key of `KEYS`: `PUBLISHED_FIGURES`.
+    rows : mapping of str to TimedRow
+        By key of `KEYS`.
     """
 
     application: str
     source: str
-    rows: Mapping[str, Five]
-
-    @property
-    def exposed_fraction(self) -> float | None:
-        """Share of the mean batch that was waited for; None where either is not told."""
-        at = PUBLISHED_FIGURES.index("mean")
-        batch, wait = self.rows.get("batch"), self.rows.get("I/O")
-        return None if batch is None or wait is None or not batch[at] else wait[at] / batch[at]
+    rows: Mapping[str, TimedRow]
 
 
 @dataclass(frozen=True, slots=True)
 class QuarterlyRun:
-    """The run that stands for a cell.
+    """The run, or suite, that stands for a cell.
 
     Parameters
     ----------
@@ -72,10 +116,13 @@ class QuarterlyRun:
         Of scripts the name of the loader's dataset, and ``""`` for the format.
     tiny : bool
         Whether it is of the small stand-ins, a cell of its own.
-    facts : RunFacts
-    n_ranks : int
-    rows : mapping of str to StepStatistics or None
-        By key of `KEYS`, of all ranks; None where nothing of that sort was timed.
+    facts : RunFacts or None
+        None of a suite of which only result files are left.
+    machine : mapping
+    n_ranks, n_repeats : int
+        Its training processes; runs that its figures are means over.
+    rows : mapping of str to TimedRow
+        By key of `KEYS`, of all ranks; what was not timed is missing.
     """
 
     run: str
@@ -84,22 +131,16 @@ class QuarterlyRun:
     framework: str
     format: str
     tiny: bool
-    facts: RunFacts
+    facts: RunFacts | None
+    machine: Mapping[str, Any]
     n_ranks: int
-    rows: Mapping[str, StepStatistics | None]
+    n_repeats: int
+    rows: Mapping[str, TimedRow]
 
     @property
-    def cell(self) -> tuple[str, bool, str, str]:
+    def cell(self) -> Cell:
         """What it stands for."""
         return self.application, self.tiny, self.framework, self.format
-
-    @property
-    def exposed_fraction(self) -> float | None:
-        """Share of the time of all batches that was waited for, from their means."""
-        batch, wait = self.rows["batch"], self.rows["I/O"]
-        if batch is None or wait is None or not batch.mean_ns:
-            return None
-        return wait.mean_ns / batch.mean_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,44 +169,112 @@ class Quarterly:
     skipped: tuple[SkippedRun, ...]
 
 
-def make_quarterly(folders: Sequence[Path]) -> Quarterly:
+def make_quarterly(
+    folders: Sequence[Path],
+    suites: Iterable[SuiteResults] = (),
+    skipped: Iterable[SkippedRun] = (),
+) -> Quarterly:
     """Look through folders for runs, however deep, and take the newest of each cell.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+    suites : iterable of SuiteResults
+        Those whose result files are in them.
+    skipped : iterable of SkippedRun
+        What could not be read of these.
 
     Raises
     ------
     ProfileError
-        If there is no folder, or no run in any of them that can be used.
+        If there is no folder, or nothing in any of them that can be used.
     """
-    skipped: list[SkippedRun] = []
-    dated: list[tuple[int, Path]] = []
-    for path in dict.fromkeys(path for folder in folders for path in _runs_below(folder, skipped)):
+    left_out = list(skipped)
+    dated: list[tuple[int, str, Path | QuarterlyRun]] = []
+    published: dict[tuple[str, str], Published] = {}
+    for path in dict.fromkeys(path for folder in folders for path in _runs_below(folder, left_out)):
         try:
             RunDirectory.open(path).gather()
-            dated.append((made_ns(path), path))
+            dated.append((made_ns(path), str(path), path))
         except IobenchError as error:
-            skipped.append(SkippedRun(str(path), str(error)))
-    taken: dict[tuple[str, bool, str, str], QuarterlyRun] = {}
-    published: dict[tuple[str, str], Published] = {}
-    for started_ns, path in sorted(dated, key=lambda each: (-each[0], str(each[1]))):
+            left_out.append(SkippedRun(str(path), str(error)))
+    for suite in suites:
+        dated += ((run.made_ns, run.run, run) for run in _of_suite(suite, published))
+    taken: dict[Cell, QuarterlyRun] = {}
+    for started_ns, name, each in sorted(dated, key=lambda one: (-one[0], one[1])):
+        if isinstance(each, QuarterlyRun):
+            taken.setdefault(each.cell, each)
+            continue
         try:
-            runs = open_runs(path)
-            found = _run(path, started_ns, runs, taken)
+            runs = open_runs(each)
+            found = _run(each, started_ns, runs, taken)
         except IobenchError as error:
-            skipped.append(SkippedRun(str(path), str(error)))
+            left_out.append(SkippedRun(name, str(error)))
             continue
         if isinstance(found, SkippedRun):
-            skipped.append(found)
+            left_out.append(found)
             continue
         taken[found.cell] = found
-        for each in _published(found.application, runs[0].about):
-            published.setdefault((each.application, each.source), each)
+        for told in _published(found.application, runs[0].about):
+            published.setdefault((told.application, told.source), told)
     if not taken:
-        raise _nothing(folders, skipped)
+        raise _nothing(folders, left_out)
     return Quarterly(
         runs=tuple(sorted(taken.values(), key=_place)),
         published=tuple(published.values()),
-        skipped=tuple(sorted(skipped, key=lambda each: each.run)),
+        skipped=tuple(sorted(left_out, key=lambda one: one.run)),
     )
+
+
+def _of_suite(
+    suite: SuiteResults, published: dict[tuple[str, str], Published]
+) -> Iterator[QuarterlyRun]:
+    """Yield the cells of a suite by its results, and note what these keep of publications."""
+    cells: dict[tuple[tuple[str, str], ...], list[Result]] = {}
+    for result in suite.results:
+        if result.status == "measured":
+            options = tuple(sorted((result.options or result.cell).items()))
+            cells.setdefault(options, []).append(result)
+    for key, of in cells.items():
+        told = dict(key)
+        rows, publication = (
+            {
+                key: TimedRow((None, mean, None, None, None))
+                for key, metric in METRICS.items()
+                if (mean := _mean([one.figures.get(name + metric) for one in of], suite.drop))
+                is not None
+            }
+            for name in ("", "published_")
+        )
+        application, pipeline = told.get("dataset", UNTOLD), told.get("pipeline", "own")
+        if "batch" in rows:
+            yield QuarterlyRun(
+                run=suite.name,
+                made_ns=max(map(_started_ns, of)),
+                application=application,
+                framework=told.get("framework", "native"),
+                format=told.get("format", SOURCE) if pipeline == "own" else pipeline,
+                tiny=told.get("tiny") == "true",
+                facts=None,
+                machine=of[0].machine,
+                n_ranks=1,
+                n_repeats=len(of),
+                rows=rows,
+            )
+        if publication:
+            found = Published(application, AS_PUBLISHED, publication)
+            published.setdefault((application, AS_PUBLISHED), found)
+
+
+def _mean(values: Sequence[float | None], drop: int) -> float | None:
+    """Return the mean that the suite's own table has; None where no run tells it."""
+    known = [each for each in values if each is not None]
+    return trimmed_mean(known, drop if len(known) > 2 * drop else 0).value
+
+
+def _started_ns(result: Result) -> int:
+    moment = moment_of(result)
+    return 0 if moment is None else int(moment.timestamp()) * 10**9
 
 
 def _place(run: QuarterlyRun) -> tuple[str, bool, str, bool, str]:
@@ -201,7 +310,7 @@ def _run(
     path: Path,
     made_ns: int,
     runs: Sequence[Run],
-    taken: Mapping[tuple[str, bool, str, str], QuarterlyRun],
+    taken: Mapping[Cell, QuarterlyRun],
 ) -> QuarterlyRun | SkippedRun:
     """Return a run for its cell, or why it is in none."""
     name = str(path)
@@ -226,20 +335,29 @@ def _run(
         lost += each.profile.lost_spans
         for key, values in step_times(each).items():
             times[key].append(values)
-    rows = {key: step_statistics(np.concatenate(values)) for key, values in times.items()}
-    if rows["batch"] is None:
+    found = {key: step_statistics(np.concatenate(values)) for key, values in times.items()}
+    rows = {key: _row(row) for key, row in found.items() if row is not None}
+    if "batch" not in rows:
         return SkippedRun(name, "no batch was delivered")
     if lost:
         return SkippedRun(name, f"{lost} of its spans were lost or are damaged")
+    n_ranks = sum(map(len, runs))
     application, tiny, framework, layout = cell
     return QuarterlyRun(
-        name, made_ns, application, framework, layout, tiny, facts, sum(map(len, runs)), rows
+        name, made_ns, application, framework, layout, tiny, facts, facts.machine, n_ranks, 1, rows
     )
+
+
+def _row(row: StepStatistics) -> TimedRow:
+    """Return `PUBLISHED_FIGURES` in seconds; one value has no standard deviation."""
+    deviation = None if row.stdev_ns is None else row.stdev_ns / 1e9
+    plain = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns)
+    return TimedRow((*(value / 1e9 for value in plain), deviation), row.n_steps)
 
 
 def _published(application: str, about: RunFacts) -> Iterator[Published]:
     """Yield the published tables that a run keeps."""
     for source, table in about.published_tables.items():
-        rows = {key: table[key] for key in KEYS if key in table}
+        rows = {key: TimedRow(table[key]) for key in KEYS if key in table}
         if rows:
             yield Published(application, source, rows)

@@ -22,13 +22,13 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.wrapping import plain
-from iobench.subjects.quarterly.figures import KEYS, Published, Quarterly, QuarterlyRun
+from iobench.subjects.quarterly.figures import KEYS, TimedRow, exposed_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis.exposure_figures import StepStatistics
     from iobench.report.document import Cell
+    from iobench.subjects.quarterly.figures import Published, Quarterly, QuarterlyRun
 
 __all__ = ["QUARTERLY_VERSION", "quarterly_document", "quarterly_to_csv", "quarterly_to_json"]
 
@@ -37,6 +37,7 @@ COLUMNS: Final = (
     "application", "tiny", "framework", "format", "published", "run", "made", "key",
     *(f"{name}_s" for name in PUBLISHED_FIGURES), "number", "exposed_fraction",
 )  # fmt: skip
+UNTIMED: Final = TimedRow((None,) * len(PUBLISHED_FIGURES))
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would compute."""
 NOTES: Final = (
@@ -76,36 +77,45 @@ def _name(run: QuarterlyRun) -> str:
 
 def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for run in runs:
-        batch, wait, epoch = (run.rows[key] for key in ("batch", "I/O", "epoch"))
-        means = (_seconds(None if each is None else each.mean_ns / 1e9) for each in (batch, wait))
-        numbers = (Count(0 if each is None else each.n_steps) for each in (batch, epoch))
-        rows.append((_name(run), *means, Share(run.exposed_fraction), *numbers))
-    at = PUBLISHED_FIGURES.index("mean")
-    for told in published:
-        means = (
-            _seconds(told.rows[key][at] if key in told.rows else None) for key in ("batch", "I/O")
+    for name, timed in _sources(runs, published):
+        batch, wait, epoch = (timed.get(key, UNTIMED) for key in ("batch", "I/O", "epoch"))
+        share = exposed_fraction(timed)
+        rows.append(
+            (
+                name,
+                _seconds(batch.mean),
+                _seconds(wait.mean),
+                NOT_APPLICABLE if share is None else Share(share),
+                *("" if n is None else Count(n) for n in _numbers(batch, epoch)),
+            )
         )
-        share = NOT_APPLICABLE if told.exposed_fraction is None else Share(told.exposed_fraction)
-        rows.append((told.source, *means, share, "", ""))
     headings = ("", "batch mean s", "I/O mean s", "exposed", "batches", "epochs")
     return Table("Exposed share of the sum", tuple(map(Column, headings)), tuple(rows))
 
 
+def _numbers(batch: TimedRow, epoch: TimedRow) -> tuple[int | None, int | None]:
+    """Return how many were timed; where batches were counted no epoch is none."""
+    return batch.number, epoch.number or (None if batch.number is None else 0)
+
+
+def _sources(
+    runs: Sequence[QuarterlyRun], published: Sequence[Published]
+) -> Iterator[tuple[str, Mapping[str, TimedRow]]]:
+    """Yield the name and the rows of what was measured, and of what was published."""
+    yield from ((_name(run), run.rows) for run in runs)
+    yield from ((each.source, each.rows) for each in published)
+
+
 def _table(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for key in KEYS:
-        for run in runs:
-            row = run.rows[key]
-            values = (None,) * len(PUBLISHED_FIGURES) if row is None else _values(row)
-            rows.append((f"{key}, {_name(run)}", *map(_seconds, values)))
-        rows += [
-            (f"{key}, {each.source}", *map(_seconds, each.rows[key]))
-            for each in published
-            if key in each.rows
-        ]
+    measured = {_name(run) for run in runs}
+    rows = tuple(
+        (f"{key}, {name}", *map(_seconds, timed.get(key, UNTIMED).figures))
+        for key in KEYS
+        for name, timed in _sources(runs, published)
+        if key in timed or name in measured
+    )
     columns = tuple(map(Column, ("", *PUBLISHED_FIGURES)))
-    return Table("As in MAELSTROM D2.3, in seconds", columns, tuple(rows))
+    return Table("As in MAELSTROM D2.3, in seconds", columns, rows)
 
 
 def _seconds(value: float | None) -> Cell:
@@ -113,23 +123,19 @@ def _seconds(value: float | None) -> Cell:
     return NOT_APPLICABLE if value is None else Seconds(value)
 
 
-def _values(row: StepStatistics) -> tuple[float | None, ...]:
-    """Return `PUBLISHED_FIGURES` in seconds; one value has no standard deviation."""
-    deviation = None if row.stdev_ns is None else row.stdev_ns / 1e9
-    plain = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns)
-    return (*(value / 1e9 for value in plain), deviation)
-
-
 def _about(run: QuarterlyRun) -> str:
-    facts = run.facts
-    told = [f"batch size {facts.batch_size}"] if facts.batch_size is not None else []
+    facts, told = run.facts, []
+    if facts is None:
+        told.append(f"means over {units.count(run.n_repeats)} runs of a suite")
+    elif facts.batch_size is not None:
+        told.append(f"batch size {facts.batch_size}")
     if run.n_ranks > 1:
         told.append(f"{units.count(run.n_ranks)} ranks")
-    if facts.compute.step_ns:
+    if facts is not None and facts.compute.step_ns:
         told.append(f"{units.duration(facts.compute.step_ns)} of compute emulated")
-    if facts.stand_in and not facts.tiny:
+    if facts is not None and facts.stand_in and not facts.tiny:
         told.append("stand-ins")
-    cpu, cpus = (facts.machine.get(name) for name in ("cpu_model", "cpus"))
+    cpu, cpus = run.machine.get("cpu_model"), run.machine.get("cpus", run.machine.get("cores"))
     told += [f"{cpus} CPUs"] if isinstance(cpus, int) else []
     told += [cpu] if isinstance(cpu, str) and cpu else []
     return f"{_name(run)}: {run.run}, {_date(run.made_ns)}; {', '.join(told)}."
@@ -191,15 +197,12 @@ def _rows(found: Quarterly) -> list[dict[str, Any]]:
     rows: list[tuple[Any, ...]] = []
     for run in found.runs:
         about = (run.application, run.tiny, run.framework, run.format, None, run.run)
-        rows += [
-            (*about, run.made_ns or None, key, *_values(row), row.n_steps, run.exposed_fraction)
-            for key in KEYS
-            if (row := run.rows[key]) is not None
-        ]
+        rows += _plain((*about, run.made_ns or None), run.rows)
     for each in found.published:
-        source = (each.application, False, None, None, each.source, None)
-        rows += [
-            (*source, None, key, *figures, None, each.exposed_fraction)
-            for key, figures in each.rows.items()
-        ]
+        rows += _plain((each.application, False, None, None, each.source, None, None), each.rows)
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+
+
+def _plain(about: tuple[Any, ...], rows: Mapping[str, TimedRow]) -> list[tuple[Any, ...]]:
+    share = exposed_fraction(rows)
+    return [(*about, key, *row.figures, row.number, share) for key, row in rows.items()]
