@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 
     from iobench.bundling.run_copy import RunFiles
 
-__all__ = ["Bundle", "Replacement", "make_bundle"]
+__all__ = [
+    "Bundle",
+    "Replacement",
+    "Scrubbed",
+    "json_bytes",
+    "make_bundle",
+    "notes_of_runs",
+    "scrub",
+]
 
 FOLDER: Final = "iobench-bundle"
 VERSION: Final = 1
@@ -131,8 +139,101 @@ def make_bundle(
         If a name to keep is in no text.
     """
     runs = [read_run_files(path) for path in run_paths(run)]
+    with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
+        scrubbed = scrub(
+            runs, {"versions.json": dict(versions)}, environment=environment, keep=keep
+        )
+        # What a report calls its run is the name of the folder: the same each time.
+        reports, why = _reports(Path(stage) / FOLDER, scrubbed.of_runs)
+        files = scrubbed.files | reports
+    notes = tuple(notes_of_runs(runs))
+    manifest = {
+        "version": VERSION,
+        "open_with": f"iobench report {FOLDER}",
+        **scrubbed.manifest(files, (*notes, *why)),
+    }
+    files["MANIFEST.json"] = json_bytes(manifest)
+    scrubbed.look_through(files, stage)
+    replacements = tuple(
+        Replacement(KINDS.get(kind, kind), name, pseudonym, everywhere)
+        for kind, name, pseudonym, everywhere in scrubbed.names.told()
+    )
+    return Bundle(files, manifest, replacements, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """Runs and documents without the names in them.
+
+    Parameters
+    ----------
+    of_runs : dict of str to bytes
+        The files of the runs.
+    documents : dict of str to object
+        Values of JSON, by the names of their files.
+    names : Pseudonyms
+        What was replaced, to be looked for again.
+    """
+
+    of_runs: dict[str, bytes]
+    documents: dict[str, Any]
+    names: Pseudonyms
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """All files, the documents among them."""
+        return self.of_runs | {name: json_bytes(each) for name, each in self.documents.items()}
+
+    def manifest(self, files: Mapping[str, bytes], notes: Sequence[str]) -> dict[str, Any]:
+        """Return what a manifest says: what was replaced and how, and what each file is."""
+        return _manifest(files, self.names, notes)
+
+    def look_through(self, files: Mapping[str, bytes], *more: str) -> None:
+        """Refuse files that still hold a name that had to be replaced, or one of ``more``.
+
+        Raises
+        ------
+        ProfileError
+            If one does.
+        """
+        left = find_leftovers(files, self.names, more)
+        if left:
+            name, file = left[0]
+            others = f", and {len(left) - 1} more" if len(left) > 1 else ""
+            raise ProfileError(
+                f"{file}: still holds {name!r}{others}, so nothing was written; --keep it if it "
+                "is no secret"
+            )
+
+
+def scrub(
+    runs: Sequence[RunFiles],
+    documents: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str],
+    keep: Sequence[str] = (),
+    folders: Sequence[str] | None = None,
+) -> Scrubbed:
+    """Replace all names in runs and in documents that are told of them, the same by the same.
+
+    Parameters
+    ----------
+    runs : sequence of RunFiles
+    documents : mapping of str to object
+        Values of JSON, by the names of their files.
+    environment, keep
+        As for `make_bundle`.
+    folders : sequence of str, optional
+        Where the files of each run go; by default one run's to the top, and several in a folder
+        each that is called as theirs was.
+
+    Raises
+    ------
+    OptionError
+        If a name to keep is in no text.
+    """
     texts = [text for each in runs for text in texts_of_run(each)]
-    texts.append(json.dumps(versions, ensure_ascii=False))
+    texts += [json.dumps(each, ensure_ascii=False) for each in documents.values()]
     who = who_runs_this(texts, environment)
     taken = _words([*texts, *who.users, *who.hosts, *who.jobs])
     names = Pseudonyms(vocabulary(), keep, taken)
@@ -142,23 +243,10 @@ def make_bundle(
     # Twice: names that the first pass found in one file may stand in the texts of another.
     for _ in range(2):
         scrubber.forget()
-        files = dict(_run_files(runs, scrubber))
-        told = scrubber.document(dict(versions))
+        of_runs = dict(_run_files(runs, scrubber, folders))
+        told = {name: scrubber.document(each) for name, each in documents.items()}
     _check_kept(names, texts)
-    with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
-        # What a report calls its run is the name of the folder: the same each time.
-        reports, why = _reports(Path(stage) / FOLDER, files)
-    files |= reports
-    files["versions.json"] = _json(told)
-    notes = tuple(_notes(runs))
-    manifest = _manifest(files, names, (*notes, *why))
-    files["MANIFEST.json"] = _json(manifest)
-    _look_through(files, names, stage)
-    replacements = tuple(
-        Replacement(KINDS.get(kind, kind), name, pseudonym, everywhere)
-        for kind, name, pseudonym, everywhere in names.told()
-    )
-    return Bundle(files, manifest, replacements, notes)
+    return Scrubbed(of_runs, told, names)
 
 
 def _words(texts: Sequence[str]) -> set[str]:
@@ -168,10 +256,15 @@ def _words(texts: Sequence[str]) -> set[str]:
     }
 
 
-def _run_files(runs: Sequence[RunFiles], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of each run: one run's at the top, several in a folder each."""
-    for each in runs:
-        folder = "" if len(runs) == 1 else f"{scrubber.text(as_written(each.path.name))}/"
+def _run_files(
+    runs: Sequence[RunFiles], scrubber: Scrubber, folders: Sequence[str] | None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of each run."""
+    for number, each in enumerate(runs):
+        if folders is not None:
+            folder = f"{folders[number]}/"
+        else:
+            folder = "" if len(runs) == 1 else f"{scrubber.text(as_written(each.path.name))}/"
         for name, data in scrubbed_run(each, scrubber).items():
             yield folder + name, data
 
@@ -199,7 +292,7 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
         return {"report.txt": f"No report: {why}\n".encode()}, [f"There is no report: {why}"]
     found = {
         "report.txt": here.sub(".", text).encode("utf-8", "backslashreplace"),
-        "report.json": here.sub(".", _json(figures).decode()).encode(),
+        "report.json": here.sub(".", json_bytes(figures).decode()).encode(),
     }
     try:
         page = HtmlRenderer().render(document)
@@ -209,7 +302,8 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
     return found, []
 
 
-def _notes(runs: Sequence[RunFiles]) -> Iterator[str]:
+def notes_of_runs(runs: Sequence[RunFiles]) -> Iterator[str]:
+    """Yield what whoever passes runs on should know: what is left out, and what is not whole."""
     unclosed = sum(len(run.unclosed) for run in runs)
     if unclosed:
         yield (
@@ -242,9 +336,7 @@ def _manifest(
         row["names"] += 1
         row["also_words_of_reports"] += not everywhere
     return {
-        "version": VERSION,
         "iobench": version("iobench"),
-        "open_with": f"iobench report {FOLDER}",
         "replaced": counts,
         "ambiguous": [pseudonym for _, _, pseudonym, everywhere in names.told() if not everywhere],
         "how": [*HOW, LOOKED_THROUGH],
@@ -257,17 +349,7 @@ def _manifest(
     }
 
 
-def _look_through(files: Mapping[str, bytes], names: Pseudonyms, stage: str) -> None:
-    left = find_leftovers(files, names, [stage])
-    if left:
-        name, file = left[0]
-        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
-        raise ProfileError(
-            f"{file}: still holds {name!r}{more}, so nothing was written; --keep it if it is no "
-            "secret"
-        )
-
-
-def _json(document: Any) -> bytes:
+def json_bytes(document: Any) -> bytes:
+    """Return a document as the bytes of a file, for people to read as well."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")

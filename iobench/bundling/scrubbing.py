@@ -39,7 +39,9 @@ PATH_KEYS: Final = {
     "path", "paths", "files_hint", "mount", "logs", "runtime", "own", "others", "folder", "folders",
     "store", "cwd", "directory", "files", "file", "target", "sources",
 }  # fmt: skip
-VALUE_KEYS: Final = {"options", "set", "env", "environ", "environment"}
+VALUE_KEYS: Final = {
+    "options", "set", "env", "environ", "environment", "cell", "fixed", "vary", "skip",
+}  # fmt: skip
 """What is below was given by somebody: a value of an option, or of the environment."""
 GIVEN_KEYS: Final = {"job": "job", "boot_id": "boot", "user": "user", "username": "user"}
 COMMAND_KEYS: Final = {"command", "children"}
