@@ -78,8 +78,8 @@ ROOMS = {
         "subjects",
     },
     "suites": {
-        "analysis", "command_options", "files", "json_files", "launch", "profiles", "profiling",
-        "recording", "registry", "report", "storage", "subjects", "trials",
+        "analysis", "bundling", "command_options", "files", "json_files", "launch", "profiles",
+        "profiling", "recording", "registry", "report", "storage", "subjects", "tracking", "trials",
     },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},

@@ -1,0 +1,173 @@
+"""``iobench suite pack``, ``verify``, ``mllog``, ``dlio``: a suite handed in, and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from iobench.cli.documents import print_answer
+
+__all__ = ["dlio", "mllog", "pack", "verify"]
+
+DOES_NOT_HOLD: Final = 3
+Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def pack(
+    folder: Suite,
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="A .tar.gz to write.")],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Do not replace this name; may be repeated."),
+    ] = None,
+    without_spans: Annotated[
+        bool,
+        typer.Option("--without-spans", help="Smaller; but then nobody can make figures again."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pack a suite to be handed in: recipe, figures, runs, versions; names are replaced."""
+    import os
+
+    from iobench.cli.installation import installed_versions
+    from iobench.cli.screen import TerminalScreen
+    from iobench.errors import OptionError
+    from iobench.report.document import sentences
+    from iobench.report.units import count, nbytes
+    from iobench.suites.suite_archive import pack as packed
+
+    if not archive.name.endswith((".tar.gz", ".tgz")):
+        raise OptionError(f"{archive}: expected a name that ends with .tar.gz")
+    with TerminalScreen().progress("importing"):
+        versions = installed_versions()
+    found = packed(
+        folder,
+        archive,
+        versions=versions,
+        environment=os.environ,
+        keep=keep or (),
+        spans=not without_spans,
+    )
+    print_answer(
+        f"{archive}: {nbytes(found.nbytes)}, {count(found.n_files)} files, {count(found.n_names)} "
+        f"names replaced, SHA-256 {found.sha256}",
+        *sentences(found.notes, "caution"),
+        figures={"archive": str(archive), **_plain(found)},
+        json=json,
+    )
+
+
+def verify(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="What suite pack wrote.")],
+    json: Json = False,
+) -> None:
+    """Check an archive: each digest, all figures made again, cells, rounds, equal samples.
+
+    Nothing in it is run. Exits with 0 if it holds, with 3 if it does not, and with 1 if it cannot
+    be read.
+    """
+    from iobench.report.document import sentences
+    from iobench.report.units import count
+    from iobench.suites.suite_archive import verify as checked
+
+    found = checked(archive)
+    holds = "does not hold" if found.wrong else "holds"
+    print_answer(
+        f"{archive}: {holds}; {found.title}: {count(found.n_results)} results, "
+        f"{count(found.n_figures)} figures made again of their runs, SHA-256 {found.sha256}",
+        *sentences(found.wrong, "bad"),
+        *sentences(found.notes, "caution"),
+        figures={"archive": str(archive), "holds": not found.wrong, **_plain(found)},
+        json=json,
+    )
+    if found.wrong:
+        raise typer.Exit(DOES_NOT_HOLD)
+
+
+def mllog(
+    folder: Suite,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where logs go, one for each run.")],
+    tell: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="What no run knows: submission_org=NAME, opt_name=Adam, ...; repeatable.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told."""
+    from iobench.report.document import Sentence
+    from iobench.report.units import count
+    from iobench.suites.mllog import parse_told, write_mllog
+
+    logs = write_mllog(folder, out, parse_told(tell or ()))
+    unknown = logs[0].unknown
+    told = [
+        Sentence(f"MLPerf HPC asks for, and nobody told: {', '.join(unknown)}. See --tell.")
+    ] * bool(unknown)
+    print_answer(
+        f"{out}: {count(len(logs))} logs",
+        *told,
+        Sentence(
+            "Each ends as aborted: a suite trains to no quality, and MLPerf calls nothing else a "
+            "success."
+        ),
+        figures={"logs": [each.name for each in logs], "unknown": unknown},
+        json=json,
+    )
+
+
+def dlio(
+    folder: Suite,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write each cell as a workload: DLIO's --config-dir."),
+    ] = None,
+    read: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep what DLIO found there as a cell beside ours; repeatable."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write cells as workloads of DLIO, which MLPerf Storage runs; read what it found."""
+    from iobench.errors import OptionError
+    from iobench.report.document import Column, Sentence, Share, Table
+    from iobench.suites.dlio import read_dlio, write_workloads
+
+    if out is None and not read:
+        raise OptionError("iobench suite dlio: expected --out FOLDER, --read FOLDER, or both")
+    columns = (Column("cell"), Column("utilisation"))
+    if out is not None:
+        made = write_workloads(folder, out)
+        print_answer(
+            f"{out}: {len(made)} workloads",
+            Table("", columns, tuple((each.name, Share(each.utilisation)) for each in made)),
+            Sentence(
+                f"For each: dlio_benchmark --config-dir {out} workload=CELL "
+                "++workload.workflow.generate_data=True"
+            ),
+            figures={"workloads": {each.name: each.utilisation for each in made}},
+            json=json,
+        )
+    found = [read_dlio(each, folder) for each in read or ()]
+    if found:
+        names = [" ".join(each.cell.values()) for each in found]
+        shares = [each.figures.get("utilisation") for each in found]
+        print_answer(
+            f"{folder}: {len(found)} results of DLIO beside ours",
+            Table("", columns, tuple(zip(names, map(Share, shares), strict=True))),
+            figures={"results": [dict(each.figures) for each in found]},
+            json=json,
+        )
+
+
+def _plain(found: object) -> dict[str, object]:
+    from iobench.report.json_walk import to_plain
+
+    return dict(to_plain(found))

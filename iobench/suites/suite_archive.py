@@ -1,0 +1,446 @@
+"""A suite packed to be handed in, and checked by anybody: figures are made again, not believed.
+
+An archive unpacked is a folder of results like any other::
+
+    MANIFEST.json               what each file is (SHA-256), what was replaced, what is missing
+    recipe.json  versions.json  what was asked for; what is installed where it was packed
+    figures.json                of each cell and figure the mean of the runs that count
+    cells/000-1.result.json     what round 1 of the recipe's first cell found
+    cells/000-1/                the run directory that this is of
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from hashlib import file_digest, sha256
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis.intervals import trimmed_mean
+from iobench.bundling.archive import MANIFEST, packed, unpack
+from iobench.bundling.bundle import json_bytes, notes_of_runs, scrub
+from iobench.bundling.run_copy import KNOWN, read_run_files
+from iobench.errors import IobenchError, ProfileError
+from iobench.json_files import read_json
+from iobench.report.written import write_whole
+from iobench.suites.dlio import DLIO, dlio_figures
+from iobench.suites.metrics import figures_of_run
+from iobench.suites.recipe import SuiteRecipe
+from iobench.suites.results import (
+    MEASURED,
+    RESULT_KIND,
+    RESULT_SUFFIX,
+    RESULT_VERSION,
+    Result,
+    find_results,
+    read_result,
+)
+from iobench.suites.suite_folder import RECIPE_FILE, read_folder_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from iobench.profiles.run_facts import RunFacts
+
+__all__ = ["CheckedArchive", "PackedSuite", "pack", "verify"]
+
+FOLDER: Final = "iobench-suite"
+KIND: Final = "iobench suite archive"
+VERSION: Final = 1
+SAME_SAMPLES: Final = frozenset(
+    {"format", "framework", "workers", "prefetch", "cache", "compute", "machine", "energy",
+     "darshan", "device", "detail", "store-dir"}
+)  # fmt: skip
+"""Options whose cells deliver equal samples."""
+OWN_FILES: Final = frozenset({RECIPE_FILE, "versions.json", "figures.json"})
+OF_DLIO: Final = "*.json"
+"""And a run's own ``run.json``."""
+CLOSE: Final = 1e-9
+"""Sums of the same numbers may differ by so much from one processor to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSuite:
+    """What was packed.
+
+    Parameters
+    ----------
+    sha256 : str
+    nbytes, n_files, n_names : int
+        Of the archive; files in it; names that were replaced.
+    notes : tuple of str
+        What whoever passes it on should know.
+    """
+
+    sha256: str
+    nbytes: int
+    n_files: int
+    n_names: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedArchive:
+    """Whether an archive holds what it says.
+
+    Parameters
+    ----------
+    title : str
+        Of the suite.
+    sha256 : str
+        Of the archive.
+    n_results, n_figures : int
+        Results in it; figures that were made again of their runs.
+    wrong : tuple of str
+        Why it does not hold; none where it does.
+    notes : tuple of str
+        What else is to be known: cells that failed, several machines or versions.
+    """
+
+    title: str
+    sha256: str
+    n_results: int
+    n_figures: int
+    wrong: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def pack(
+    folder: Path,
+    archive: Path,
+    *,
+    versions: Mapping[str, Any],
+    environment: Mapping[str, str],
+    keep: Sequence[str] = (),
+    spans: bool = True,
+) -> PackedSuite:
+    """Write one archive of a suite, without the names of people, machines and places.
+
+    Parameters
+    ----------
+    folder : Path
+        As ``iobench suite --out`` wrote it.
+    archive : Path
+        A ``.tar.gz``.
+    versions, environment, keep
+        As for `iobench.bundling.bundle.make_bundle`.
+    spans : bool
+        Take the spans of runs; without them nobody can make the figures again.
+
+    Raises
+    ------
+    ProfileError
+        If it is no suite, a result cannot be read, or a name was left that had to be replaced.
+    StorageError
+        If it cannot be written.
+    """
+    recipe = read_folder_recipe(folder)
+    numbers = {_key(cell.values): cell.number for cell in recipe.cells()}
+    results: dict[str, Result] = {}
+    documents: dict[str, Any] = {RECIPE_FILE: recipe.to_json(), "versions.json": dict(versions)}
+    runs, folders = [], []
+    for path in find_results(folder):
+        result = read_result(path)
+        if result.recipe_digest != recipe.digest:
+            raise ProfileError(f"{path}: is of another recipe than {folder}; measure it again")
+        number = numbers.setdefault(_key(result.cell), len(numbers))
+        # No folder is called so by others: it would be taken for a name that was left.
+        run_name = f"{number:03d}-{result.round}"
+        name = f"cells/{run_name}"
+        if name in results:
+            raise ProfileError(f"{path}: is a second result of its cell and round; remove one")
+        directory = None if result.run is None else path.parent / result.run
+        if directory is None or not directory.is_dir():
+            results[name] = replace(result, run=None)
+            continue
+        results[name] = replace(result, run=run_name)
+        if result.cell.get("framework") == DLIO:
+            documents |= {
+                f"{name}/{each.name}": read_json(each) for each in directory.glob("*.json")
+            }
+            continue
+        run = read_run_files(directory)
+        if not spans:
+            run.files = {key: each for key, each in run.files.items() if key[:6] != "spans/"}
+        runs.append(run)
+        folders.append(name)
+    documents |= {name: asdict(result) for name, result in results.items()}
+    scrubbed = scrub(runs, documents, environment=environment, keep=keep, folders=folders)
+    told = SuiteRecipe.from_json(scrubbed.documents[RECIPE_FILE], where=f"{folder}: the recipe")
+    values = [cell.values for cell in told.cells()]
+    if len(values) != len(recipe.cells()):
+        raise ProfileError(
+            f"{folder}: a [[skip]] of its recipe matches names that are replaced; --keep them"
+        )
+    clean: list[Result] = []
+    for name, result in results.items():
+        document, number = scrubbed.documents.pop(name), numbers[_key(result.cell)]
+        # Figures, times and digests are no names; cells are those of the scrubbed recipe.
+        kept = replace(
+            result,
+            suite=told.name,
+            recipe_digest=told.digest,
+            cell=values[number] if number < len(values) else document["cell"],
+            **{key: document[key] for key in ("reason", "machine", "versions", "options")},
+        )
+        clean.append(kept)
+        scrubbed.documents[f"{name}{RESULT_SUFFIX}"] = {
+            "kind": RESULT_KIND,
+            "version": RESULT_VERSION,
+            **asdict(kept),
+        }
+    scrubbed.documents["figures.json"] = _figures(told, clean)
+    manifest = {
+        "kind": KIND,
+        "version": VERSION,
+        "check_with": "iobench suite verify",
+        "recipe_digest": told.digest,
+        "has_spans": spans,
+        "missing": list(_missing(told, clean)),
+        **scrubbed.manifest(scrubbed.files, tuple(notes_of_runs(runs)) if spans else ()),
+    }
+    files = scrubbed.files | {MANIFEST: json_bytes(manifest)}
+    scrubbed.look_through(files)
+    data = packed(FOLDER, files)
+    write_whole(archive, data)
+    digest, n_names = sha256(data).hexdigest(), len(scrubbed.names.told())
+    return PackedSuite(
+        digest, len(data), len(files), n_names, (*manifest["missing"], *manifest["notes"])
+    )
+
+
+def verify(archive: Path) -> CheckedArchive:
+    """Check all that an archive says by what is in it; nothing of it is run or kept.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read, is no such archive, or is of a later version.
+    """
+    with tempfile.TemporaryDirectory(prefix="iobench-suite-") as place:
+        manifest, changed = unpack(archive, FOLDER, Path(place))
+        if manifest.get("kind") != KIND:
+            raise ProfileError(f"{archive}: is no archive of a suite; expected one of 'suite pack'")
+        if manifest.get("version") != VERSION:
+            raise ProfileError(
+                f"{archive}: is of version {manifest.get('version')}, expected {VERSION}; use a "
+                "later iobench"
+            )
+        found = _verdict(Path(place), manifest, changed)
+    with archive.open("rb") as file:
+        return replace(found, sha256=file_digest(file, "sha256").hexdigest())
+
+
+def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) -> CheckedArchive:
+    wrong = list(changed)
+    try:
+        recipe = read_folder_recipe(folder)
+    except ProfileError as error:
+        return CheckedArchive("", "", 0, 0, (*wrong, str(error).replace(f"{folder}/", "")), ())
+    if manifest.get("recipe_digest") != recipe.digest:
+        wrong.append(f"{RECIPE_FILE}: its digest is {recipe.digest}, and its manifest says another")
+    results: dict[str, Result] = {}
+    for path in find_results(folder):
+        name = path.relative_to(folder).as_posix().removesuffix(RESULT_SUFFIX)
+        try:
+            results[name] = read_result(path)
+        except ProfileError as error:
+            wrong.append(str(error).replace(f"{folder}/", ""))
+    wrong += _wrong_cells(recipe, results)
+    missing = list(_missing(recipe, list(results.values())))
+    told = manifest.get("missing")
+    wrong += [
+        f"{line}, and its manifest does not say so" for line in missing if line not in (told or [])
+    ]
+    wrong += _strange_files(results, manifest["files"])
+    again = {name: _Again(folder / name, each) for name, each in results.items()}
+    for name, each in again.items():
+        wrong += [f"{name}: {line}" for line in each.wrong]
+    wrong += _wrong_table(recipe, results, folder / "figures.json")
+    wrong += _wrong_samples(results, again)
+    failed = [
+        f"{name}: {result.status}: {result.reason}"
+        for name, result in results.items()
+        if result.status != MEASURED
+    ]
+    n_kept = sum(each.n_figures > 0 for each in again.values())
+    n_measured = len(results) - len(failed)
+    notes = [*missing, *failed, *_several(results.values())]
+    if n_kept < n_measured:
+        notes.insert(
+            0,
+            f"The figures of {n_measured - n_kept} of {n_measured} runs are not proven: it has no "
+            "spans of them.",
+        )
+    if manifest.get("iobench") != version("iobench"):
+        notes.append(
+            f"PackedSuite by iobench {manifest.get('iobench')}; this is {version('iobench')}."
+        )
+    n_figures = sum(each.n_figures for each in again.values())
+    return CheckedArchive(recipe.title, "", len(results), n_figures, tuple(wrong), tuple(notes))
+
+
+class _Again:
+    """The figures of one result, made again of the run that is beside it."""
+
+    def __init__(self, place: Path, result: Result) -> None:
+        self.wrong: list[str] = []
+        self.n_figures = 0
+        self.facts: RunFacts | None = None
+        if result.status != MEASURED or result.run is None:
+            return
+        directory = place.parent / result.run
+        if directory != place:
+            self.wrong.append(f"says that its run is {result.run!r}, expected the folder beside it")
+            return
+        digest = None
+        try:
+            if result.cell.get("framework") == DLIO:
+                figures = dlio_figures(directory)
+            elif not (directory / "spans").is_dir():
+                return
+            else:
+                made = figures_of_run(directory)
+                figures, digest, self.facts = dict(made.figures), made.samples_digest, made.facts
+        except IobenchError as error:
+            self.wrong.append(str(error).replace(f"{place.parent}/", ""))
+            return
+        self.n_figures = len(figures)
+        for name in sorted(figures.keys() | result.figures.keys()):
+            stated, found = result.figures.get(name), figures.get(name)
+            if stated is None or found is None or not math.isclose(stated, found, rel_tol=CLOSE):
+                self.wrong.append(f"{name} is stated as {stated}, and its run gives {found}")
+        if digest != result.samples_digest:
+            self.wrong.append(
+                f"samples_digest is stated as {result.samples_digest}, and its run gives {digest}"
+            )
+        self.wrong += self._of_another(result)
+
+    def _of_another(self, result: Result) -> Iterator[str]:
+        """Yield what a run says of itself that is not what its cell is."""
+        facts = self.facts
+        if facts is None:
+            return
+        for key, said in (("format", facts.format), ("framework", facts.framework)):
+            wanted = result.cell.get(key, result.options.get(key, said))
+            if said is not None and wanted is not None and wanted.partition(":")[0] != said:
+                yield f"is a cell of {key} {wanted}, and its run is of {said}"
+
+
+def _strange_files(results: Mapping[str, Result], files: Iterable[str]) -> Iterator[str]:
+    """Yield files that are no part of a suite, though the manifest has them."""
+    for file in sorted(set(files) - OWN_FILES):
+        place = PurePosixPath(file)
+        inside = place.relative_to(*place.parts[:2]) if len(place.parts) > 2 else place
+        known = OF_DLIO if len(inside.parts) == 1 else KNOWN.get(inside.parts[0], "no")
+        of_run = "/".join(place.parts[:2])
+        if file.removesuffix(RESULT_SUFFIX) not in results and not (
+            of_run in results and results[of_run].run and inside.match(known)
+        ):
+            yield f"{file}: is no file of a suite"
+
+
+def _wrong_cells(recipe: SuiteRecipe, results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield what is of another recipe, cell or round."""
+    cells = {_key(cell.values) for cell in recipe.cells()}
+    for name, result in results.items():
+        if result.recipe_digest != recipe.digest:
+            yield f"{name}: is of recipe {result.recipe_digest}, expected {recipe.digest}"
+        if result.cell.get("framework") == DLIO:
+            continue
+        if _key(result.cell) not in cells:
+            yield f"{name}: is of a cell that the recipe does not have"
+        if not 0 <= result.round < recipe.repeats:
+            yield f"{name}: is of round {result.round}, and the recipe has {recipe.repeats}"
+        if result.status != MEASURED and not result.reason:
+            yield f"{name}: is {result.status} without a reason"
+
+
+def _missing(recipe: SuiteRecipe, results: Sequence[Result]) -> Iterator[str]:
+    """Yield the cells that do not have all their rounds, but for those that failed."""
+    there = {(_key(result.cell), result.round) for result in results}
+    over = {_key(result.cell) for result in results if result.status != MEASURED}
+    for cell in recipe.cells():
+        key = _key(cell.values)
+        n_missing = sum((key, number) not in there for number in range(recipe.repeats))
+        if n_missing and key not in over:
+            yield f"{cell.name}: {n_missing} of {recipe.repeats} rounds were not measured"
+
+
+def _figures(recipe: SuiteRecipe, results: Iterable[Result]) -> dict[str, dict[str, Any]]:
+    """Return each figure of each cell: its mean without the runs that are dropped."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        if result.status == MEASURED:
+            for name, value in result.figures.items():
+                values[" ".join(result.cell.values())][name].append(value)
+    return {
+        cell: {
+            name: {"mean": trimmed_mean(each, drop).value, "runs": len(each)}
+            for name, each in sorted(figures.items())
+            for drop in (recipe.drop if len(each) > 2 * recipe.drop else 0,)
+        }
+        for cell, figures in sorted(values.items())
+    }
+
+
+def _wrong_table(recipe: SuiteRecipe, results: Mapping[str, Result], path: Path) -> Iterator[str]:
+    try:
+        stated = read_json(path)
+    except (OSError, ValueError) as error:
+        yield f"{path.name}: cannot be read ({error})"
+        return
+    found = _flat(_figures(recipe, results.values()))
+    flat = _flat(stated) if isinstance(stated, dict) else {}
+    for key in sorted(found.keys() | flat.keys()):
+        ours, theirs = found.get(key), flat.get(key)
+        if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=CLOSE):
+            yield f"{path.name}: {' '.join(key)} is stated as {theirs}, and its results give {ours}"
+
+
+def _flat(told: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for key, value in told.items():
+        if isinstance(value, dict):
+            found |= {(key, *inner): each for inner, each in _flat(value).items()}
+        else:
+            found[(key,)] = float(value) if isinstance(value, int | float) else math.nan
+    return found
+
+
+def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -> Iterator[str]:
+    """Yield cells that should have delivered the same samples and did not."""
+    groups: dict[Any, dict[str | None, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, result in results.items():
+        facts = again[name].facts
+        if result.status != MEASURED or result.options.get("digests") != "true" or facts is None:
+            continue
+        is_lossy = facts.store is not None and bool(facts.store.lossy)
+        if is_lossy or facts.own_order or "duration" in result.options:
+            continue
+        same = {key: each for key, each in result.options.items() if key not in SAME_SAMPLES}
+        groups[_key(same)][result.samples_digest].append(name)
+    for group in groups.values():
+        if len(group) > 1 or None in group:
+            told = "; ".join(f"{digest} in {', '.join(names)}" for digest, names in group.items())
+            yield f"samples are not shown to be equal: {told}"
+
+
+def _several(results: Iterable[Result]) -> Iterator[str]:
+    """Yield machines and versions of which there are several."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        for what, told in (("machine", result.machine), ("version", result.versions)):
+            for key, value in told.items():
+                seen[f"{what}: {key}"].add(str(value))
+    for key, values in sorted(seen.items()):
+        if len(values) > 1:
+            yield f"Several in it, {key}: {', '.join(sorted(values))}"
+
+
+def _key(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(values.items()))
