@@ -16,6 +16,8 @@ from iobench import cli, errors
 from iobench.cli import main
 from iobench.cli.app import make_app
 from iobench.cli.interrupts import Interrupted
+from iobench.cli.suite_command import INTERRUPTED
+from iobench.cli.suite_hand_in import DOES_NOT_HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,13 +110,18 @@ def test_an_interrupt_exits_75(
 
 
 def test_no_branch_exits_with_another_code() -> None:
-    """Every exit of the command line's own files is one without a number, or that of `check`."""
+    """Every exit of the command line's own files is one without a number, or one of these."""
     found = set()
     for path in Path(cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.Exit", "sys.exit"):
                 found.add((path.name, ast.unparse(node)))
-    assert found == {("check_command.py", "typer.Exit(int(found.judged))")}
+    assert found == {
+        ("check_command.py", "typer.Exit(int(found.judged))"),
+        ("suite_command.py", "typer.Exit(1 if table.n_failed else INTERRUPTED)"),
+        ("suite_hand_in.py", "typer.Exit(DOES_NOT_HOLD)"),
+    }
+    assert (INTERRUPTED, DOES_NOT_HOLD) == (75, 3)
     codes = {each.exit_code for each in _below(errors.IobenchError)}
     assert codes == {1, 75}
     from iobench.subjects.check.gates import Outcome
