@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 import iobench
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.cli import main
@@ -59,7 +62,8 @@ def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def profiled(*more: str) -> Path:
-    words = ["--batches", "12", "--batch-size", "4", "--energy", "off"]
+    words = ["--batch-size", "4", "--energy", "off"]
+    words += [] if "--batches" in more else ["--batches", "12"]
     words += [] if "--workers" in more else ["--workers", "2"]
     assert main(["profile", "copied_numbers:Numbered", "--out", "run", *words, *more]) == 0
     return Path("run")
@@ -314,3 +318,20 @@ def test_waiting_for_the_copies_of_others_is_as_long_as_copies_are(
     assert "copy_queue" not in recorded.stages
     column = recorded.work_ns[:, recorded.stages.index("h2d")]
     assert column.sum() > sum(piece.least_ns for piece in device.pieces)
+
+
+def test_worker_processes_are_replayed_over_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeAccelerator(pinned_bytes_per_s=1.6e6) as device:
+        use(device, monkeypatch)
+        run = profiled(
+            "--device", "cuda", "--framework", "workers", "--compute", "1ms", "--batches", "32"
+        )
+    (recorded,) = recorded_runs(Run.open(run).of_rank(0))
+    assert (recorded.rule, recorded.is_linked) == (LoaderRule.POOL, True)
+    copying_ns = sum(piece.least_ns for piece in device.pieces)
+    assert recorded.wall_ns > copying_ns  # bound by the link
+    # Of what was recorded, whatever a busy machine made of it; waiting in the queue counted as
+    # copying of each worker's own it was two to three times as long.
+    assert abs(replay_error(recorded)) < 0.1
+    for workers in (1, 4, 8):
+        assert replay(recorded, Change(workers=workers)).wall_ns >= copying_ns

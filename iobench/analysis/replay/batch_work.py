@@ -188,9 +188,15 @@ class _Layout:
         # What other threads did of it counts from where its maker was done with it.
         after = self.end_ns - np.maximum(self.start_ns, end[self.of])
         other = ~main & (after > 0)
+        queued_ns, queued = np.zeros(n, dtype=np.int64), np.zeros(len(other), dtype=bool)
+        if rule is LoaderRule.POOL:  # whose link has one copy at a time: these follow from others'
+            queued = other & (self.spans["kind"] == Kind.COPY_QUEUE)
+            np.add.at(queued_ns, self.of[queued], after[queued])
+        other &= ~queued
         np.add.at(beside, (self.of[other], self.stage[other]), after[other])
         gap = np.where(seen, end - begin, 0) - own.sum(axis=1)
-        transit = np.maximum(np.where(seen, ready - end, 0) - beside.sum(axis=1), 0)
+        transit = np.where(seen, ready - end, 0) - beside.sum(axis=1) - queued_ns
+        transit = np.maximum(transit, 0)
         startup = np.zeros(len(asked.round_start_ns), dtype=np.int64)
         submit, turn = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         ahead = None

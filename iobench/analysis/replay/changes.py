@@ -243,6 +243,7 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
     if run.rule is LoaderRule.THREADS:
         return replace(run, workers=max(workers, 1), prefetch=max(prefetch, workers), maker=None)
     if not workers:
+        left = None if run.is_linked else run.beside_ns  # the loop copies to a device itself
         nothing = np.zeros(len(run), dtype=np.int64)
         return replace(
             run,
@@ -250,7 +251,7 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
             in_order=True,
             workers=0,
             prefetch=0,
-            work_ns=run.work_ns if run.beside_ns is None else run.work_ns - run.beside_ns,
+            work_ns=run.work_ns if left is None else run.work_ns - left,
             submit_ns=nothing,
             transit_ns=nothing,
             pickup_ns=nothing,

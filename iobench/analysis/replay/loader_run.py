@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.recording.kinds import copies_batches
+
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
     from iobench.analysis.replay.operation_pipeline import OperationPipeline
@@ -148,6 +150,14 @@ class RecordedRun:
 
     def __len__(self) -> int:
         return len(self.round)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether what is done beside is copying to a device, over a link that all share."""
+        return self.beside_ns is not None and any(
+            copies_batches(stage) and column.any()
+            for stage, column in zip(self.stages, self.beside_ns.T, strict=True)
+        )
 
     @property
     def recurs(self) -> bool:

@@ -23,7 +23,7 @@ from iobench.analysis.replay.simulator import (
     straight,
 )
 from iobench.errors import ProfileError
-from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, copies_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -148,6 +148,8 @@ def simulated(run: RecordedRun, machine: Machine | None = None) -> RunTimes:
     if run.pipeline is not None and run.rule is LoaderRule.PIPELINE:
         return _piped(run, run.pipeline)
     how, n = _dispatch(run), len(run)
+    if how.is_linked and machine is None:
+        machine = Machine()  # the link alone is short
     dtype = np.int64 if machine is None else np.float64
     found = RunTimes(np.zeros(n, dtype), np.zeros(n, dtype), np.zeros(n, dtype), np.zeros(n))
     opening, lead = (_or_zeros(each, run.startup_ns) for each in (run.opening_ns, run.lead_ns))
@@ -209,9 +211,14 @@ def _of_stages(run: RecordedRun, stages: tuple[str, ...], rows: Integers) -> lis
 
 
 def on_cpu_ns(run: RecordedRun) -> Integers:
-    """Return what of each batch and stage was computing: where nobody knows, all of it."""
+    """Return what of each batch and stage was computing: where nobody knows, all of it.
+
+    But for copies to a device, which it makes by itself while the thread sleeps.
+    """
     told = (run.cpu_ns >= 0) & (run.cpu_ns < run.work_ns)
-    return np.where(told, run.cpu_ns, run.work_ns)
+    copies = np.array([copies_batches(stage) for stage in run.stages], dtype=bool)
+    untold = np.where(copies & (run.cpu_ns < 0), 0, run.work_ns)
+    return np.where(told, run.cpu_ns, untold)
 
 
 def reads_storage(run: RecordedRun) -> NDArray[np.bool_]:
@@ -226,7 +233,8 @@ def _or_zeros(values: Integers | None, like: Integers) -> Integers:
 def _dispatch(run: RecordedRun) -> Dispatch:
     workers, prefetch, shape = max(run.workers, 1), max(run.prefetch, 1), run.stream
     if run.rule is LoaderRule.POOL:
-        return Dispatch(workers, workers * prefetch, in_order=run.in_order)
+        ahead = workers * prefetch
+        return Dispatch(workers, ahead, in_order=run.in_order, is_linked=run.is_linked)
     if run.rule is LoaderRule.THREADS:
         return Dispatch(workers, prefetch, is_queue=True)
     if run.rule is LoaderRule.SERIAL:

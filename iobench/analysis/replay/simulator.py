@@ -80,6 +80,9 @@ class Dispatch:
         one that was taken gets the next.
     stream : StreamShape, optional
         What a worker gathers the items of its batches from.
+    is_linked : bool
+        Whether what is done beside is copying over one link, which takes one batch after another
+        as they come, of all workers of a rank; else of each worker. Of `shared` alone.
     """
 
     workers: int
@@ -87,6 +90,7 @@ class Dispatch:
     is_queue: bool = False
     in_order: bool = True
     stream: StreamShape | None = None
+    is_linked: bool = False
 
 
 @dataclass(slots=True)
@@ -412,9 +416,9 @@ class _Job:
 
     __slots__ = (
         "ahead", "allreduce_ns", "asked_ns", "begins", "beside", "came", "compute", "cpus",
-        "free", "in_order", "is_queue", "last_ns", "left", "links", "loop_cpus", "made",
-        "making", "n_batches", "n_idle", "n_ranks", "pickup", "ranks_per_host", "ready", "sends",
-        "service", "storage", "submit", "taken", "taker", "transit", "until", "waiting",
+        "free", "in_order", "is_linked", "is_queue", "last_ns", "left", "links", "loop_cpus",
+        "made", "making", "n_batches", "n_idle", "n_ranks", "pickup", "ranks_per_host", "ready",
+        "sends", "service", "storage", "submit", "taken", "taker", "transit", "until", "waiting",
         "wanted", "worker", "workers",
     )  # fmt: skip
 
@@ -430,6 +434,7 @@ class _Job:
         n, workers = len(batches.pickup), how.workers
         self.n_ranks, self.n_batches, self.allreduce_ns = n_ranks, n, allreduce_ns
         self.ahead, self.is_queue, self.in_order = how.ahead, how.is_queue, how.in_order
+        self.is_linked = how.is_linked
         self.workers, self.loop_cpus = workers, resources.loop_cpus
         self.cpus, self.storage = _Shared(resources.cpus), _Shared(resources.storage)
         self.begins: list[Any] = []
@@ -624,22 +629,30 @@ class _Job:
             self.n_idle[rank] += 1
 
     def _do_beside(self, batch: int, moment: float) -> None:
-        """Let another thread go on with a batch; that of a worker does one after another."""
-        worker = batch % self.n_ranks * self.workers + self.worker[batch]
+        """Let another thread go on with a batch; that of a worker, or a link, has one at a time."""
+        worker = self._sender(batch)
         if self.is_queue or not self.ahead:
             self._go(moment, 2 * batch, self.beside[batch], self._arrive, batch)
         elif worker in self.sends:
             self.sends[worker].append((batch, moment))
         else:
             self.sends[worker] = []
-            self._go(moment, 2 * batch, self.beside[batch], self._sent, batch)
+            self._go(moment, 2 * batch, self.beside[batch], self._send, batch)
+
+    def _send(self, batch: int, moment: float) -> None:
+        """Let a batch be sent then: what comes to be sent before that waits for it."""
+        self._go(moment, 2 * batch, (), self._sent, batch)
+
+    def _sender(self, batch: int) -> int:
+        own = 0 if self.is_linked else self.worker[batch]
+        return batch % self.n_ranks * self.workers + own
 
     def _sent(self, batch: int, moment: float) -> None:
-        worker = batch % self.n_ranks * self.workers + self.worker[batch]
+        worker = self._sender(batch)
         if self.sends[worker]:
             following, made = self.sends[worker].pop(0)
             uses = self.beside[following]
-            self._go(max(made, moment), 2 * following, uses, self._sent, following)
+            self._go(max(made, moment), 2 * following, uses, self._send, following)
         else:
             del self.sends[worker]
         self._arrive(batch, moment)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, STAGES, Sketch, pool
 from simulator import simulate
@@ -15,7 +15,7 @@ from simulator_classes import schedule
 from simulator_spans import SpanLog
 from streams import stream
 
-from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
@@ -147,7 +147,7 @@ def any_run(draw: st.DrawFn) -> RecordedRun:
         workers=0 if rule is LoaderRule.SERIAL else draw(st.integers(1, 5)),
         prefetch=0 if rule is LoaderRule.SERIAL else draw(st.integers(1, 3)),
         batch_size=1,
-        stages=("decode", "read", "serialise"),
+        stages=("decode", "read", draw(st.sampled_from(["serialise", "h2d"]))),
         round=np.sort(np.append(np.arange(n_rounds), random.integers(0, n_rounds, n - n_rounds))),
         work_ns=work,
         cpu_ns=np.where(random.random(cpu.shape) < 0.2, -1, cpu),
@@ -183,12 +183,32 @@ def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
         assert replay(run, Change(), machine).wall_ns == alone.wall_ns
 
 
+@settings(max_examples=60, deadline=None)
+@given(any_run())
+def test_a_link_to_a_device_has_one_copy_at_a_time_whoever_made_the_batch(run: RecordedRun) -> None:
+    assume(run.rule is LoaderRule.POOL and run.beside_ns is not None)
+    run = replace(run, stages=("decode", "read", "h2d"))
+    copied = np.bincount(run.round, run.beside_ns[:, -1], len(run.startup_ns))
+    assert simulated(run).wall >= copied.sum() * (1 - 1e-9)
+    many = simulated(changed(run, Change(workers=run.workers + 3)))
+    assert many.wall >= copied.sum() * (1 - 1e-9)
+    # With one worker it is the thread of that worker.
+    one = replace(run, workers=1, maker=None)
+    apart = replace(one, stages=("decode", "read", "serialise"))
+    cpu = np.where(one.cpu_ns < 0, 0, one.cpu_ns)
+    one, apart = replace(one, cpu_ns=cpu), replace(apart, cpu_ns=cpu)
+    assert simulated(one).replayed(one).wall_ns == replay(apart).wall_ns
+
+
 @settings(max_examples=40, deadline=None)
 @given(any_run(), st.floats(0.3, 4.0), st.floats(0, 2))
 def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: float) -> None:
     machine = Machine(cores=cores, read_nbytes_per_s=20e6, loop_cpu_fraction=of_loop)
     wall = simulated(run, machine).wall
-    computed = np.where(run.cpu_ns < 0, run.work_ns, run.cpu_ns).sum() + run.gap_ns.sum()
+    computed = np.where(run.cpu_ns < 0, run.work_ns, run.cpu_ns)
+    if run.stages[-1] == "h2d":  # the device copies
+        computed[run.cpu_ns[:, -1] < 0, -1] = 0
+    computed = computed.sum() + run.gap_ns.sum()
     computed = computed + run.pickup_ns.sum() + of_loop * run.compute_ns.sum()
     assert wall >= computed / cores * (1 - 1e-9)
     # Never sooner than where there is plenty.
