@@ -40,6 +40,9 @@ __all__ = [
     "runs_of_each",
 ]
 
+FEW = 64
+"""Indexes; of more NumPy sees sooner which follow each other."""
+
 READ_NBYTES = 4 << 20
 """Pieces of about this many decoded bytes are read together: neighbours with one system call."""
 
@@ -119,9 +122,12 @@ class RowSizes:
 
 def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
     """Return the runs that make up a group of samples, in the order of the group."""
-    every = np.asarray(indexes, dtype=np.int64)
-    if not every.size:
+    if not len(indexes):
         return []
+    first, count = int(indexes[0]), len(indexes)
+    if count <= FEW and list(indexes) == [*range(first, first + count)]:
+        return [IndexRun(0, first, count)]
+    every = np.asarray(indexes, dtype=np.int64)
     starts = [0, *(np.flatnonzero(np.diff(every) != 1) + 1).tolist()]
     lengths = np.diff([*starts, every.size]).tolist()
     return list(map(IndexRun, starts, every[starts].tolist(), lengths))

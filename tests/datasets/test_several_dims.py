@@ -5,6 +5,7 @@ import pickle
 import tempfile
 from pathlib import Path
 
+import eccodes
 import numpy as np
 import pytest
 import xarray
@@ -246,6 +247,58 @@ def test_grib_samples_are_cfgribs(real, open_user_files, dims):
     placed = place_index_windows(made.index, Window.parse("time=0:1"))
     assert len(placed) == len(made.index) // 4 * 3
     assert placed.step == 12 * 3600
+
+
+@st.composite
+def grib_cubes(draw):
+    """Return lengths, an order of sample dimensions, how each variable is packed, and a seed."""
+    names = ("number", "time", "step", "isobaricInhPa")
+    lengths = {
+        dim: draw(st.integers(1, most)) for dim, most in zip(names, (3, 4, 2, 2), strict=True)
+    }
+    dims = draw(st.permutations(names))[: draw(st.integers(1, 3))]
+    packings = ["grid_simple", "grid_ccsds", "grid_complex"]
+    each = st.tuples(st.sampled_from(packings), st.sampled_from([7, 12, 16, 24]), st.booleans())
+    return lengths, dims, [draw(each) for _ in "tzu"], draw(st.integers(0, 2**32 - 1))
+
+
+def grib_messages(lengths, packings, seed):
+    """Messages of all combinations, in no order; some fields are of one value, some have gaps."""
+    rng = np.random.default_rng(seed)
+    for name, (packing, bits, has_gaps) in zip("tzu", packings, strict=True):
+        for number, day, step, level in itertools.product(*map(range, lengths.values())):
+            keys = {
+                "productDefinitionTemplateNumber": 1, "perturbationNumber": number,
+                "dataDate": 20200101 + day, "step": 6 * step, "shortName": name,
+                "level": (500, 850)[level], "bitmapPresent": int(has_gaps), "bitsPerValue": bits,
+                "packingType": packing,
+            }  # fmt: skip
+            values = rng.normal(280, 10, 496) if rng.random() < 0.9 else np.full(496, 281.5)
+            values[rng.random(496) < 0.2 * has_gaps] = 9999
+            handle = eccodes.codes_grib_new_from_samples("regular_ll_pl_grib2")
+            for key, value in keys.items():
+                eccodes.codes_set(handle, key, value)
+            eccodes.codes_set_values(handle, values)
+            yield eccodes.codes_get_message(handle)
+            eccodes.codes_release(handle)
+
+
+@settings(SEVERAL, max_examples=8)
+@given(cube=grib_cubes())
+def test_samples_of_grib_cubes_are_cfgribs_whatever_their_packing(open_user_files, cube):
+    lengths, dims, packings, seed = cube
+    messages = list(grib_messages(lengths, packings, seed))
+    np.random.default_rng(seed).shuffle(messages)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, halves = Path(folder) / "whole.grib", [Path(folder) / f"{n}.grib" for n in range(2)]
+        whole.write_bytes(b"".join(messages))
+        for number, path in enumerate(halves):
+            path.write_bytes(b"".join(messages[number::2]))
+        made = open_user_files(*halves, sample_dim=",".join(dims))
+        told = {"engine": "cfgrib", "backend_kwargs": {"indexpath": "", "squeeze": False}}
+        with xarray.open_dataset(whole, decode_timedelta=True, **told) as expected:
+            alone = [dim for dim, n in expected.sizes.items() if n == 1 and dim not in dims]
+            assert_as_xarray(made, expected.squeeze(alone), dims, "tzu")
 
 
 def test_grib_names_date_and_member(real, open_user_files):
