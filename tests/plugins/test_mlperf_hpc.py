@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -17,14 +18,14 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.own_pipelines import MapStyle, Stream, stream_samples
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.recording.digests import read_digests
 from iobench.testing import DatasetTests
 from iobench_maelstrom.mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
 from iobench_maelstrom.mlperf_hpc.deepcam import CHANNELS, DeepCam
 
-KINDS = ("deepcam", *LAYOUTS)
+KINDS = {"deepcam": DeepCam, **dict.fromkeys(LAYOUTS, CosmoFlow)}
 
 
 def made(kind):
@@ -385,3 +386,47 @@ def test_an_evaluation_that_cannot_be_is_one_line(iobench_here, store_dir, argum
     done = iobench_here("profile", "deepcam", "--tiny", "--store-dir", store_dir, *arguments)
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
+
+
+# ---- how NVIDIA's results load (DALI; .ci/run has a step with it installed)
+
+
+def nvidia(kind, stand_in_at):
+    pytest.importorskip("nvidia.dali", reason="NVIDIA's loading needs DALI, 500 MB")
+    options = {} if kind == "deepcam" else {"layout": kind}
+    dataset = KINDS[kind](**options, reference="nvidia")
+    files = dataset.files(stand_in_at(kind))
+    index = dataset.samples(files, stand_in_at(kind))
+    return dataset, index, dataset.upstream(files, index, stand_in_at(kind), batch_size=4)
+
+
+@pytest.mark.parametrize("kind", ["deepcam", "tfrecord", "tfrecord-gzip"])
+def test_dali_reads_our_samples_in_nvidias_pipelines(stand_in_at, kind):
+    dataset, index, baseline = nvidia(kind, stand_in_at)
+    target, values = index.spec.names[1], index.spec.names[0]
+    ours = {}
+    for where in index.where:
+        sample = make_sample(dataset, where)
+        ours[sample[target].tobytes()] = sample
+    n_whole = len(index) // 4 * 4
+    for epoch in (0, 1):
+        seen = set()
+        for sample in stream_samples(baseline.pipeline, epoch):
+            mine = ours[sample[target].tobytes()]  # targets are equal bit for bit
+            # DALI divides where we multiply; its logarithms are its own.
+            np.testing.assert_allclose(sample[values], mine[values], rtol=1e-5, atol=1e-6)
+            assert sample[values].dtype == mine[values].dtype
+            seen.add(sample[target].tobytes())
+        assert len(seen) == n_whole
+    kept = {file: file.stat().st_mtime_ns for file in baseline.files}
+    again = nvidia(kind, stand_in_at)[2]
+    assert {file: file.stat().st_mtime_ns for file in again.files} == kept
+
+
+def test_without_dali_it_says_what_installs_it(stand_in_at, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
+    dataset = DeepCam(reference="nvidia")
+    files = dataset.files(stand_in_at("deepcam"))
+    index = dataset.samples(files, stand_in_at("deepcam"))
+    with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[dali\]'"):
+        dataset.upstream(files, index, stand_in_at("deepcam"), batch_size=None)

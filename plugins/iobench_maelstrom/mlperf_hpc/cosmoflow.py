@@ -36,7 +36,13 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import FeatureKind, parse_example
-from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
+from iobench_maelstrom.mlperf_hpc.dali_pipelines import universe_examples
+from iobench_maelstrom.mlperf_hpc.split_folders import (
+    REFERENCE,
+    SplitFolders,
+    Where,
+    h5py_library,
+)
 from iobench_maelstrom.mlperf_hpc.upstream import universe_batches
 from iobench_maelstrom.tfrecords import checked_frame, framed
 
@@ -75,13 +81,13 @@ class CosmoFlow(SplitFolders):
 
     name = "cosmoflow"
     title = "Parameters of universes from their matter: regression, TFRecord or HDF5 (MLPerf HPC)"
-    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
+    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)), REFERENCE)
     n_published = {"train": 524_288, "validation": 65_536, "test": 65_536}  # noqa: RUF012
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
     tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
     terms_of_use = (
-        "Neither the folder at NERSC nor the benchmark states a licence of the data; ask NERSC "
-        "before handing them on"
+        "No licence of the data is stated where the benchmark publishes them (mlcommons/hpc, its "
+        "README); ask NERSC before handing them on"
     )
     citation = "Mathuriya et al. 2018, https://arxiv.org/abs/1808.04728"
     published = PublishedStep(
@@ -182,12 +188,17 @@ class CosmoFlow(SplitFolders):
             )
         return {"x": counts.reshape(self._shape), "y": parameters}
 
+    def inflated(self, raw: Raw, where: Where) -> memoryview:
+        """Return a TFRecord file as it is without compression."""
+        content: memoryview = raw[0]
+        if bytes(content[:2]) != GZIP_MAGIC:
+            return content
+        limit = (self._side or MAX_SIDE) ** 3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
+        return memoryview(inflated_file(content, limit, self.paths[where[0]]))
+
     def _features(self, raw: Raw, where: Where) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
         """Return the features of the only example of a file."""
-        path, content = self.paths[where[0]], raw[0]
-        if content[:2] == GZIP_MAGIC:
-            limit = (self._side or MAX_SIDE) ** 3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
-            content = memoryview(inflated_file(content, limit, path))
+        path, content = self.paths[where[0]], self.inflated(raw, where)
         try:
             features = parse_example(checked_frame(content, path))
             (counts,) = features["x"].values()
@@ -205,7 +216,9 @@ class CosmoFlow(SplitFolders):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
-        """Return the reference's ``tf.data`` pipeline; see `universe_batches`."""
+        """Return the reference's ``tf.data`` pipeline, or `universe_examples`."""
+        if self.chosen["reference"] == "nvidia":
+            return universe_examples(self, files, index, locator, batch_size)
         return universe_batches(self, files, index, batch_size)
 
     # ---- the stand-in

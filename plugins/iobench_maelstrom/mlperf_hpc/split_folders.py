@@ -17,6 +17,7 @@ from iobench.datasets import (
     Key,
     Locator,
     NetcdfFile,
+    Option,
     PublishedFiles,
     Raw,
     SampleIndex,
@@ -34,10 +35,17 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["SPLITS", "SplitFolders", "Where", "h5py_library"]
+__all__ = ["REFERENCE", "SPLITS", "SplitFolders", "Where", "h5py_library"]
 
 SPLITS: Final = ("train", "validation", "test")
 """Folders, as both reference implementations name them."""
+
+REFERENCE: Final = Option(
+    "reference",
+    "Whose loading --pipeline upstream runs: mlcommons' own, or NVIDIA's with DALI (results v2.0).",
+    "mlcommons",
+    ("mlcommons", "nvidia"),
+)
 
 Where = tuple[int, int]
 """The file's number, and the place of its only sample."""
