@@ -15,6 +15,8 @@ import numpy as np
 from iobench.analysis.deliveries import EVALUATIONS
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
+from iobench.files.atomic import storage_errors
+from iobench.recording.kinds import Kind
 from iobench.report.written import write_whole
 from iobench.suites.results import MEASURED, find_results, read_result
 
@@ -102,7 +104,8 @@ def write_mllog(folder: Path, out: Path, told: Mapping[str, Any]) -> tuple[RunLo
         raise ProfileError(f"{folder}: expected a suite with runs that were measured; it has none")
     for log in logs:
         path = out / log.name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, log.text)
     return logs
 
@@ -172,6 +175,10 @@ def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
     yield begun_ns, START, "init_start", None, source
     yield started_ns, STOP, "init_stop", None, source
     yield started_ns, START, "run_start", None, source
+    staged = run.profile.spans[run.profile.spans["kind"] == Kind.STAGE_IN]
+    if len(staged):
+        yield int(staged["start_ns"].min()), START, "staging_start", None, source
+        yield int(staged["end_ns"].max()), STOP, "staging_stop", None, source
     evaluates = np.isin(deliveries.role, EVALUATIONS)
     for what, rows in (("epoch", ~evaluates), ("eval", evaluates)):
         for epoch in np.unique(deliveries.of_epoch[rows]).tolist():
@@ -186,7 +193,7 @@ def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
         if n_samples is not None:
             yield begun_ns, POINT, "eval_samples", n_samples, source
     figures = dict(sorted(result.figures.items()))
-    n_batches = int((deliveries.batch >= 0).sum())
+    n_batches = int(((deliveries.batch >= 0) & ~evaluates).sum())
     yield over_ns, POINT, "tracked_stats", figures, source | {"step": n_batches // batches}
     # MLPerf's "success" is a quality that was reached: a suite trains to none.
     yield over_ns, STOP, "run_stop", None, source | {"status": "aborted"}

@@ -1,0 +1,174 @@
+"""Runs as MLPerf's logs, held to the real checker of MLPerf HPC's rules as far as they apply."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from measured_suites import write_suite
+
+from iobench.analysis.run import Run
+from iobench.cli import main
+
+TOLD = {
+    "submission_org": "a centre", "submission_platform": "a machine",
+    "submission_division": "open", "submission_status": "research",
+}  # fmt: skip
+NO_QUALITY = "Required AT_LEAST_ONE occurrence of 'eval_accuracy' but found 0"
+"""The one rule of the open division that a suite cannot keep: it trains to no quality."""
+Check = Callable[[Path], list[str]]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a suite of DeepCAM's stand-in, with an evaluation after each epoch and without."""
+    pytest.importorskip("h5py", reason="DeepCAM's samples are HDF5 files")
+    place = tmp_path_factory.mktemp("logged")
+    tables = {
+        "suite": {"name": "logged", "repeats": 1, "drop": 0},
+        "fixed": {
+            "dataset": "deepcam", "tiny": True, "epochs": 2, "batch-size": 2, "seed": 7,
+            "cache": "cold", "compute": "1ms", "energy": "off", "device": "none",
+        },
+        "vary": {"evaluate": ["validation"]},
+    }  # fmt: skip
+    return write_suite(place / "suite", place / "stores", tables)
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Return what the real checker says of a log, a line each; none where it is content."""
+    pytest.importorskip("mlperf_logging", reason="its compliance checker is the judge")
+
+    def checked(log: Path) -> list[str]:
+        command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "hpc"]
+        command += ["--ruleset", "3.0.0", "--log_output", str(tmp_path / "said"), str(log)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        said = [
+            re.sub(r"^WARNING -  ", "", line)
+            for line in done.stderr.splitlines()
+            if re.match(r"WARNING -  |Required|CHECK|failed|Failed", line)
+        ]
+        assert (done.returncode == 0) == (not said), done.stderr
+        return said
+
+    return checked
+
+
+def log_of(suite: Path, out: Path, told: dict[str, Any]) -> Path:
+    words = [word for key, value in told.items() for word in ("--tell", f"{key}={value}")]
+    assert main(["suite", "mllog", str(suite), "--out", str(out), *words]) == 0
+    (found,) = out.rglob("result_*.txt")
+    return found
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    lines = log.read_text().splitlines()
+    assert all(line.startswith(":::MLLOG ") for line in lines)
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+
+
+def test_the_open_division_misses_a_quality_and_nothing_else(
+    suite: Path, tmp_path: Path, check: Check
+) -> None:
+    assert check(log_of(suite, tmp_path / "logs", TOLD)) == [NO_QUALITY]
+
+
+def test_the_closed_division_asks_for_what_nobody_told(
+    suite: Path, tmp_path: Path, check: Check
+) -> None:
+    said = check(log_of(suite, tmp_path / "logs", TOLD | {"submission_division": "closed"}))
+    asked = {found[1] for line in said if (found := re.search(r"occurrence of '(\w+)'", line))}
+    assert asked == {
+        "batchnorm_group_size", "eval_accuracy", "gradient_accumulation_frequency", "opt_betas",
+        "opt_eps", "opt_lr", "opt_name", "scheduler_lr_warmup_factor", "scheduler_lr_warmup_steps",
+        "scheduler_type",
+    }, said  # fmt: skip
+    # A stand-in has fewer samples than the rules want, and the log does not say otherwise.
+    wanted = {line for line in said if line.startswith("CHECK")}
+    assert {re.findall(r"'(\w+)'", line)[0] for line in wanted} == {"train_samples", "eval_samples"}
+
+
+@pytest.mark.parametrize("key", ["run_stop", "init_start", "epoch_stop", "eval_start"])
+def test_the_checker_misses_each_line_that_is_left_out(
+    suite: Path, tmp_path: Path, check: Check, key: str
+) -> None:
+    log = log_of(suite, tmp_path / "logs", TOLD)
+    kept = [line for line in log.read_text().splitlines() if f'"key": "{key}"' not in line]
+    log.write_text("\n".join(kept))
+    said = check(log)
+    assert any(f"'{key}'" in line for line in said), said
+
+
+def test_a_line_is_as_mllog_writes_it(suite: Path, tmp_path: Path) -> None:
+    mllog = pytest.importorskip("mlperf_logging.mllog.mllog", reason="its lines are the model")
+    for line in log_of(suite, tmp_path / "logs", TOLD).read_text().splitlines():
+        told = json.loads(line.removeprefix(":::MLLOG "))
+        assert line == mllog._encode_log(**told)
+
+
+def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
+    lines = lines_of(log_of(suite, tmp_path / "logs", TOLD))
+    run = Run.open(next(suite.rglob("run.json")).parent).of_rank()
+    by_key = {line["key"]: line for line in lines}
+    signs = {"INTERVAL_START": -1, "INTERVAL_END": 1, "POINT_IN_TIME": 0}
+    parts = [line for line in lines if line["key"].startswith(("epoch_", "eval_st"))]
+    # Epochs and evaluations are all of it; each end is a whole millisecond.
+    took_ms = sum(signs[line["event_type"]] * line["time_ms"] for line in parts)
+    assert abs(took_ms - run.exposure.whole.wall_ns / 1e6) <= len(parts)
+    assert [line["time_ms"] for line in lines] == sorted(line["time_ms"] for line in lines)
+    for key, value in {
+        "seed": 7, "global_batch_size": 2, "cache_clear": True, "accelerators_per_node": 0,
+        "number_of_nodes": 1, "submission_benchmark": "deepcam",
+    }.items():  # fmt: skip
+        assert by_key[key]["value"] == value, key
+    assert by_key["submission_org"]["metadata"] == {"source": "told"}
+    of_an_epoch = ["epoch_start", "epoch_stop", "eval_start", "eval_stop"]
+    assert [line["key"] for line in parts] == of_an_epoch * 2
+    n_steps = 2 * by_key["train_samples"]["value"] // by_key["global_batch_size"]["value"]
+    assert by_key["tracked_stats"]["metadata"]["step"] == n_steps
+    assert by_key["run_stop"]["metadata"]["status"] == "aborted"
+    assert not any("staging" in line["key"] for line in lines)
+
+
+def test_what_nobody_knows_is_in_no_line_and_is_named(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = lines_of(log_of(suite, tmp_path / "logs", {}))
+    keys = {line["key"] for line in lines}
+    assert not any(key.startswith(("submission_org", "opt_", "eval_acc")) for key in keys)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nobody told: submission_org, submission_platform" in said
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("submission_org", "expected KEY=VALUE"),
+        ("run_stop=1", "is measured, and not told"),
+        ("a b=1", "expected KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(
+    suite: Path, tmp_path: Path, word: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "logs"
+    assert main(["suite", "mllog", str(suite), "--out", str(out), "--tell", word]) == 1
+    assert why in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_folder_without_runs_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["suite", "mllog", str(tmp_path), "--out", str(tmp_path / "logs")]) == 1
+    assert "it has none" in capsys.readouterr().err
