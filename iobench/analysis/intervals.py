@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCKS",
     "FEWEST_BLOCKS",
+    "LEAST_REPEATS",
     "LEAST_ROUNDS",
     "MOST_BLOCKS",
     "Blocks",
@@ -57,7 +58,7 @@ FEWEST_EPOCHS: Final = 4
 LEAST_ROUNDS: Final = 6
 """Below that a median has no interval of 95 %."""
 LEAST_REPEATS: Final = 4
-"""Below that how far repeats spread is not even known by a factor of 5."""
+"""Below that how far they spread is hardly known, by a factor of 5 or so."""
 STUDENT: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
@@ -211,13 +212,16 @@ def relative_spread(values: Sequence[float]) -> Interval:
     """Return the standard deviation of repeats over their mean, by chi-square.
 
     Its quantiles are those of Wilson and Hilferty (PNAS 17, 1931), which are rather too far apart
-    for few values. Below `LEAST_REPEATS`, or without a mean above 0, it is unknown.
+    for few values, and unknown below `LEAST_REPEATS`. Of one value, or without a mean above 0, the
+    spread itself is.
     """
     n = len(values)
     mean = sum(values) / max(n, 1)
-    if n < LEAST_REPEATS or mean <= 0:
+    if n < 2 or mean <= 0:
         return Interval(None)
     found = float(np.std(values, ddof=1)) / mean
+    if n < LEAST_REPEATS:
+        return Interval(found)
     middle, half = 1 - 2 / (9 * (n - 1)), 1.96 * sqrt(2 / (9 * (n - 1)))
     return Interval(found, *(found / sqrt((middle + sign * half) ** 3) for sign in (1, -1)))
 

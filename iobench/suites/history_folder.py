@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["TABLE", "HistoryFolder", "append_to_history", "read_history", "write_table"]
 
 TABLE: Final = "history.parquet"
-DIGEST: Final = b"iobench.history"
+STATE: Final = b"iobench.history"
 VERSION: Final = 1
 
 
@@ -45,11 +45,14 @@ class HistoryFolder:
     path : Path
     suites : tuple of SuiteResults
     skipped : tuple of SkippedFile
+    state : str
+        Another one where a file is another one.
     """
 
     path: Path
     suites: tuple[SuiteResults, ...]
     skipped: tuple[SkippedFile, ...]
+    state: str
 
 
 def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:
@@ -73,12 +76,16 @@ def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:
         raise ProfileError(f"{path}: is no folder; expected one of 'iobench suite --history'")
     folders: dict[Path, list[Result]] = defaultdict(list)
     skipped = []
+    state = sha256(f"{VERSION}".encode())
     for file in find_results(path):
         if any(part.startswith(".") for part in file.relative_to(path).parts):
             continue  # a suite that is being appended, or was when that was killed
         try:
             folders[file.parent].append(read_result(file))
-        except ProfileError as error:
+            told = file.stat()
+            name = file.relative_to(path).as_posix()
+            state.update(f"{name}\0{told.st_size}\0{told.st_mtime_ns}\0".encode(errors="replace"))
+        except (OSError, ProfileError) as error:
             why = str(error).removeprefix(f"{file}: ")
             skipped.append(SkippedFile(file.relative_to(path).as_posix(), why))
     if needed and not folders and not skipped:
@@ -99,7 +106,7 @@ def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:
                 skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
         drop, metrics = (recipe.drop, recipe.metrics) if recipe is not None else (0, ())
         made.append(SuiteResults(name, tuple(found), drop, metrics))
-    return HistoryFolder(path, tuple(made), tuple(skipped))
+    return HistoryFolder(path, tuple(made), tuple(skipped), state.hexdigest())
 
 
 def _suite_of(folder: Path, within: Path, found: Sequence[Result]) -> Path:
@@ -187,10 +194,9 @@ def write_table(history: HistoryFolder) -> bool:
             f"{TABLE} needs pyarrow, which is not installed; pip install 'iobench[parquet]'"
         ) from None
     path = history.path / TABLE
-    rows = list(_rows(history.suites))
-    digest = sha256(json.dumps([VERSION, rows], sort_keys=True).encode()).hexdigest().encode()
+    state = history.state.encode()
     with suppress(OSError, pa.ArrowInvalid):
-        if (parquet.read_schema(path).metadata or {}).get(DIGEST) == digest:
+        if (parquet.read_schema(path).metadata or {}).get(STATE) == state:
             return False
     texts = pa.map_(pa.string(), pa.string())
     schema = pa.schema(
@@ -205,9 +211,9 @@ def write_table(history: HistoryFolder) -> bool:
             *((name, texts) for name in ("cell", "options", "machine", "versions")),
             ("samples_digest", pa.string()),
         ],
-        metadata={DIGEST: digest},
+        metadata={STATE: state},
     )
-    table = pa.Table.from_pylist(rows, schema=schema)
+    table = pa.Table.from_pylist(list(_rows(history.suites)), schema=schema)
     file = new_file(path)
     try:
         sink = pa.BufferOutputStream()

@@ -40,6 +40,7 @@ from iobench.command_options import OF_PROFILE, split_formats
 from iobench.errors import OptionError, StorageError
 from iobench.json_files import read_small_file
 from iobench.registry import unknown_name
+from iobench.report.suite_words import said_cell
 from iobench.suites.metrics import METRICS, why_not_given
 
 if TYPE_CHECKING:
@@ -199,12 +200,6 @@ class SuiteRecipe:
             told = {key: " ".join(each) for key, each in named.items()}
             found.append(Cell(len(found), told, options, machine))
         return tuple(found)
-
-
-def said_cell(values: Mapping[str, str]) -> str:
-    """Return what people call a cell: its values, and of what is no word also the option."""
-    told = (v if v[:1].isalpha() and v not in BOOLEAN else f"{k} {v}" for k, v in values.items())
-    return " ".join(told)
 
 
 def recipe_names() -> list[str]:

@@ -13,14 +13,8 @@ from iobench.json_keys import HIDDEN, figure
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    ByteRate,
-    Bytes,
     Column,
     Document,
-    Duration,
-    Joules,
-    Number,
-    SampleRate,
     Section,
     Share,
     Table,
@@ -28,8 +22,8 @@ from iobench.report.document import (
 )
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.quantities import said
+from iobench.report.suite_words import figure_cell, said_cell
 from iobench.suites.metrics import why_not_given
-from iobench.suites.recipe import said_cell
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
 
 if TYPE_CHECKING:
@@ -304,8 +298,8 @@ def _each_figure(found: SuiteTable) -> Table:
         for name in found.metrics:
             if (told := row.figures.get(name)) is None:
                 continue
-            ends = (_quantity(name, each) for each in (told.mean.low, told.mean.high))
-            mean = _quantity(name, told.mean.value)
+            ends = (figure_cell(name, each) for each in (told.mean.low, told.mean.high))
+            mean = figure_cell(name, told.mean.value)
             kept = f"{told.n_kept} of {told.n_runs}"
             rows.append((f"{cell}: {said_metric(name)}", mean, *ends, Share(told.spread), kept))
     columns = ("", "mean", "low", "high", "spread", "kept")
@@ -316,7 +310,7 @@ def _cell(metric: str, row: CellRow) -> TableCell:
     if metric in row.not_given or not row.n_runs:
         return NOT_APPLICABLE
     told = row.figures.get(metric)
-    return _quantity(metric, None if told is None else told.mean.value)
+    return figure_cell(metric, None if told is None else told.mean.value)
 
 
 def said_metric(metric: str) -> str:
@@ -327,24 +321,7 @@ def said_metric(metric: str) -> str:
 
 def said_figure(metric: str, value: float) -> str:
     """Return a figure as text."""
-    return said(_quantity(metric, value))
-
-
-def _quantity(metric: str, value: float | None) -> TableCell:
-    """Return a figure as its name says what it is of."""
-    if metric == "samples_per_s":
-        return SampleRate(value)
-    if metric == "bytes_per_s":
-        return ByteRate(value)
-    if metric in ("exposed_share", "utilisation"):
-        return Share(value)
-    if metric == "store_bytes":
-        return Bytes(value)
-    if metric.endswith("_s"):
-        return Duration(None if value is None else units.nanoseconds(value))
-    if metric.endswith("_j"):
-        return Joules(None if value is None else value * 1e6)
-    return Number(value)
+    return said(figure_cell(metric, value))
 
 
 def _notes(found: SuiteTable) -> Iterator[str]:

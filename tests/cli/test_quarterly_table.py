@@ -15,7 +15,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from suite_files import suite
+from suite_files import OPTIONS, suite
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -203,6 +203,20 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     assert "native zarr: history/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
     rows_of_csv = list(csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv"))))
     assert len(rows_of_csv) == len(found["rows"])
+
+
+def test_other_options_of_a_suite_stand_for_no_cell_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (0, 2):
+        one = {"format": "zarr", "workers": str(number)}
+        folder = tmp_path / "s" / f"w{number}"
+        suite(folder, formats=("zarr",), cell=one, options=OPTIONS | one, step_s=0.05 + number)
+    recipe = {"fixed": {}, "vary": {"dataset": [["ens10"]], "workers": [["0"], ["2"]]}}
+    (tmp_path / "s" / "recipe.json").write_text(json.dumps(recipe | {"suite": {"name": "s"}}))
+    found = document(capsys, tmp_path / "s")
+    assert {row["run"] for row in found["rows"]} == {"s, workers 0"}
+    assert [each["run"] for each in found["skipped"]] == ["s, zarr workers 2"]
 
 
 def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

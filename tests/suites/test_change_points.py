@@ -135,7 +135,8 @@ def test_the_interval_of_a_spread_holds_it() -> None:
         told = [relative_spread((1 + rng.normal(0, 0.02, n)).tolist()) for _ in range(1000)]
         held = sum(each.low <= 0.02 <= each.high for each in told)  # type: ignore[operator]
         assert 925 <= held <= 990
-    assert relative_spread([1.0, 1.1, 1.2]).value is None
+    assert relative_spread([1.0, 1.1, 1.2]).low is None
+    assert relative_spread([1.0]).value is None
     assert relative_spread([0.0] * 5).value is None
 
 

@@ -171,7 +171,7 @@ def test_what_a_figure_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = document(capsys, tmp_path, "--by", "suite")
     # Another recipe with the same options goes on with the figure; other fixed options do not.
     assert [(each["name"], each["n_suites"]) for each in found["figures"]] == [
-        ("4 source", 2), ("4 zarr", 2), ("8 source", 1),
+        ("batch-size 4 source", 2), ("batch-size 4 zarr", 2), ("batch-size 8 source", 1),
     ]  # fmt: skip
     assert found["common"] == {"dataset": "ens10", "workers": "2"}
     assert [each["recipe"] for each in found["suites"]] == ["formats", "other", "formats"]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from iobench.analysis.intervals import (
+    LEAST_REPEATS,
     Interval,
     relative_spread,
     student,
@@ -27,6 +28,7 @@ from iobench.analysis.intervals import (
     trimmed_ratio,
 )
 from iobench.errors import OptionError, ProfileError
+from iobench.report.suite_words import said_cell
 from iobench.subjects.history.change_points import FEWEST, Series, find_changes
 from iobench.subjects.history.suite_facts import (
     HARDWARE,
@@ -293,7 +295,7 @@ def make_history(
         HistoryFigure(
             metric=key[0],
             options=dict(key[1]),
-            name=" ".join(value for option, value in key[1] if option not in common),
+            name=said_cell({option: value for option, value in key[1] if option not in common}),
             machine=key[2],
             points=tuple(_points(of, about)),
             missing={
@@ -400,7 +402,7 @@ def _values(metric: str, of: Sequence[_Measured], of_spread: bool) -> Series:
         known = [
             (math.log(each), 1 / math.sqrt(2 * (len(its.values) - 1)))
             for each, its in zip(spreads, of, strict=True)
-            if each is not None and each > 0
+            if each and len(its.values) >= LEAST_REPEATS
         ]
         # Where some have none, what is left are not the suites of the figure.
         known = known if len(known) == len(of) else []

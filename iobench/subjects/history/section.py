@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Final
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    ByteRate,
-    Bytes,
     ChartMark,
     ChartPoint,
     Column,
     Count,
     Document,
-    Duration,
-    Joules,
-    Number,
     Ratio,
-    SampleRate,
     Section,
     Sentence,
     Share,
@@ -31,13 +25,14 @@ from iobench.report.document import (
 )
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.quantities import said
+from iobench.report.suite_words import figure_cell
 from iobench.subjects.history.change_points import FEWEST, RATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.intervals import Interval
-    from iobench.report.document import Block, Cell, Quantity, Style
+    from iobench.report.document import Block, Cell, Style
     from iobench.subjects.history.figures import (
         ChangePoint,
         History,
@@ -48,16 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["HISTORY_VERSION", "history_document"]
 
 HISTORY_VERSION: Final = 1
-QUANTITIES: Final[tuple[tuple[str, type[Quantity], float], ...]] = (
-    ("samples_per_s", SampleRate, 1),
-    ("bytes_per_s", ByteRate, 1),
-    ("_s", Duration, 1e9),
-    ("_j", Joules, 1e6),
-    ("_share", Share, 1),
-    ("utilisation", Share, 1),
-    ("bytes", Bytes, 1),
-)
-"""What a metric is, by the end of its name, and what makes the document's unit of it."""
 PERIODS: Final = 6
 """Newest ones that a table shows; the page's charts and JSON have all."""
 MOST_CHARTS: Final = 240
@@ -96,13 +81,6 @@ def history_document(found: History) -> Document:
         key="history",
         figures=lambda: {"schema_version": HISTORY_VERSION, **to_plain(found)},
     )
-
-
-def _quantity(metric: str, value: float | None) -> Quantity:
-    kind, factor = next(
-        ((kind, factor) for end, kind, factor in QUANTITIES if metric.endswith(end)), (Number, 1.0)
-    )
-    return kind(None if value is None else value * factor)
 
 
 def _named(figure: HistoryFigure) -> str:
@@ -165,7 +143,7 @@ def _row(figure: HistoryFigure, change: ChangePoint) -> tuple[Cell, ...]:
 def _difference(figure: HistoryFigure, change: ChangePoint) -> str:
     """Return what a figure is more or less, where a ratio says nothing."""
     sign = "more" if (change.difference or 0) > 0 else "less"
-    return f"{said(_quantity(figure.metric, abs(change.difference or 0)))} {sign}"
+    return f"{said(figure_cell(figure.metric, abs(change.difference or 0)))} {sign}"
 
 
 def _between(low: float | None, high: float | None) -> str:
@@ -239,13 +217,13 @@ def _cell(figure: HistoryFigure, period: str) -> Cell:
     point = next((each for each in figure.points if each.period == period), None)
     if point is None:
         return NOT_APPLICABLE
-    return f"{said(_quantity(figure.metric, point.value))}{_interval(figure.metric, point)}"
+    return f"{said(figure_cell(figure.metric, point.value))}{_interval(figure.metric, point)}"
 
 
 def _interval(metric: str, point: HistoryPoint) -> str:
     if point.low is None or point.high is None:
         return ""
-    low, high = (said(_quantity(metric, each)) for each in (max(point.low, 0.0), point.high))
+    low, high = (said(figure_cell(metric, each)) for each in (max(point.low, 0.0), point.high))
     return f" ({low} to {high})"
 
 
@@ -256,11 +234,11 @@ def _ratio(found: Interval) -> tuple[Cell, Cell]:
 
 
 def _chart(figure: HistoryFigure) -> SmallChart:
-    factor = _quantity(figure.metric, 1.0).value or 1.0
+    factor = figure_cell(figure.metric, 1.0).value or 1.0
     points = tuple(
         ChartPoint(
             point.period,
-            _quantity(figure.metric, point.value),
+            figure_cell(figure.metric, point.value),
             None if point.low is None else max(point.low, 0.0) * factor,
             None if point.high is None else point.high * factor,
             f"{_interval(figure.metric, point)}, {point.suite}",

@@ -22,6 +22,7 @@ from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
+from iobench.report.suite_words import said_cell
 from iobench.subjects.history.suite_facts import moment_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ METRICS: Final = {
 }
 """What results of suites call the mean of such a time."""
 AS_PUBLISHED: Final = "as published"
+TABLED: Final = ("dataset", "format", "framework", "pipeline", "tiny")
 Cell = tuple[str, bool, str, str]
 """Application, whether of the small stand-ins, framework and format."""
 
@@ -199,7 +201,7 @@ def make_quarterly(
         except IobenchError as error:
             left_out.append(SkippedRun(str(path), str(error)))
     for suite in suites:
-        dated += ((run.made_ns, run.run, run) for run in _of_suite(suite, published))
+        dated += ((run.made_ns, run.run, run) for run in _of_suite(suite, published, left_out))
     taken: dict[Cell, QuarterlyRun] = {}
     for started_ns, name, each in sorted(dated, key=lambda one: (-one[0], one[1])):
         if isinstance(each, QuarterlyRun):
@@ -227,9 +229,13 @@ def make_quarterly(
 
 
 def _of_suite(
-    suite: SuiteResults, published: dict[tuple[str, str], Published]
+    suite: SuiteResults, published: dict[tuple[str, str], Published], skipped: list[SkippedRun]
 ) -> Iterator[QuarterlyRun]:
-    """Yield the cells of a suite by its results, and note what these keep of publications."""
+    """Yield the cells of a suite by its results, and note what these keep of publications.
+
+    Of those that differ in other options alone the first stands for the cell.
+    """
+    yielded: dict[Cell, str] = {}
     cells: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in suite.results:
         if result.status == "measured":
@@ -247,14 +253,23 @@ def _of_suite(
             for name in ("", "published_")
         )
         application, pipeline = told.get("dataset", UNTOLD), told.get("pipeline", "own")
-        if "batch" in rows:
+        others = {k: v for k, v in of[0].cell.items() if k not in TABLED}
+        name = ", ".join(filter(None, (suite.name, said_cell(others))))
+        layout = told.get("format", SOURCE) if pipeline == "own" else pipeline
+        framework, tiny = told.get("framework", "native"), told.get("tiny") == "true"
+        cell = application, tiny, framework, layout
+        if cell in yielded:
+            other = f"{suite.name}, {said_cell(of[0].cell)}"
+            skipped.append(SkippedRun(other, f"of the same cell as {yielded[cell]}"))
+        elif "batch" in rows:
+            yielded[cell] = name
             yield QuarterlyRun(
-                run=suite.name,
+                run=name,
                 made_ns=max(map(_started_ns, of)),
                 application=application,
-                framework=told.get("framework", "native"),
-                format=told.get("format", SOURCE) if pipeline == "own" else pipeline,
-                tiny=told.get("tiny") == "true",
+                framework=framework,
+                format=layout,
+                tiny=tiny,
                 facts=None,
                 machine=of[0].machine,
                 n_ranks=1,
