@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["SpilledTiles", "TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
 
 
-"""Of a coordinate that each tile has a part of, for all of them."""
-
-
 class TileWhere(NamedTuple):
     """Which tile of which sample of the dataset."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,7 +172,8 @@ class ChunkedSamples(ChunkedFields):
             order, found = self._along_one(inspected, along[dims[0]], coordinates[dims[0]])
         else:
             order, found = self._along_several(inspected, along)
-        numbers = np.array(found["where"], dtype=np.int64).reshape(-1, 1 + len(dims)).T
+        numbers = np.fromiter(chain.from_iterable(found["where"]), np.int64)
+        numbers = numbers.reshape(-1, 1 + len(dims)).T
         meteorology = self._meteorology(
             SamplePlaces(dims, numbers[0], dict(zip(dims, numbers[1:], strict=True))),
             {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
