@@ -45,6 +45,11 @@ EagerTensor: Final[Any] = getattr(
     sys.modules.get("tensorflow.python.framework.ops"), "EagerTensor", None
 )
 
+INSIDE: Final = (
+    "TensorFlow: copies to devices that its operations make by themselves, of tensors that lie "
+    "elsewhere, in compiled functions, steps of Keras and tf.data"
+)
+
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
 _installed = False
@@ -159,7 +164,10 @@ def _note(
 ) -> None:
     """Record a call that is over and returned what lies on a device, if that came from the host."""
     global in_use
-    in_use = True
+    if not in_use:
+        in_use = True
+        if (recording := current_recording()) is not None:
+            recording.add_unseen(INSIDE)
     known = None
     kind = type(source)
     if kind is EagerTensor:

@@ -75,3 +75,43 @@ def test_a_script_that_moves_nothing_is_said_to(
     told = launch(sys.executable, script(TRAINING), "cpu")
     assert not (told.profile.spans["kind"] == Kind.H2D).any()
     assert "Host-to-device copies: none by Tensor.to, cuda or copy_;" in text_of(told.run)
+
+
+TENSORFLOW = """
+    import sys
+    import numpy as np
+    import tensorflow as tf
+
+    if "second" in sys.argv:
+        # The one thing that no script does: a second device of the CPU counts as an accelerator.
+        import iobench.tensorflow.device_moves
+        iobench.tensorflow.device_moves.counted.add("CPU:1")
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    values = np.arange(24_000, dtype=np.float32).reshape(24, 1000)
+    weights = tf.Variable(tf.zeros((1000,)))
+    for epoch in range(2):
+        for batch in tf.data.Dataset.from_tensor_slices(values).batch(4):
+            with tf.device("/CPU:1"), tf.GradientTape() as tape:
+                here = tf.identity(batch)
+                wanted = tf.convert_to_tensor(batch.numpy()[:, 0])
+                loss = tf.reduce_mean((tf.linalg.matvec(here, weights) - wanted) ** 2)
+            weights.assign_sub(1e-9 * tape.gradient(loss, weights))
+    print(float(loss), tf.random.stateless_uniform([2], [1, 2]).numpy())
+"""
+
+
+def test_copies_of_eager_tensorflow_are_spans_of_their_batches(
+    script: Callable[..., Any], launch: Callable[..., Any], plainly: Callable[..., Any]
+) -> None:
+    pytest.importorskip("tensorflow", reason="its tensors are what is moved")
+    train = script(TENSORFLOW)
+    alone = plainly(sys.executable, train, "second")
+    told = launch(sys.executable, train, "second")
+    assert told.out == alone.stdout
+    moves = told.profile.spans[told.profile.spans["kind"] == Kind.H2D]
+    assert moves["nbytes"].tolist() == [4 * 1000 * 4, 4 * 4] * 12
+    assert moves["batch"].tolist() == [batch for batch in range(12) for _ in range(2)]
+    (run,) = to_json([Run.open(told.run)])["runs"]
+    assert run["device"]["copies"]["n_copies"] == 24
