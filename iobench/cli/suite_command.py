@@ -59,6 +59,10 @@ def suite(
             help="Change the recipe: repeats=3, format=source,zarr, tiny=true; repeatable.",
         ),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Append the results to this folder once no run is left."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Measure cells that failed once more.")
     ] = False,
@@ -108,8 +112,24 @@ def suite(
     print_document(document, "json" if json else "markdown" if markdown else "")
     if html is not None:
         write_document(document, html)
+    if history is not None:
+        _append(folder, history, table.n_open)
     if table.n_failed or table.n_open:
         raise typer.Exit(1 if table.n_failed else INTERRUPTED)
+
+
+def _append(folder: SuiteFolder, history: Path, n_open: int) -> None:
+    from iobench.cli.screen import TerminalScreen
+    from iobench.files.claims import claim
+    from iobench.suites.history_folder import append_to_history
+
+    screen = TerminalScreen()
+    if n_open:
+        screen.note(f"not appended to {history} yet: runs are left")
+        return
+    with claim(folder.path):  # processes that share it are done at once
+        append_to_history(folder.path, history)
+    screen.note(f"appended to {history}; each figure over time: iobench history {history}")
 
 
 def _check_cell(cell: Cell) -> None:

@@ -102,7 +102,7 @@ class Prepared:
         What the samples are in their dataset; None where the loader has an order of its own, or
         a sample is a window of several.
     taken : ndarray of int64 or None
-        Which samples of a store are loaded, where it holds more than all ways have in common.
+        Which samples of a store are loaded, in the order of all ways of loading.
     evaluated : ndarray of int64 or None
         Which samples the evaluation after each epoch is of, as ``taken``; those are not among it.
     spelled : str or None
@@ -408,7 +408,9 @@ def _of_store(
         screen.note(
             f"{label}: {config.framework} reads all {len(store)} samples of it, in its own order"
         )
-    n_samples = len(chosen) if is_part and follows_plan else len(work)
+    # In the order in which other ways of loading have them: a store may hold them in another one.
+    in_order = wanted.windows is None and follows_plan and len(chosen) <= len(store)
+    n_samples = len(chosen) if in_order else len(work)
     return Prepared(
         label=label,
         format=name,
@@ -430,7 +432,7 @@ def _of_store(
             for shard in store.manifest.shards
         ),
         numbers=store.manifest.samples if follows_plan and wanted.windows is None else None,
-        taken=places if is_part and follows_plan else None,
+        taken=places if in_order else None,
         spelled=at_hand.spelled,
     )
 

@@ -18,7 +18,7 @@ class Samples:
     def __getitem__(self, number):
         if os.environ.get("BROKEN") == "yes":
             raise ValueError("no such sample today")
-        return {"x": np.full((16, 16), number, "f4")}
+        return {"x": np.random.default_rng(number).random((16, 16), "f4")}
 
 def make():
     return Samples()

@@ -257,3 +257,35 @@ def test_cells_of_other_machines_are_left_to_them(
     recipe = write_recipe(("workers = [0, 1]", 'machine = ["elsewhere-*"]'))
     told = shown(capsys, recipe, "--out", tmp_path / "out", code=75)
     assert [each["status"] for each in told["cells"]] == ["open"]
+
+
+def test_a_lossy_store_shows_its_price(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Equal samples in equal order give an equal loss, wherever they are read; rounded ones not."""
+    pytest.importorskip("torch", reason="the model is torch's")
+    recipe = write_recipe(
+        ("workers = [0, 1]", 'format = ["source", "zarr", "zarr:keep-bits=1"]'),
+        ('compute = "none"', 'compute = "unet"\nworkers = 0'), ("batches = 4", "batches = 12"),
+        ('"step_s", "samples_per_s"', '"final_loss", "run_s", "energy_j", "max_relative_error"'),
+        ("repeats = 3", "repeats = 1\ndrop = 0"), ('energy = "off"', 'energy = "auto"'),
+    )  # fmt: skip
+    told = shown(capsys, recipe, "--out", tmp_path / "out", "--history", tmp_path / "history")
+    rows = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
+    runs = read_results(tmp_path / "out")
+    losses = {each.cell["format"]: each.figures["final_loss"] for each in runs}
+    assert losses["source"] == losses["zarr"] != losses["zarr:keep-bits=1"]
+    digests = {each.cell["format"]: each.samples_digest for each in runs}
+    assert digests["source"] == digests["zarr"] != digests["zarr:keep-bits=1"]
+    assert 0 < rows["zarr:keep-bits=1"]["max_relative_error"]["mean"]["ratio"] < 1
+    assert all(each["run_s"]["mean"]["ratio"] > 0 for each in rows.values())
+    energy = [each.figures["energy_j"] for each in runs if "energy_j" in each.figures]
+    assert all(each > 0 for each in energy), "unknown where no counter may be read, never 0"
+    # What a run with a training ends with is the mean of its last batches.
+    path = next(find_results(tmp_path / "out"))
+    training = json.loads((path.parent / "round-0" / "run.json").read_text())["training"]
+    assert training["n_batches"] == 12
+    assert training["n_final"] == 10
+    assert training["final_loss"] == read_result(path).figures["final_loss"]
+    assert main(["history", str(tmp_path / "history"), "--json"]) == 0
+    assert "final_loss" in capsys.readouterr().out
