@@ -315,6 +315,8 @@ def _cell(metric: str, row: CellRow) -> TableCell:
 
 def said_metric(metric: str) -> str:
     """Return what a table calls a metric, whose unit is said with its figures."""
+    if metric == "samples_per_s":
+        return "samples/s"
     name = re.sub(r"_(s|j|bytes|per_s)$", "", metric.removesuffix("_per_s"))
     return name.replace("_", " ")
 
