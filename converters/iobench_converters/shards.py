@@ -111,6 +111,7 @@ class Conversion:
         request, encoding = self.request, self.request.encoding
         free = free_nbytes(request.path)
         needed = (len(self.plan.samples) - n_done) * self.stored_spec.nbytes
+        by_variable = takes_moments and request.check_container()
         encoder = None if encoding is None else encoding.encoder(self.plan.spec)
         spectra = None
         if encoder is not None:
@@ -132,6 +133,7 @@ class Conversion:
             spectra=spectra,
             spill_folder=request.path,
             spill_nbytes=0 if free is None else max(0, free - needed),
+            by_variable=by_variable,
         )
 
     def writer(self, folder: Path, number: int) -> Writer:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, RunJobs
     from iobench.files.spill import SpillFile
 
-__all__ = ["SpilledGroup", "spill_group"]
+__all__ = ["SpilledGroup", "banded_nbytes", "spill_group"]
 
 BAND_NBYTES = 16 << 20
 """Enough for one band: more would leave the processor's cache for nothing."""
@@ -88,8 +88,7 @@ def spill_group(
         For what is decoded on the way to a band, and for bands.
     """
     n_samples = sum(run.length for run in runs[0])
-    unit = max((variable.unit_nbytes for variable in variables), default=1)
-    n_bands = max(1, min(MOST_BANDS, bands_nbytes // max(1, unit)))
+    n_bands = _n_bands(variables, bands_nbytes)
     most = bands_nbytes // n_bands
     group = SpilledGroup(variables, n_samples, spill)
     largest = max((variable.on_the_way_nbytes for variable in variables), default=1)
@@ -99,6 +98,24 @@ def spill_group(
     )
     run(_jobs(group, runs, most, gates))
     return group
+
+
+def banded_nbytes(
+    variables: Sequence[PiecedVariable], runs: Sequence[Sequence[IndexRun]], bands_nbytes: int
+) -> int:
+    """Return the bytes of bands that are in memory at once while a group is put aside."""
+    n_bands = _n_bands(variables, bands_nbytes)
+    sizes = [
+        len(band.positions) * math.prod(band.shape) * np.dtype(variable.dtype).itemsize
+        for variable, own in zip(variables, runs, strict=True)
+        for band in _bands(variable, own, bands_nbytes // n_bands)
+    ]
+    return sum(sorted(sizes)[-n_bands:])
+
+
+def _n_bands(variables: Sequence[PiecedVariable], bands_nbytes: int) -> int:
+    unit = max((variable.unit_nbytes for variable in variables), default=1)
+    return max(1, min(MOST_BANDS, bands_nbytes // max(1, unit)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,21 @@ class SharedDecoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Groups, the memory for what is decoded on the way to their arrays, and what it holds."""
+    """Groups, the memory for what is decoded on the way to their arrays, and what it holds.
+
+    ``left_nbytes`` is what the arrays of no samples leave, ``each_nbytes`` what those of one more
+    take: of two groups, or of two variables, of which one is written while the next one is made.
+    """
 
     lengths: list[int]
     in_flight_nbytes: int
     n_held: int = 1
+    left_nbytes: int = 0
+    each_nbytes: int = 0
+
+    def left_beside(self, n_samples: int) -> int:
+        """Return the memory that so many samples leave for what is read ahead."""
+        return max(0, self.left_nbytes - n_samples * self.each_nbytes)
 
 
 def plan_groups(
@@ -83,6 +93,7 @@ def plan_groups(
     spill_nbytes: int = 0,
     ends: Collection[int] = (),
     places: Sequence[NDArray[np.int64]] | None = None,
+    apart: bool = False,
 ) -> GroupPlan:
     """Return how many samples to make together, one number per group.
 
@@ -93,7 +104,7 @@ def plan_groups(
     files : sequence of sequences of SharedDecoding
         The variables of each file; of one schema, but not of one chunking.
     memory_nbytes : int
-        For the arrays of two groups and some pieces on the way.
+        For the arrays of two groups, or of two variables of a group, and some pieces on the way.
     spill_nbytes : int
         For the arrays of two groups where they are put aside: what memory does not hold.
     ends : collection of int
@@ -101,6 +112,8 @@ def plan_groups(
     places : sequence of ndarray, optional
         For each variable the indexes of all samples as it counts them, where those of ``where``
         are not what it is along: samples of several dimensions.
+    apart : bool
+        Whether groups are made one variable after the other, in the order of the files'.
 
     Raises
     ------
@@ -118,9 +131,10 @@ def plan_groups(
     first = files[where[0][0]]
     each = sum(variable.sample_nbytes for variable in first if variable.axis >= 0)
     common = sum(variable.sample_nbytes for variable in first if variable.axis < 0)
-    in_flight = _in_flight(files, each + common, memory_nbytes)
-    room = (memory_nbytes - in_flight) // 2 - common
-    held = room // each if each else len(where)
+    two = _neighbours_nbytes(first) if apart else 2 * each
+    in_flight = _in_flight(files, two + 2 * common, memory_nbytes, apart=apart)
+    room = memory_nbytes - in_flight - 2 * common
+    held = room // two if each else len(where)
     aside = (spill_nbytes // 2 - common) // each if each else len(where)
     # A hundred thousand pairs: a third of the time that NumPy takes to see that they are pairs.
     numbers = np.fromiter(chain.from_iterable(where), np.int64, 2 * len(where)).reshape(-1, 2)
@@ -130,8 +144,14 @@ def plan_groups(
     follows[last], bound[last] = False, 0
     if spill_nbytes:  # what all samples share is no reason to put all of them aside
         lengths = _join(lengths, bound > 0, held)
-    joined = min(room, JOINED_NBYTES) // each if each else len(where)
-    return GroupPlan(_join(lengths, follows, joined), in_flight, held)
+    joined = min(held, JOINED_NBYTES // each) if each else len(where)
+    return GroupPlan(_join(lengths, follows, joined), in_flight, held, room, two)
+
+
+def _neighbours_nbytes(variables: Sequence[SharedDecoding]) -> int:
+    """Return the most that one variable and the next one have in a sample; the first is next."""
+    sizes = [variable.sample_nbytes for variable in variables]
+    return max(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,27 +184,35 @@ def band_memory(files: Sequence[Sequence[SharedDecoding]], memory_nbytes: int) -
     least = 2 * sample + one + unit
     if memory_nbytes < least:
         return BandMemory(least, one, unit)
-    in_flight = _in_flight(files, sample, memory_nbytes - unit)
+    in_flight = _in_flight(files, 2 * sample, memory_nbytes - unit)
     left = memory_nbytes - in_flight - max(2 * sample, memory_nbytes // SAMPLES_SHARE)
     return BandMemory(least, in_flight, max(unit, left))
 
 
 def _in_flight(
-    files: Sequence[Sequence[SharedDecoding]], sample_nbytes: int, memory_nbytes: int
+    files: Sequence[Sequence[SharedDecoding]],
+    two_nbytes: int,
+    memory_nbytes: int,
+    *,
+    apart: bool = False,
 ) -> int:
-    """Return the memory for pieces on the way: enough for all CPUs, or an eighth, or one piece."""
+    """Return the memory for pieces on the way: one for each CPU, or as an eighth holds, or one.
+
+    ``two_nbytes`` is for what is held of one sample beside them.
+    """
     variables = [variable for file in files for variable in file]
     largest = max(variables, key=lambda variable: variable.on_the_way_nbytes)
     one = largest.on_the_way_nbytes
-    needed = 2 * sample_nbytes + one
+    needed = two_nbytes + one
     if needed > memory_nbytes:
         raise OptionError(
             f"--memory {_mebibytes(memory_nbytes)} is too little: a chunk of variable "
-            f"{largest.name!r} takes {one} bytes to decode, two samples "
-            f"{2 * sample_nbytes}; the smallest that works is --memory {_mebibytes(needed)}"
+            f"{largest.name!r} takes {one} bytes to decode, "
+            f"{'two variables of a sample' if apart else 'two samples'} {two_nbytes}; the smallest "
+            f"that works is --memory {_mebibytes(needed)}"
         )
     wanted = min(available_cpus() * one, memory_nbytes // 8)
-    return max(one, min(wanted, memory_nbytes - 2 * sample_nbytes))
+    return max(1, min(wanted, memory_nbytes - two_nbytes) // max(1, one)) * one
 
 
 def _mebibytes(nbytes: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from iobench.chunks.bands import spill_group
+from iobench.chunks.bands import banded_nbytes, spill_group
 from iobench.chunks.group_plan import band_memory, plan_groups
 from iobench.chunks.pieces import PiecedGroup, runs_of_each
 
@@ -52,13 +52,18 @@ class SampleGroups:
     ) -> None:
         self._files = [tuple(variables(number)) for number in range(n_files)]
         self._lengths = None if lengths is None else [tuple(lengths(n)) for n in range(n_files)]
-        self._in_flight_nbytes = IN_FLIGHT_NBYTES
+        self._last: GroupPlan | None = None
 
-    def groups(self, where: Sequence[tuple[int, ...]], *, memory_nbytes: int) -> list[int]:
+    @property
+    def on_the_way_nbytes(self) -> int:
+        """Bytes that decoding takes beside the arrays, as the last `groups` left room for it."""
+        return IN_FLIGHT_NBYTES if self._last is None else self._last.in_flight_nbytes
+
+    def groups(
+        self, where: Sequence[tuple[int, ...]], *, memory_nbytes: int, apart: bool = False
+    ) -> list[int]:
         """Return how many samples to make together; see `plan_groups`."""
-        plan = self._plan(where, memory_nbytes)
-        self._in_flight_nbytes = plan.in_flight_nbytes
-        return plan.lengths
+        return self._plan(where, memory_nbytes, apart=apart).lengths
 
     def variables_apart(self) -> list[str]:
         """Return the variables, where samples are rows of each; none where they share one."""
@@ -68,13 +73,14 @@ class SampleGroups:
 
     def read_group(self, where: Sequence[tuple[int, ...]], only: str | None = None) -> Raw:
         """Return the stored bytes of these samples of one file; raise ValueError for several."""
-        return self._group(where, only).read()
+        most = None if self._last is None else self._last.left_beside(len(where))
+        return self._group(where, only).read(most)
 
     def decode_group(
         self, raw: Raw, where: Sequence[tuple[int, ...]], run: RunJobs, only: str | None = None
     ) -> Sequence[Arrays]:
         """Return the arrays of each sample."""
-        return self._group(where, only).decode(raw, run, self._in_flight_nbytes)
+        return self._group(where, only).decode(raw, run, self.on_the_way_nbytes)
 
     def _group(self, where: Sequence[tuple[int, ...]], only: str | None) -> PiecedGroup:
         variables, indexes = self._of_one_file(where)
@@ -99,9 +105,10 @@ class SampleGroups:
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
+        apart: bool = False,
     ) -> list[tuple[int, bool]]:
         """Return how many samples to make together; see `plan_groups`."""
-        plan = self._plan(where, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends)
+        plan = self._plan(where, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends, apart=apart)
         return [(length, length <= max(1, plan.n_held)) for length in plan.lengths]
 
     def _plan(
@@ -111,13 +118,15 @@ class SampleGroups:
         *,
         spill_nbytes: int = 0,
         ends: Collection[int] = (),
+        apart: bool = False,
     ) -> GroupPlan:
         numbered = self._numbered(where)
         places = None if self._lengths is None else self._places(numbered)
-        return plan_groups(
+        self._last = plan_groups(
             numbered, self._files, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends,
-            places=places,
+            places=places, apart=apart,
         )  # fmt: skip
+        return self._last
 
     def _numbered(self, where: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, int]]:
         """Return files and indexes; along several dimensions samples are numbered in C order."""
@@ -160,6 +169,13 @@ class SampleGroups:
             in_flight_nbytes=memory.in_flight_nbytes,
             bands_nbytes=memory.bands_nbytes,
         )
+
+    def banded_nbytes(self, where: Sequence[tuple[int, ...]], *, memory_nbytes: int) -> int:
+        """Return what decoding a group takes that is put aside."""
+        memory = band_memory(self._files, memory_nbytes)
+        variables, indexes = self._of_one_file(where)
+        runs = runs_of_each(variables, indexes)
+        return memory.in_flight_nbytes + banded_nbytes(variables, runs, memory.bands_nbytes)
 
     def group_nbytes(
         self, where: Sequence[tuple[int, ...]], only: str | None = None

@@ -46,6 +46,8 @@ FEW = 64
 READ_NBYTES = 4 << 20
 """Pieces of about this many decoded bytes are read together: neighbours with one system call."""
 
+UNBOUNDED = 1 << 62
+
 JOB_NBYTES = 1 << 20
 """Smaller pieces are decoded several in one job."""
 
@@ -259,28 +261,34 @@ class PiecedGroup:
         self._n_samples = len(indexes)
         self._runs = runs_of_each(variables, indexes)
 
-    def read(self) -> GroupBytes:
+    def read(self, most_nbytes: int | None = None) -> GroupBytes:
         """Return what is stored of the first pieces of each variable.
 
-        No more is read here than its arrays will take, so that the bytes and the arrays together
-        never need more than the arrays alone; what is left (few samples of long chunks) is read as
-        it is decoded.
+        No more of each is read here than its arrays will take, and no more than ``most_nbytes`` of
+        all: the first piece that is decoded may touch all pages of an array. What is left (few
+        samples of long chunks, or a memory that the arrays take) is read as it is decoded.
         """
-        pairs = zip(self._variables, self._runs, strict=True)
-        return [self._read_variable(variable, runs) for variable, runs in pairs]
+        found: GroupBytes = []
+        left = UNBOUNDED if most_nbytes is None else most_nbytes
+        for variable, runs in zip(self._variables, self._runs, strict=True):
+            allowed = min(left, _array_nbytes(variable, self._n_samples))
+            stored, nbytes = self._read_variable(variable, runs, allowed)
+            found.append(stored)
+            left -= nbytes
+        return found
 
     def _read_variable(
-        self, variable: PiecedVariable, runs: Sequence[IndexRun]
-    ) -> list[list[memoryview]]:
+        self, variable: PiecedVariable, runs: Sequence[IndexRun], allowed: int
+    ) -> tuple[list[list[memoryview]], int]:
         pieces = variable.pieces(runs)
-        allowed = _array_nbytes(variable, self._n_samples)
         at_once = max(1, READ_NBYTES // max(1, variable.piece_nbytes))
         found: list[list[memoryview]] = []
-        while len(found) < len(pieces) and allowed > 0:
+        read = 0
+        while len(found) < len(pieces) and read < allowed:
             batch = variable.read(pieces[len(found) : len(found) + at_once])
             found += batch
-            allowed -= sum(buffer.nbytes for buffers in batch for buffer in buffers)
-        return found
+            read += sum(buffer.nbytes for buffers in batch for buffer in buffers)
+        return found, read
 
     def decode(self, raw: GroupBytes, run: RunJobs, in_flight_nbytes: int) -> Sequence[Arrays]:
         """Return the arrays of each sample, in order; they are views of the group's.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cli.store_tables import quality_told
+from iobench.conversion.memory_bound import mebibytes
 from iobench.report.document import (
     Bytes,
     Command,
@@ -64,7 +65,7 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     aside = planned.spilled_nbytes
     meanwhile = f" and {nbytes(aside)} put aside meanwhile" if aside else ""
     yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {room}{lacking}")
-    yield "memory", Bytes(planned.peak_nbytes, f"{{}} of data at once, at the most{_held(planned)}")
+    yield "memory", Bytes(planned.peak_nbytes, f"about {{}} of data and buffers{_held(planned)}")
     yield "time", _time(planned.convert_s, "{}, at the rate of a short probe")
     source, store = (
         duration(nanoseconds(each)) for each in (planned.load_source_s, planned.load_store_s)
@@ -99,7 +100,7 @@ def _held(planned: ConversionForecast) -> str:
     once = planned.once_memory_nbytes
     if once is None:
         return f"{held})"
-    return f"{held}; {nbytes(once)} would read each chunk once)"
+    return f"{held}; --memory {mebibytes(once)} would read each chunk once)"
 
 
 def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
@@ -153,8 +154,8 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     }
     yield "shards", ", ".join(f"{count(n)} {what}" for what, n in told.items() if n)
     before = nbytes(outcome.idle_rss_nbytes)
-    held = f"samples in the making held to {nbytes(outcome.memory_nbytes)} (--memory)"
-    words = f"{{}} at the most, {before} before; {held}"
+    held = f"samples in the making may take {nbytes(outcome.memory_nbytes)} of it (--memory)"
+    words = f"{{}} resident at the most, {before} before; {held}"
     yield "memory", Bytes(outcome.peak_rss_nbytes, words)
 
 

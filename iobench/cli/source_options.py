@@ -38,8 +38,8 @@ AllowGaps = Annotated[bool, declared("--allow-gaps")]
 Memory = Annotated[
     str | None,
     typer.Option(
-        help="What samples in the making may take. [default: what reads each chunk once, at most "
-        "a quarter of the free memory]"
+        help="What samples in the making may take. [default: what holds those that share chunks, "
+        "no less than 256MiB, else no more than a quarter of the free memory]"
     ),
 ]
 StoreDir = Annotated[Path | None, declared("--store-dir")]

@@ -12,9 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import FullConversion
+from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one
 from iobench.conversion.preparing import existing_folder
-from iobench.datasets.contract import GroupedDataset, make_sample
+from iobench.datasets.contract import GroupedDataset, VariablesApart, make_sample
+from iobench.datasets.sample_groups import (
+    UnitSizes,
+    are_as_decoded,
+    group_counts,
+    is_made_apart,
+    may_be_read,
+    names_apart,
+)
+from iobench.datasets.sample_making import TASK_NBYTES, WAITING
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.memory_bound import MemoryBound
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.datasets.contract import SampleIndex
+    from iobench.datasets.contract import SampleIndex, Where
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
     from iobench.stores.plan import ConversionPlan
@@ -67,8 +77,8 @@ class KnownSource:
         Bytes of all that is stored of these samples, each counted once; None where the dataset
         does not tell. Then the files' size stands for it where more than that is read.
     group_nbytes : int or None
-        Most of what is read and decoded of two groups of samples that follow each other, of which
-        one is written while the next is made, in bytes; None where samples are made one by one.
+        Most that is in memory of groups of samples, or of their variables, in bytes: of one that
+        is written while the next one is made; None where samples are made one by one.
     spilled_nbytes : int
         Bytes of samples that are put aside at the most, since memory does not hold them.
     n_looks : int
@@ -307,18 +317,26 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
 
 
 def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int:
-    """Return the bytes held at once: of two groups, or what is allowed or one sample if more."""
-    places_nbytes = PLACE_NBYTES * source.n_samples
+    """Return the bytes held at once: of groups, or of samples that threads make one by one.
+
+    No more than is allowed then, or one sample if that is more.
+    """
+    beside = PLACE_NBYTES * source.n_samples + HEAP_NBYTES + THREAD_NBYTES * target.workers
     if source.group_nbytes is not None:
-        return source.group_nbytes + places_nbytes
-    one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + source.sample_nbytes
-    one += target.stored_nbytes
-    return max(one, min(target.memory_nbytes, source.n_samples * one)) + places_nbytes
+        return source.group_nbytes + beside
+    read, decoded = probe.sample_read_nbytes, probe.sample_decoded_nbytes
+    stored = target.stored_nbytes
+    one = max(read + decoded, decoded + source.sample_nbytes, source.sample_nbytes + stored)
+    most = _one_by_one_nbytes(one, stored, target.workers)
+    return max(one, min(target.memory_nbytes, source.n_samples * one, most)) + beside
 
 
 PLACE_NBYTES: Final = 256
 """About what is held of each sample beside its data: where it is, its name, its checksums. Of
 100,000 to 200,000 short samples 150 to 370 were measured."""
+HEAP_NBYTES: Final = 8 << 20
+THREAD_NBYTES: Final = 2 << 20
+"""About what buffers of files, and heaps of threads for what is short, take beside that."""
 
 
 PROBE_N_SAMPLES: Final = (4, 256)
@@ -367,17 +385,15 @@ def known_source(
             planned.shard_n_samples,
             prepared.spill_nbytes(request),
             is_apart=request.scheduler is not None,
+            by_variable=prepared.by_variable,
         )
-        groups = [
-            (prepared.dataset.group_nbytes(some), is_spilled)
-            for some, is_spilled in making.groups(where, memory.nbytes)
-        ]
-        read = sum(nbytes for (nbytes, _), _ in groups)
-        held = [memory.nbytes if is_spilled else sum(sizes) for sizes, is_spilled in groups]
-        group = max(map(sum, zip(held, [*held[1:], 0], strict=True)))
-        if any(is_spilled for _, is_spilled in groups):
-            group = min(group, max(memory.nbytes, *held))
-        aside = sorted(decoded for (_, decoded), is_spilled in groups if is_spilled)
+        groups = making.groups(where, memory.nbytes)
+        sizes = [prepared.dataset.group_nbytes(some) for some, _ in groups]
+        read = sum(nbytes for nbytes, _ in sizes)
+        if any(len(some) > 1 for some, _ in groups) or 2 * sum(sizes[0]) > memory.nbytes:
+            group = _most_held(prepared, groups, memory.nbytes, request.n_workers)
+        pairs = zip(groups, sizes, strict=True)
+        aside = sorted(decoded for (_, is_spilled), (_, decoded) in pairs if is_spilled)
         spilled = sum(aside[-2:])  # one is written from while the next one is made
         needed = prepared.dataset.group_nbytes(where)[0]
     return KnownSource(
@@ -390,6 +406,80 @@ def known_source(
         spilled_nbytes=spilled,
         n_looks=2 if ranges else 1,
     )
+
+
+def _most_held(
+    prepared: PreparedConversion,
+    groups: Sequence[tuple[Sequence[Where], bool]],
+    memory_nbytes: int,
+    workers: int,
+) -> int:
+    """Return the most of the data in memory, where samples are made in these groups.
+
+    The arrays of the unit that is made, and of the one before, which is written; what was read of
+    it, and of the next one as far as there is room; and what decoding takes.
+    """
+    dataset = prepared.dataset
+    way = dataset.on_the_way_nbytes if isinstance(dataset, VariablesApart) else 0
+    every: list[UnitSizes] = []
+    for some, is_spilled in groups:
+        if is_spilled:
+            every.append(_aside_sizes(prepared, some, memory_nbytes, workers))
+        else:
+            every += _unit_sizes(prepared, some, memory_nbytes)
+    most = 0
+    for place, unit in enumerate(every):
+        near = every[max(0, place - 1) : place + 2]
+        before = every[place - 1].held_nbytes if place else 0
+        if unit.is_spilled:  # pages that were bands stay for whoever asks for as many
+            most = max(most, unit.aside_nbytes + max(before, unit.held_nbytes))
+            continue
+        two = unit.held_nbytes + before
+        read = min(unit.read_nbytes, max(0, memory_nbytes - way - two))
+        if place + 1 < len(every) and may_be_read(near, 2, memory_nbytes):
+            read += near[-1].read_nbytes
+        most = max(most, two + read + way)
+    return most
+
+
+def _aside_sizes(
+    prepared: PreparedConversion, some: Sequence[Where], memory_nbytes: int, workers: int
+) -> UnitSizes:
+    """Return what is held of a group that is put aside, and of its samples that are taken back."""
+    dataset, stored = prepared.dataset, prepared.stored_nbytes
+    aside = memory_nbytes
+    if isinstance(dataset, VariablesApart):
+        aside = dataset.banded_nbytes(some, memory_nbytes=memory_nbytes)
+    held = _one_by_one_nbytes(prepared.index.spec.nbytes, stored, workers)
+    held = min(held, max(memory_nbytes // SAMPLES_SHARE, 2 * stored), len(some) * stored)
+    return UnitSizes(0, held, is_spilled=True, aside_nbytes=aside)
+
+
+def _one_by_one_nbytes(one_nbytes: int, stored_nbytes: int, workers: int) -> int:
+    """Return what is held where threads make samples one by one: those and what waits."""
+    together = max(1, TASK_NBYTES // max(1, stored_nbytes))
+    waiting = WAITING * workers + 1  # and those that are written
+    return together * (workers * one_nbytes + waiting * stored_nbytes)
+
+
+def _unit_sizes(
+    prepared: PreparedConversion, some: Sequence[Where], memory_nbytes: int
+) -> list[UnitSizes]:
+    """Return what is read and held of what is made at once of a group."""
+    dataset, spec = prepared.dataset, prepared.index.spec
+    assert isinstance(dataset, GroupedDataset)
+    nbytes = len(some) * spec.nbytes
+    names = names_apart(dataset, spec) if prepared.by_variable else ()
+    if names and is_made_apart(nbytes, len(names), memory_nbytes):
+        assert isinstance(dataset, VariablesApart)
+        return [
+            UnitSizes(dataset.group_nbytes(some, name)[0], len(some) * spec[name].nbytes)
+            for name in names
+        ]
+    read, decoded = dataset.group_nbytes(some)
+    if are_as_decoded(dataset) and prepared.encoding is None:
+        return [UnitSizes(read, min(decoded, nbytes))]  # chunks may go beyond the samples
+    return [UnitSizes(read, decoded + len(some) * prepared.stored_nbytes)]
 
 
 def known_target(
@@ -482,7 +572,10 @@ def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
-        ends = list(accumulate(prepared.dataset.groups(where, memory_nbytes=memory.nbytes)))
+        counts = group_counts(
+            prepared.dataset, where, memory_nbytes=memory.nbytes, apart=prepared.by_variable
+        )
+        ends = list(accumulate(counts))
         if ends[0] > 1:
             count = max(2, sum(end * nbytes <= PROBE_NBYTES for end in ends))
             return list(prepared.samples[: ends[:count][-1]]), ends[:count]

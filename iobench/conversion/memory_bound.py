@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from iobench.datasets.contract import BandedDataset, GroupedDataset
-from iobench.datasets.sample_groups import sample_groups
+from iobench.datasets.sample_groups import group_counts, sample_groups
 from iobench.errors import OptionError
 from iobench.files.memory import pages_used_again, shared_memory_nbytes
 from iobench.samples import handed_on_nbytes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Dataset, SampleIndex, Where
 
-__all__ = ["Making", "MemoryBound", "memory_bound", "nbytes_of_one"]
+__all__ = ["Making", "MemoryBound", "mebibytes", "memory_bound", "nbytes_of_one"]
 
 LEAST_NBYTES: Final = 256 << 20
 """Taken without being asked for, whatever is free: more where samples need it."""
@@ -55,11 +55,11 @@ class MemoryBound:
         """What is decoded more than once, and what ends that; ``""`` where it is next to none."""
         if self.times < LEAST_TIMES:
             return ""
-        times = f"{self.times:.1f} times"
+        times = f"{self.times:.1f} times in the mean"
         if self.lacking_nbytes:
             return (
                 f"chunks that samples share are decoded {times}; with "
-                f"{_mebibytes(self.lacking_nbytes)} more room where the store is, each once"
+                f"{mebibytes(self.lacking_nbytes)} more room where the store is, each once"
             )
         if self.once_nbytes is None:
             return (
@@ -67,8 +67,8 @@ class MemoryBound:
                 "larger shards (--shard-size) share fewer"
             )
         return (
-            f"with --memory {_mebibytes(self.nbytes)} chunks that samples share are decoded "
-            f"{times}; --memory {_mebibytes(self.once_nbytes)} decodes each once"
+            f"with --memory {mebibytes(self.nbytes)} chunks that samples share are decoded "
+            f"{times}; --memory {mebibytes(self.once_nbytes)} decodes each once"
         )
 
 
@@ -86,12 +86,15 @@ class Making:
         Room for samples that are put aside; below 0 where there is less than none.
     is_apart : bool
         Whether each shard is made by itself, as by the workers of a cluster.
+    by_variable : bool
+        Whether the variables of a group are made one by one.
     """
 
     dataset: GroupedDataset
     shard_n_samples: int
     spill_nbytes: int = 0
     is_apart: bool = False
+    by_variable: bool = False
 
     def groups(
         self, where: Sequence[Where], memory_nbytes: int, *, start: int = 0
@@ -113,6 +116,7 @@ class Making:
                     some,
                     memory_nbytes=memory_nbytes,
                     spill_nbytes=self.spill_nbytes,
+                    apart=self.by_variable,
                 )
             ]
         return found
@@ -132,8 +136,39 @@ class Making:
             least = self.dataset.band_nbytes()
             if least is not None and self._are_enough(where, least, start=start):
                 return least
-        held = _least_for_once(self.dataset, where)
+        held = self.least_for_once(where)
         return held if self._are_enough(where, held, start=start) else None
+
+    def counts(self, where: Sequence[Where], memory_nbytes: int) -> list[int]:
+        """Return how many samples to make together where nothing is put aside."""
+        return group_counts(
+            self.dataset, where, memory_nbytes=memory_nbytes, apart=self.by_variable
+        )
+
+    def least_for_once(self, where: Sequence[Where]) -> int:
+        """Return memory that holds all of a group: the least, and a sixteenth."""
+        enough = KIB
+
+        def is_enough(nbytes: int) -> bool:
+            try:
+                return len(self.counts(where, nbytes)) <= 1
+            except OptionError:
+                return False
+
+        while enough < UNBOUNDED and not is_enough(enough):
+            enough *= 2
+        least = enough // 2
+        while enough - least > enough // 16:  # each look goes over all samples
+            middle = (least + enough) // 2
+            least, enough = (least, middle) if is_enough(middle) else (middle, enough)
+        return enough
+
+    def largest_group(self, where: Sequence[Where]) -> Sequence[Where]:
+        """Return most samples of one shard that are best made together."""
+        alone = replace(self, spill_nbytes=0, is_apart=False)
+        return max(
+            (group for group, _ in alone.groups(where, UNBOUNDED)), key=len, default=where[:1]
+        )
 
     def _are_enough(self, where: Sequence[Where], memory_nbytes: int, *, start: int) -> bool:
         return self.times(where, memory_nbytes, start=start) < LEAST_TIMES
@@ -148,6 +183,7 @@ def memory_bound(
     shard_n_samples: int,
     spill_nbytes: int = 0,
     is_apart: bool = False,
+    by_variable: bool = False,
     looks_at_one: bool = True,
 ) -> MemoryBound:
     """Return what a conversion may hold: as asked for, else what holds all that shares a chunk.
@@ -161,7 +197,7 @@ def memory_bound(
         What is made, and which of it.
     asked : int or None
         Bytes; None for what is needed.
-    shard_n_samples, spill_nbytes, is_apart
+    shard_n_samples, spill_nbytes, is_apart, by_variable
         As of `Making`.
     looks_at_one : bool
         Whether a sample may be made to see what it takes, where the dataset does not tell.
@@ -174,13 +210,13 @@ def memory_bound(
     most = max(LEAST_NBYTES, shared_memory_nbytes()) if asked is None else asked
     if isinstance(dataset, GroupedDataset) and samples:
         where = [index.where[number] for number in samples]
-        dataset.groups(where, memory_nbytes=most)  # refuses what does not fit
-        making = Making(dataset, shard_n_samples, spill_nbytes, is_apart)
+        making = Making(dataset, shard_n_samples, spill_nbytes, is_apart, by_variable)
+        making.counts(where, most)  # refuses what does not fit
         nbytes = asked
         if nbytes is None:
-            in_a_shard = _largest_group(dataset, where, shard_n_samples)
-            nbytes = min(most, max(LEAST_NBYTES, _least_for_once(dataset, in_a_shard)))
-        shared = _largest_group(dataset, where, len(where))
+            in_a_shard = making.largest_group(where)
+            nbytes = min(most, max(LEAST_NBYTES, making.least_for_once(in_a_shard)))
+        shared = replace(making, shard_n_samples=len(where)).largest_group(where)
         start = where.index(shared[0]) if shared else 0
         times = making.times(shared, nbytes, start=start)
         if times < LEAST_TIMES:
@@ -198,39 +234,12 @@ def memory_bound(
         one = read + decoded
         if one > most:
             raise OptionError(
-                f"--memory {_mebibytes(most)} is too little: of {dataset.name} a sample takes "
+                f"--memory {mebibytes(most)} is too little: of {dataset.name} a sample takes "
                 f"{read} bytes as read and {decoded} as decoded; the smallest that works is "
-                f"--memory {_mebibytes(one)}"
+                f"--memory {mebibytes(one)}"
             )
     nbytes = min(most, max(LEAST_NBYTES, 2 * one)) if asked is None else asked
     return MemoryBound(nbytes, nbytes)
-
-
-def _largest_group(
-    dataset: GroupedDataset, where: Sequence[Where], shard_n_samples: int
-) -> Sequence[Where]:
-    """Return most samples of one shard that are best made together."""
-    making = Making(dataset, shard_n_samples)
-    return max((group for group, _ in making.groups(where, UNBOUNDED)), key=len, default=where[:1])
-
-
-def _least_for_once(dataset: GroupedDataset, where: Sequence[Where]) -> int:
-    """Return memory that holds all of a group: the least, and a sixteenth."""
-    enough = KIB
-
-    def is_enough(nbytes: int) -> bool:
-        try:
-            return len(dataset.groups(where, memory_nbytes=nbytes)) <= 1
-        except OptionError:
-            return False
-
-    while enough < UNBOUNDED and not is_enough(enough):
-        enough *= 2
-    least = enough // 2
-    while enough - least > enough // 16:  # each look goes over all samples
-        middle = (least + enough) // 2
-        least, enough = (least, middle) if is_enough(middle) else (middle, enough)
-    return enough
 
 
 def nbytes_of_one(dataset: Dataset, index: SampleIndex, where: Where) -> tuple[int, int]:
@@ -246,5 +255,6 @@ def nbytes_of_one(dataset: Dataset, index: SampleIndex, where: Where) -> tuple[i
     return read, nbytes if decoded < 0 else decoded
 
 
-def _mebibytes(nbytes: int) -> str:
-    return f"{-(-nbytes // MIB)}MiB"
+def mebibytes(nbytes: int) -> str:
+    """Return no fewer bytes, as an option takes them."""
+    return f"{-(-nbytes // MIB)}MiB" if nbytes >= MIB else f"{-(-nbytes // KIB)}KiB"

@@ -11,6 +11,7 @@ from iobench.conversion.early_samples import decoded_samples, raw_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.conversion.tiles import check_monotonic, tiled_samples
 from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.sample_groups import names_apart
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
 from iobench.datasets.user_files import UserFiles
@@ -55,6 +56,8 @@ class PreparedConversion:
         The container.
     encoding : Encoding or None
         What is stored with fewer bits; ranges of int16 may still be unknown.
+    by_variable : bool
+        Whether the variables of a group of samples are made one by one.
     """
 
     source: Source
@@ -63,6 +66,7 @@ class PreparedConversion:
     samples: Sequence[int]
     fmt: Format
     encoding: Encoding | None
+    by_variable: bool = False
 
     @property
     def stored_nbytes(self) -> int:
@@ -95,6 +99,7 @@ class PreparedConversion:
             shard_n_samples=self.shard_n_samples(request),
             spill_nbytes=self.spill_nbytes(request),
             is_apart=elsewhere,
+            by_variable=self.by_variable,
             looks_at_one=not (request.out / MANIFEST_NAME).exists(),
         )
 
@@ -146,7 +151,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
         samples = select_splits(index, splits)
-    StoreRequest(
+    by_variable = StoreRequest(
         dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
     ).check_container()
     facts = {**index.provenance, "request": request.to_dict()}
@@ -157,6 +162,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
         samples=samples,
         fmt=fmt,
         encoding=encoding,
+        by_variable=by_variable and bool(names_apart(dataset, index.spec)),
     )
 
 

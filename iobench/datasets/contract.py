@@ -409,33 +409,6 @@ class GroupedDataset(Protocol):
         ...
 
 
-@runtime_checkable
-class VariablesApart(GroupedDataset, Protocol):
-    """Optional face of a grouped dataset whose groups can be made one variable at a time.
-
-    A conversion then holds two variables of a group, not two groups, where what comes behind it
-    takes them so: the same pages serve one variable after the other.
-    """
-
-    def variables_apart(self) -> Sequence[str]:
-        """Return the variables of the decoded samples, each a row of one array; else none."""
-        ...
-
-    def read_group(self, where: Sequence[Where], only: str | None = None) -> Raw:
-        """Return what is stored of these samples, or of one variable of them."""
-        ...
-
-    def decode_group(
-        self, raw: Raw, where: Sequence[Where], run: RunJobs, only: str | None = None
-    ) -> Sequence[Arrays]:
-        """Return the arrays of each sample; of one variable as `StackedSamples`."""
-        ...
-
-    def group_nbytes(self, where: Sequence[Where], only: str | None = None) -> tuple[int, int]:
-        """Return the bytes read and decoded, of a group or of one variable of it."""
-        ...
-
-
 class SpilledSamples(Protocol):
     """Decoded samples of a group in a file; threads may take them at once.
 
@@ -500,6 +473,63 @@ class BandedDataset(GroupedDataset, Protocol):
         FileFormatError, StorageError
             If what is stored cannot be read or decoded, or the disk has no room.
         """
+        ...
+
+
+@runtime_checkable
+class VariablesApart(BandedDataset, Protocol):
+    """Optional face of a grouped dataset whose groups can be made one variable at a time.
+
+    A conversion then holds two variables of a group, not two groups, where what comes behind it
+    takes them so: the same pages serve one variable after the other.
+    """
+
+    def variables_apart(self) -> Sequence[str]:
+        """Return the variables of the decoded samples, each a row of one array; else none.
+
+        In the order in which they are made.
+        """
+        ...
+
+    @property
+    def on_the_way_nbytes(self) -> int:
+        """Bytes that decoding takes beside the arrays, as the last `groups` left room for it."""
+        ...
+
+    def groups(
+        self, where: Sequence[Where], *, memory_nbytes: int, apart: bool = False
+    ) -> list[int]:
+        """Return how many samples to make together; ``apart``: two variables of them are held."""
+        ...
+
+    def banded_groups(
+        self,
+        where: Sequence[Where],
+        *,
+        memory_nbytes: int,
+        spill_nbytes: int,
+        ends: Collection[int] = (),
+        apart: bool = False,
+    ) -> list[tuple[int, bool]]:
+        """Return the same, and whether memory holds them."""
+        ...
+
+    def banded_nbytes(self, where: Sequence[Where], *, memory_nbytes: int) -> int:
+        """Return the bytes that decoding a group takes that is put aside."""
+        ...
+
+    def read_group(self, where: Sequence[Where], only: str | None = None) -> Raw:
+        """Return what is stored of these samples, or of one variable of them."""
+        ...
+
+    def decode_group(
+        self, raw: Raw, where: Sequence[Where], run: RunJobs, only: str | None = None
+    ) -> Sequence[Arrays]:
+        """Return the arrays of each sample; of one variable as `StackedSamples`."""
+        ...
+
+    def group_nbytes(self, where: Sequence[Where], only: str | None = None) -> tuple[int, int]:
+        """Return the bytes read and decoded, of a group or of one variable of it."""
         ...
 
 

@@ -44,17 +44,24 @@ class GroupedSamples:
         """Return the arrays of one sample."""
         raise NotImplementedError
 
-    def groups(self, where: Sequence[Any], *, memory_nbytes: int) -> list[int]:
+    @property
+    def on_the_way_nbytes(self) -> int:
+        """Bytes that decoding takes beside the arrays; 0 where nobody tells."""
+        groups = self._groups
+        return groups.on_the_way_nbytes if isinstance(groups, SampleGroups) else 0
+
+    def groups(self, where: Sequence[Any], *, memory_nbytes: int, apart: bool = False) -> list[int]:
         """Return how many samples to make together: those whose chunks hold several.
 
         Raises
         ------
         OptionError
-            If two samples and a chunk need more memory.
+            If two samples, or two variables of one, and a chunk need more memory.
         """
         if self._groups is None:
             return [1] * len(where)
-        return self._groups.groups(self._in_groups(where), memory_nbytes=memory_nbytes)
+        places, told = self._in_groups(where), _apart(apart)
+        return self._groups.groups(places, memory_nbytes=memory_nbytes, **told)
 
     def variables_apart(self) -> Sequence[str]:
         """Return the variables, where a group can be made of each; none where it cannot."""
@@ -93,13 +100,21 @@ class GroupedSamples:
         memory_nbytes: int,
         spill_nbytes: int,
         ends: Collection[int] = (),
+        apart: bool = False,
     ) -> list[tuple[int, bool]]:
         """Return how many samples to make together, where some may be put aside."""
         assert self._groups is not None
-        places = self._in_groups(where)
+        places, told = self._in_groups(where), _apart(apart)
         return self._groups.banded_groups(
-            places, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends
+            places, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=ends, **told
         )
+
+    def banded_nbytes(self, where: Sequence[Any], *, memory_nbytes: int) -> int:
+        """Return what decoding a group takes that is put aside; the memory where nobody tells."""
+        groups = self._groups
+        if not isinstance(groups, SampleGroups):
+            return memory_nbytes
+        return groups.banded_nbytes(self._in_groups(where), memory_nbytes=memory_nbytes)
 
     def spill_group(
         self, where: Sequence[Any], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
@@ -108,6 +123,10 @@ class GroupedSamples:
         assert self._groups is not None
         places = self._in_groups(where)
         return self._groups.spill_group(places, spill, run, memory_nbytes=memory_nbytes)
+
+
+def _apart(apart: bool) -> dict[str, Any]:
+    return {"apart": True} if apart else {}
 
 
 def _given(only: str | None) -> tuple[str, ...]:

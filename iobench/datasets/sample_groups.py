@@ -1,20 +1,36 @@
-"""Which samples a conversion makes together, and which of those groups it puts aside meanwhile."""
+"""Which samples a conversion makes together, and which of those groups it puts aside meanwhile.
+
+And what it holds of them: of two units, of which one is written while the next one is made.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iobench.datasets.contract import BandedDataset
+from iobench.datasets.contract import BandedDataset, VariablesApart, as_decoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.datasets.contract import GroupedDataset, Where
+    from iobench.datasets.contract import Dataset, GroupedDataset, Where
+    from iobench.samples import SampleSpec
 
-__all__ = ["SampleGroup", "sample_groups"]
+__all__ = [
+    "SampleGroup",
+    "UnitSizes",
+    "are_as_decoded",
+    "group_counts",
+    "is_made_apart",
+    "may_be_read",
+    "names_apart",
+    "sample_groups",
+]
+
+APART_NBYTES: Final = 1 << 20
+"""Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +59,7 @@ def sample_groups(
     *,
     memory_nbytes: int,
     spill_nbytes: int = 0,
+    apart: bool = False,
 ) -> list[SampleGroup]:
     """Return the groups that samples are made in.
 
@@ -55,6 +72,8 @@ def sample_groups(
         made by itself.
     memory_nbytes, spill_nbytes : int
         For groups in memory, and for those in files: of no less than twice as much.
+    apart : bool
+        Whether their variables are made one by one (`names_apart`).
 
     Raises
     ------
@@ -68,9 +87,16 @@ def sample_groups(
         if least is not None and least <= memory_nbytes:
             where = [each for part in parts for each in part]
             inner = ends[:-1]
-            planned = dataset.banded_groups(
-                where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=set(inner)
-            )
+            if apart:
+                assert isinstance(dataset, VariablesApart)
+                planned = dataset.banded_groups(
+                    where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=set(inner),
+                    apart=True,
+                )  # fmt: skip
+            else:
+                planned = dataset.banded_groups(
+                    where, memory_nbytes=memory_nbytes, spill_nbytes=spill_nbytes, ends=set(inner)
+                )
             ranges = _ranges([count for count, _ in planned])
             return [
                 SampleGroup(
@@ -82,10 +108,73 @@ def sample_groups(
             ]
     found = []
     for part, end in zip(parts, ends, strict=True):
-        counts = dataset.groups(part, memory_nbytes=memory_nbytes)
+        counts = group_counts(dataset, part, memory_nbytes=memory_nbytes, apart=apart)
         before = end - len(part)
         found += [SampleGroup(before + start, before + stop) for start, stop in _ranges(counts)]
     return found
+
+
+def group_counts(
+    dataset: GroupedDataset, where: Sequence[Where], *, memory_nbytes: int, apart: bool
+) -> list[int]:
+    """Return how many consecutive samples to make together, in memory."""
+    if apart:
+        assert isinstance(dataset, VariablesApart)
+        return dataset.groups(where, memory_nbytes=memory_nbytes, apart=True)
+    return dataset.groups(where, memory_nbytes=memory_nbytes)
+
+
+def are_as_decoded(dataset: Dataset) -> bool:
+    """Tell whether samples are what is decoded."""
+    return getattr(dataset.preprocess, "__func__", None) is as_decoded
+
+
+def names_apart(dataset: Dataset, spec: SampleSpec) -> Sequence[str]:
+    """Return the variables that can be made one by one, in their order; none where they cannot."""
+    if not isinstance(dataset, VariablesApart) or not are_as_decoded(dataset):
+        return ()
+    names = dataset.variables_apart()
+    # What samples should be is said of each of them.
+    return names if sorted(names) == sorted(spec.names) else ()
+
+
+def is_made_apart(group_nbytes: int, n_variables: int, memory_nbytes: int) -> bool:
+    """Tell whether variables of a group of so many bytes are made one by one, where they can be.
+
+    Small ones are not, unless two such groups are much of the memory.
+    """
+    return group_nbytes >= APART_NBYTES * n_variables or 4 * group_nbytes > memory_nbytes
+
+
+class UnitSizes(NamedTuple):
+    """Bytes of what is made at once, a group or a variable of it.
+
+    As stored; in memory while it is written; of one that is put aside, also while it is made.
+    """
+
+    read_nbytes: int
+    held_nbytes: int
+    is_spilled: bool = False
+    aside_nbytes: int = 0
+
+
+def may_be_read(units: Sequence[UnitSizes], n_read: int, memory_nbytes: int) -> bool:
+    """Tell whether the last of these units may be read already, while others are in memory.
+
+    Parameters
+    ----------
+    units : sequence of UnitSizes
+        It and the two before. Samples of both are in memory: of one that is made, of the one
+        before, which is written.
+    n_read : int
+        How many of the units are in memory as stored then.
+    memory_nbytes : int
+        For all.
+    """
+    if any(unit.is_spilled for unit in units):
+        return False
+    two = sum(unit.held_nbytes for unit in units[:-1])
+    return two + sum(unit.read_nbytes for unit in units[-n_read:]) <= memory_nbytes
 
 
 def _ranges(counts: Sequence[int]) -> list[tuple[int, int]]:

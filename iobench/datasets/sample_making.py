@@ -15,10 +15,16 @@ from iobench.datasets.contract import (
     BandedDataset,
     GroupedDataset,
     VariablesApart,
-    as_decoded,
     sample_steps,
 )
-from iobench.datasets.sample_groups import sample_groups
+from iobench.datasets.sample_groups import (
+    UnitSizes,
+    are_as_decoded,
+    is_made_apart,
+    may_be_read,
+    names_apart,
+    sample_groups,
+)
 from iobench.datasets.setup_processes import stopwatch
 from iobench.files.memory import pages_used_again
 from iobench.files.spill import SpillFile
@@ -45,10 +51,10 @@ __all__ = ["GroupsAhead", "HeldBytes", "Maker", "nbytes_of", "samples_in_order"]
 
 TASK_NBYTES = 1 << 20
 """Small samples are made by tasks of this many bytes: a task costs as much as reading 16 KB."""
+WAITING = 2
+"""Tasks of each thread that may be done before their samples are taken."""
 TASK_S = 0.02
 """And tasks end after about this time, so that a probe of slow samples ends when it should."""
-APART_NBYTES = 1 << 20
-"""Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 OBJECT_NBYTES = 512
 """About what Python's objects take beside the bytes of one array."""
 
@@ -77,6 +83,8 @@ class Maker:
         Room for them there.
     spectra : SpectraOfSamples, optional
         What compares some of the samples with what is stored of them.
+    by_variable : bool
+        Whether `batches` will be asked to yield variables one by one: groups are larger then.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class Maker:
         spill_folder: Path | None = None,
         spill_nbytes: int = 0,
         spectra: SpectraOfSamples | None = None,
+        by_variable: bool = False,
     ) -> None:
         self._dataset = dataset
         self._index = index
@@ -101,6 +110,7 @@ class Maker:
         self._measure = measure
         self._spectra = spectra
         self._memory_nbytes = memory_nbytes
+        self._names_apart = names_apart(dataset, index.spec) if by_variable else ()
         self._spill_folder, self._spill_nbytes = spill_folder, spill_nbytes
         self._spills: list[SpillFile] = []
         self._spilled: dict[int, tuple[SpillFile, SpilledSamples]] = {}
@@ -147,6 +157,7 @@ class Maker:
                 [self._where(part) for part in parts],
                 memory_nbytes=self._memory_nbytes,
                 spill_nbytes=0 if self._spill_folder is None else self._spill_nbytes,
+                apart=bool(self._names_apart),
             )
 
     @overload
@@ -231,9 +242,8 @@ class Maker:
         if room < self._workers * self._held.nbytes:
             return max(0, room // self._held.nbytes)
         waiting = (room - self._workers * self._held.nbytes) // self._nbytes
-        # Tasks that are small still: as many as keep the threads busy until they have their size.
-        most = waiting if size >= self._largest_size else self._workers
-        return self._workers + min(waiting, most)
+        # More would only be pages that are new. Tasks that are small still are twice as many.
+        return self._workers + min(waiting, WAITING * self._workers)
 
     @property
     def _largest_size(self) -> int:
@@ -273,7 +283,7 @@ class Maker:
     ) -> tuple[Sequence[Sample], int]:
         """Return samples of a group, and the bytes of what was made for them."""
         preprocess = self._dataset.preprocess
-        if _is_as_decoded(self._dataset):
+        if are_as_decoded(self._dataset):
             with self._tally.timed("preprocess", nbytes_of_all(arrays)):
                 return arrays, 0
         given = list(arrays)
@@ -331,22 +341,16 @@ class Maker:
 
     def _units(self, group: int, *, may_be_apart: bool) -> list[_Unit]:
         """Return what is made at once: a group, or each variable of it."""
-        dataset, numbers = self._dataset, self._numbers_of(group)
+        numbers, names = self._numbers_of(group), self._names_apart
         where = self._where(numbers)
-        names: Sequence[str] = ()
+        nbytes = len(numbers) * self._index.spec.nbytes
         if (
-            may_be_apart
-            and isinstance(dataset, VariablesApart)
-            and self._encoder is None
-            and not self._groups[group].is_spilled
-            and _is_as_decoded(dataset)
+            not may_be_apart
+            or not names
+            or self._groups[group].is_spilled
+            or not is_made_apart(nbytes, len(names), self._memory_nbytes)
         ):
-            names = dataset.variables_apart()
-        spec = self._index.spec
-        if not names or len(numbers) * spec.nbytes < APART_NBYTES * len(names):
             return [_Unit(group, numbers, where)]
-        if sorted(names) != sorted(spec.names):
-            return [_Unit(group, numbers, where)]  # what samples should be is said of each of them
         return [_Unit(group, numbers, where, name, name == names[-1]) for name in names]
 
     def _numbers_of(self, group: int) -> list[int]:
@@ -360,25 +364,19 @@ class Maker:
         return found
 
     def _room_for(self, units: Sequence[_Unit]) -> Callable[[int, int], bool]:
-        """Return what tells whether a unit may be read already while others are in memory.
-
-        Samples of two units are: of one that is made, of the one before, which is written.
-        """
+        """Return what tells whether a unit may be read already while others are in memory."""
 
         @cache
-        def nbytes(place: int) -> tuple[int, int]:
+        def sizes(place: int) -> UnitSizes:
             unit = units[place]
             read, decoded = self._unit_nbytes(unit)
             each = self._nbytes if unit.name is None else self._index.spec[unit.name].nbytes
-            return read, max(decoded, len(unit.numbers) * each)
+            is_spilled = self._groups[unit.group].is_spilled
+            return UnitSizes(read, max(decoded, len(unit.numbers) * each), is_spilled)
 
         def fits(place: int, n_read: int) -> bool:
-            near = range(max(0, place - 2), place + 1)
-            if self._is_alone or any(self._groups[units[each].group].is_spilled for each in near):
-                return False
-            two = sum(nbytes(each)[1] for each in near[:-1])
-            read = sum(nbytes(each)[0] for each in range(max(0, place - n_read + 1), place + 1))
-            return two + read <= self._memory_nbytes
+            near = [sizes(each) for each in range(max(0, place - 2), place + 1)]
+            return not self._is_alone and may_be_read(near, n_read, self._memory_nbytes)
 
         return fits
 
@@ -576,10 +574,6 @@ def samples_in_order(
     finally:
         made.close()
         maker.close()
-
-
-def _is_as_decoded(dataset: Dataset) -> bool:
-    return getattr(dataset.preprocess, "__func__", None) is as_decoded
 
 
 class _Unit(NamedTuple):

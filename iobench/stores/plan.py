@@ -15,6 +15,7 @@ from iobench.files.urls import URL
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json, count_runs
+from iobench.stores.shard_writer import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -201,8 +202,13 @@ class StoreRequest:
     scheduler: str | None = None
     wait_s: float | None = None
 
-    def check_container(self) -> None:
+    def check_container(self) -> bool:
         """Begin a shard elsewhere and drop it: what the format refuses is said before any is made.
+
+        Returns
+        -------
+        bool
+            Whether its writer takes variables one by one, and they come so.
 
         Raises
         ------
@@ -214,7 +220,9 @@ class StoreRequest:
             some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
             spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
         with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-            self.fmt.writer(Path(folder), spec, shard=0, options=self.options).abort()
+            writer = self.fmt.writer(Path(folder), spec, shard=0, options=self.options)
+            writer.abort()
+        return encoding is None and isinstance(writer, ShardWriter) and writer.is_by_variable
 
     def plan(self) -> ConversionPlan:
         """Return what decides what the store will hold.

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.conversion.forecast import (
+    HEAP_NBYTES,
     PLACE_NBYTES,
+    THREAD_NBYTES,
     KnownSource,
     KnownTarget,
     MeasuredProbe,
@@ -58,6 +60,11 @@ probes = st.builds(
 )
 
 
+def beside_nbytes(source: KnownSource, target: KnownTarget) -> int:
+    """Return what is held beside the data."""
+    return PLACE_NBYTES * source.n_samples + HEAP_NBYTES + THREAD_NBYTES * target.workers
+
+
 @given(sources | chunked, targets, probes)
 def test_what_holds_for_every_plan(source, target, probe) -> None:
     planned = plan(source, target, probe)
@@ -67,9 +74,10 @@ def test_what_holds_for_every_plan(source, target, probe) -> None:
     assert planned.passes - 1 <= planned.read_amplification <= planned.passes + 1e-6
     assert planned.read_amplification >= 1
     assert planned.convert_s >= 0
-    one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + source.sample_nbytes
-    at_least = source.group_nbytes or one + target.stored_nbytes
-    data_nbytes = planned.peak_nbytes - PLACE_NBYTES * source.n_samples
+    read, decoded = probe.sample_read_nbytes, probe.sample_decoded_nbytes
+    sample, stored = source.sample_nbytes, target.stored_nbytes
+    at_least = source.group_nbytes or max(read + decoded, decoded + sample, sample + stored)
+    data_nbytes = planned.peak_nbytes - beside_nbytes(source, target)
     assert at_least <= data_nbytes <= max(at_least, target.memory_nbytes)
     assert planned.fits == (planned.free_needed_nbytes <= target.free_nbytes)
     assert (planned.saved_s is None) == (target.step_s is None)
@@ -153,7 +161,7 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
     assert (planned.n_shards, planned.in_nbytes, planned.passes) == (4, 3_000_000_000, 2)
     assert planned.read_amplification == 1.5
     assert planned.out_nbytes == 4_000_100_000
-    assert planned.peak_nbytes == 90_000_000 + 1000 * PLACE_NBYTES
+    assert planned.peak_nbytes == 90_000_000 + 1000 * PLACE_NBYTES + HEAP_NBYTES + 2 * THREAD_NBYTES
     assert planned.convert_s == pytest.approx(0.05 + 100 * 0.1)
     # 50 s of loading beside 10 s of steps, then 0.5 s that hide behind them.
     assert planned.saved_s == pytest.approx(40)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from converting import content, convert
 
-from iobench.datasets import sample_making
+from iobench.datasets import sample_groups
 from iobench.datasets.contract import no_progress
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.user_files import user_files
@@ -88,7 +88,7 @@ def test_the_bytes_are_those_of_whole_samples(
         fmt = zarr_groups.FORMAT
     else:
         fmt = numpy_records.FORMAT
-    monkeypatch.setattr(sample_making, "APART_NBYTES", 0)
+    monkeypatch.setattr(sample_groups, "APART_NBYTES", 0)
     dataset, index = opened(write_netcdf(tmp_path / "own.nc", variables))
     more = {
         "options": options,
@@ -137,7 +137,7 @@ def test_samples_that_lie_apart_in_their_chunks_have_the_same_bytes(
     pytest.importorskip("numcodecs", reason="Zarr stores need it")
     from iobench_converters import zarr_groups
 
-    monkeypatch.setattr(sample_making, "APART_NBYTES", 0)
+    monkeypatch.setattr(sample_groups, "APART_NBYTES", 0)
     path = write_columns(tmp_path / "columns.nc")
     dataset, index = opened(path, sample_dim="column")
     numbers = range(3000) if samples == "all" else [*range(2500, 2990, 3), *range(40), 700, 5]
@@ -159,7 +159,7 @@ def test_samples_that_lie_apart_in_their_chunks_have_the_same_bytes(
 
 
 def test_records_are_written_sample_by_sample(tmp_path, monkeypatch, appended):
-    monkeypatch.setattr(sample_making, "APART_NBYTES", 0)
+    monkeypatch.setattr(sample_groups, "APART_NBYTES", 0)
     dataset, index = opened(write_netcdf(tmp_path / "own.nc", SMALL))
     for name, fmt in (("records", numpy_records.FORMAT), ("tfrecord", tfrecord.FORMAT)):
         store = convert(dataset, index, fmt, tmp_path / name)
@@ -169,7 +169,7 @@ def test_records_are_written_sample_by_sample(tmp_path, monkeypatch, appended):
 
 
 def test_a_damaged_chunk_of_a_later_variable_ends_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(sample_making, "APART_NBYTES", 0)
+    monkeypatch.setattr(sample_groups, "APART_NBYTES", 0)
     path = write_netcdf(tmp_path / "own.nc", LARGE)
     with h5py.File(path) as file:
         chunk = file["u"].id.get_chunk_info(5)
