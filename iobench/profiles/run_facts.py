@@ -96,11 +96,14 @@ class EmulatedStep:
         Time of its two halves, for one batch.
     source : str or None
         Where that time is from.
+    evaluation_ns : int or None
+        Time of a batch of an evaluation; 0 where it is that of ``forward_ns``.
     """
 
     forward_ns: int | None = None
     backward_ns: int | None = None
     source: str | None = None
+    evaluation_ns: int | None = field(default=None, metadata=HIDDEN)
 
     @figure
     def step_ns(self) -> int | None:
@@ -108,6 +111,22 @@ class EmulatedStep:
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedSamples:
+    """What was evaluated after each epoch.
+
+    Parameters
+    ----------
+    split : str
+        The split.
+    n_samples : int
+        Samples of one evaluation.
+    """
+
+    split: str
+    n_samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +431,8 @@ class RunFacts:
         Bytes of the files; samples of the whole dataset.
     title : str or None
         What a named dataset is, and which part of it was taken where it can be chosen.
+    evaluated : EvaluatedSamples or None
+        What was evaluated after each epoch, of a profile.
     device : DeviceFacts or None
         The device that batches were copied to, of a profile.
     no_device : str or None
@@ -472,6 +493,7 @@ class RunFacts:
     files_nbytes: int | None = field(default=None, metadata=HIDDEN)
     n_samples_all: int | None = field(default=None, metadata=HIDDEN)
     title: str | None = field(default=None, metadata=HIDDEN)
+    evaluated: EvaluatedSamples | None = None
     device: DeviceFacts | None = None
     no_device: str | None = field(default=None, metadata=HIDDEN)
 

@@ -80,7 +80,24 @@ def stand_in_line(facts: RunFacts) -> str | None:
 
 
 def compute_line(facts: RunFacts) -> str:
-    """Return what took the place of the training step, and where its time is from."""
+    """Return what took the place of the training step, where its time is from, what followed."""
+    return _step_line(facts) + _evaluation(facts)
+
+
+def _evaluation(facts: RunFacts) -> str:
+    """Return what was evaluated after each epoch; nothing where nothing was."""
+    if facts.evaluated is None:
+        return ""
+    n_samples = facts.evaluated.n_samples
+    each_ns = facts.compute.evaluation_ns or facts.compute.forward_ns
+    took = f", {units.duration(each_ns)} a batch" if each_ns else ""
+    return (
+        f" After each epoch an evaluation of {facts.evaluated.split}: {units.count(n_samples)} "
+        f"sample{'' if n_samples == 1 else 's'}{took}."
+    )
+
+
+def _step_line(facts: RunFacts) -> str:
     if facts.training is not None:
         return _trained(facts.training)
     if facts.compute.step_ns is None:

@@ -23,12 +23,14 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     FileKey,
+    Inspection,
     Locator,
     Option,
     PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
+    catalogued,
     inflated_file,
     range_file,
     read_whole_files,
@@ -138,9 +140,8 @@ class CosmoFlow(SplitFolders):
             shape = self.opened[0].variables["x"].shape
             self._side = shape[0]
         else:
-            self.paths = (str(files[0]),)  # what all others have to be like
-            first: Where = (0, 0)
-            n_counts = self._features(self.read(first), first)[0].size
+            # All others have to be like the first; found out once and kept.
+            (n_counts,), _ = catalogued(files[:1], COUNTED, cache_dir=locator.cache_dir)
             self._side = round((n_counts / REDSHIFTS) ** (1 / 3))
             shape = (n_counts,)
         if shape not in ((self._side**3 * REDSHIFTS,), self._shape):
@@ -153,7 +154,8 @@ class CosmoFlow(SplitFolders):
             Variable("x", self._shape, "<f4", dims, "1"),
             Variable("y", (PARAMETERS,), "<f4", ("parameter",), "1", "target"),
         ))  # fmt: skip
-        return self.index(files, locator, layout=self.layout)
+        told = {"formula": "log(x + 1)"}
+        return self.index(files, locator, layout=self.layout, normalisation=told)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -163,11 +165,7 @@ class CosmoFlow(SplitFolders):
         """Return a TFRecord file as it lies, or what is stored of HDF5's variables."""
         if self.is_hdf5:
             return self.read_hdf5(where)
-        path = self.paths[where[0]]
-        (content,) = read_whole_files([range_file(Path(path))])
-        if content is None:
-            raise FileFormatError(f"{path}: is gone; fetch the file again")
-        return [content]
+        return [_content(self.paths[where[0]])]
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return counts and parameters: of what is inflated and, of TFRecords, checked."""
@@ -175,7 +173,8 @@ class CosmoFlow(SplitFolders):
             found = self.decode_hdf5(raw, where)
             counts, parameters = found["x"], found["y"].astype(np.float32, copy=False)
         else:
-            counts, parameters = self._features(raw, where)
+            path = self.paths[where[0]]
+            counts, parameters = _features(self.inflated(raw, where), path)
             if counts.size != self._side**3 * REDSHIFTS:
                 raise FileFormatError(
                     f"{self.paths[where[0]]}: x has {counts.size} numbers, expected {self._shape}; "
@@ -190,24 +189,7 @@ class CosmoFlow(SplitFolders):
 
     def inflated(self, raw: Raw, where: Where) -> memoryview:
         """Return a TFRecord file as it is without compression."""
-        content: memoryview = raw[0]
-        if bytes(content[:2]) != GZIP_MAGIC:
-            return content
-        limit = (self._side or MAX_SIDE) ** 3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
-        return memoryview(inflated_file(content, limit, self.paths[where[0]]))
-
-    def _features(self, raw: Raw, where: Where) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
-        """Return the features of the only example of a file."""
-        path, content = self.paths[where[0]], self.inflated(raw, where)
-        try:
-            features = parse_example(checked_frame(content, path))
-            (counts,) = features["x"].values()
-            return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
-        except (StoreError, KeyError, ValueError) as error:
-            raise FileFormatError(
-                f"{path}: is no example of one string x and floats y ({error}); fetch the file "
-                "again"
-            ) from error
+        return _inflated(raw[0], self._side, self.paths[where[0]])
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the logarithm of one more than the counts, and the parameters."""
@@ -255,6 +237,41 @@ class CosmoFlow(SplitFolders):
                 content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
             path.write_bytes(content)
         advance(self.file_nbytes(key, plan))
+
+
+def _content(path: str) -> memoryview:
+    (content,) = read_whole_files([path])
+    if content is None:
+        raise FileFormatError(f"{path}: is gone; fetch the file again")
+    return content
+
+
+def _inflated(content: memoryview, side: int, path: str) -> memoryview:
+    if bytes(content[:2]) != GZIP_MAGIC:
+        return content
+    limit = side**3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
+    return memoryview(inflated_file(content, limit, path))
+
+
+def _features(content: memoryview, path: str) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """Return the features of the only example of a file."""
+    try:
+        features = parse_example(checked_frame(content, path))
+        (counts,) = features["x"].values()
+        return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
+    except (StoreError, KeyError, ValueError) as error:
+        raise FileFormatError(
+            f"{path}: is no example of one string x and floats y ({error}); fetch the file again"
+        ) from error
+
+
+def _count(path: Path, advance: Advance) -> int:
+    name = range_file(path)
+    return _features(_inflated(_content(name), MAX_SIDE, name), name)[0].size
+
+
+COUNTED: Final = Inspection("cosmoflow counts 1", _count, (), in_processes=False)
+"""How many counts a file has."""
 
 
 @functools.cache

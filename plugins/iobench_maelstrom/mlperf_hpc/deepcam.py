@@ -9,6 +9,7 @@ of the data in hpcac/ISC19-SCC. Names of files as in the listing of the folder a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -148,10 +149,12 @@ class DeepCam(SplitFolders):
                 "data", (shape[2], *shape[:2]), "<f4", ("channel", *dims), "1",
                 channels=tuple(CHANNELS),
             ),
-            Variable("label", shape[:2], "<i8", dims, role="target"),
+            Variable("label", shape[:2], "<i8", dims, "1", "target"),
         ))  # fmt: skip
-        extremes = {"minval": self._shift.tolist(), "scale": self._scale.tolist()}
-        return self.index(paths, locator, **extremes)
+        known = hashlib.sha256(self._shift.tobytes() + self._scale.tobytes()).hexdigest()
+        formula = "(x - minval) * (1 / (maxval - minval)), by channel"
+        told = {"formula": formula, "files": [stats.name], "sha256": known}
+        return self.index(paths, locator, normalisation=told)
 
     def _read_extremes(self, stats: Path, locator: Locator) -> None:
         """Find out each channel's minimum, and what its distance from there is divided by."""

@@ -25,6 +25,7 @@ from iobench.datasets import (
     inspect_files,
     listed_files,
     only_variables,
+    range_file,
     read_boxes,
     where_slab,
 )
@@ -65,7 +66,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     spec : SampleSpec
         Known once the files are open.
     paths : tuple of str
-        Of the samples' files.
+        Of the samples' files, as ranges name them.
     opened : tuple of NetcdfFile
         What is in them, where they are HDF5.
     """
@@ -106,7 +107,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
 
     def index(self, files: Sequence[Path], locator: Locator, **facts: Any) -> SampleIndex:
         """Return the samples of these files, one each; the spec is known."""
-        self.paths = tuple(map(str, files))
+        self.paths = tuple(map(range_file, files))
         splits: dict[str, Sequence[int]] = {}
         for split in SPLITS:
             numbers = [n for n, file in enumerate(files) if file.parent.name == split]
