@@ -65,11 +65,11 @@ def history(
         raise OptionError("--json, --markdown: expected one of them")
     found = read_history(folder)
     made = make_history(found.suites, found.skipped, metrics=metric or (), by=by.value)
-    if (folder / TABLE).exists():
+    if found.is_history:
         try:
             write_table(found)
         except IobenchError as error:
-            TerminalScreen().note(f"{TABLE} is not renewed: {error}")
+            TerminalScreen().note(f"{folder / TABLE} is not of these results: {error}")
     document = history_document(made)
     print_document(document, "json" if json else "markdown" if markdown else "")
     if html is not None:

@@ -34,6 +34,7 @@ __all__ = ["TABLE", "HistoryFolder", "append_to_history", "read_history", "write
 TABLE: Final = "history.parquet"
 STATE: Final = b"iobench.history"
 VERSION: Final = 1
+APPENDED: Final = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ class HistoryFolder:
     suites: tuple[SuiteResults, ...]
     skipped: tuple[SkippedFile, ...]
     state: str
+
+    @property
+    def is_history(self) -> bool:
+        """Whether suites were appended here, and a table belongs beside them."""
+        names = (each.name for each in self.suites)
+        return (self.path / TABLE).exists() or any(map(APPENDED.fullmatch, names))
 
 
 def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:

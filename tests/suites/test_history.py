@@ -142,7 +142,33 @@ def test_one_suite_alone_is_an_outlier(tmp_path: Path, capsys: pytest.CaptureFix
         suite(tmp_path / f"s{number}", day=number * 60, step_s=0.09 if number == 4 else 0.05)
     found = document(capsys, tmp_path)
     assert changes(found) == [("source", "outlier", "s4"), ("zarr", "outlier", "s4")]
-    assert "this suite alone (worse)" in text_of(capsys, tmp_path)
+    text = text_of(capsys, tmp_path)
+    assert "s4 alone (2025-09-02): 2 worse." in text
+    assert "this suite alone (worse)" in text
+    assert "From s4 on" not in text
+
+
+def test_the_newest_suite_alone_may_be_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = suites(tmp_path / "h", 9, at=8, ratio=2)
+    assert changes(document(capsys, root)) == [("source", "newest", "s8"), ("zarr", "newest", "s8")]
+    text = text_of(capsys, root)
+    assert "s8, the newest (2026-04-30): 2 worse." in text
+    assert "a change or an outlier, the next suite tells" in text
+
+
+def test_what_comes_bit_by_bit_is_a_drift(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(10):
+        suite(tmp_path / f"s{number}", day=number * 60, step_s=0.05 * 1.1**number)
+    found = document(capsys, tmp_path)
+    assert changes(found) == [("source", "drift", "s9"), ("zarr", "drift", "s9")]
+    change = found["figures"][0]["changes"][0]
+    assert (change["before"], change["judged"]) == ("s0", "worse")
+    assert change["low"] < 1.1**9 < change["high"]
+    assert "Bit by bit up to s9" in text_of(capsys, tmp_path)
 
 
 def test_how_far_repeats_spread_is_a_figure_too(
@@ -175,6 +201,9 @@ def test_what_a_figure_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ]  # fmt: skip
     assert found["common"] == {"dataset": "ens10", "workers": "2"}
     assert [each["recipe"] for each in found["suites"]] == ["formats", "other", "formats"]
+    suite(tmp_path / "d", day=300, recipe_digest="eeee")
+    told = "From d on recipe formats is another one (formats 0123456789ab to formats eeee)"
+    assert told in text_of(capsys, tmp_path)
 
 
 def test_metrics_and_periods_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,7 +410,12 @@ def test_without_pyarrow_there_is_no_table_and_it_is_said_once(
     append_to_history(suite(tmp_path / "run"), history)
     assert not (history / "history.parquet").exists()
     assert main(["history", str(history)]) == 0
-    assert capsys.readouterr().err.count("pyarrow") <= 1
+    told = capsys.readouterr()
+    assert "step_s" in told.out
+    assert told.err.count("pyarrow, which is not installed") == 1
+    assert "history.parquet is not of these results" in " ".join(told.err.split())
+    assert main(["history", str(tmp_path / "run")]) == 0  # no history, so that none belongs there
+    assert "pyarrow" not in capsys.readouterr().err
 
 
 def test_ten_thousand_results_take_seconds(

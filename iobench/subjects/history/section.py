@@ -47,6 +47,13 @@ PERIODS: Final = 6
 """Newest ones that a table shows; the page's charts and JSON have all."""
 MOST_CHARTS: Final = 240
 MOST_FACTS: Final = 12
+HEADINGS: Final = {
+    "change": "From {} on",
+    "first": "From {} on",
+    "newest": "{}, the newest",
+    "outlier": "{} alone",
+    "drift": "Bit by bit up to {}",
+}
 STYLES: Final[dict[str, Style]] = {"better": "good", "worse": "bad", "": ""}
 METHOD: Final = (
     f"Changes are told of suites, not of their repeats: stretches of {FEWEST} suites or more, each "
@@ -90,30 +97,30 @@ def _named(figure: HistoryFigure) -> str:
 
 def _changes(found: History) -> Iterator[Block]:
     """Yield what changed, suite by suite, the newest first: what is beside, then the figures."""
-    by_suite: dict[str, list[tuple[HistoryFigure, ChangePoint]]] = defaultdict(list)
+    at: dict[tuple[str, str], list[tuple[HistoryFigure, ChangePoint]]] = defaultdict(list)
     for figure in found.figures:
         for change in figure.changes:
-            by_suite[change.suite].append((figure, change))
+            at[change.suite, HEADINGS[change.what]].append((figure, change))
     most = max(figure.n_suites for figure in found.figures)
     if most < FEWEST:
         yield Sentence(
             f"No change can be told from {units.count(most)} suite{'s' * (most > 1)}: how far "
             f"suites differ without a reason is known from {FEWEST} on. The tables have the ratios."
         )
-    elif not by_suite:
+    elif not at:
         yield Sentence("No change can be told from chance in any of these figures.")
     for suite in reversed(found.suites):
-        of = by_suite.get(suite.name, [])
-        if of:
-            yield from _changes_at(suite.name, suite.started[:10], of)
+        for heading in dict.fromkeys(HEADINGS.values()):
+            if of := at.get((suite.name, heading)):
+                yield from _changes_at(heading.format(suite.name), suite.started[:10], of)
 
 
 def _changes_at(
-    suite: str, date: str, of: Sequence[tuple[HistoryFigure, ChangePoint]]
+    heading: str, date: str, of: Sequence[tuple[HistoryFigure, ChangePoint]]
 ) -> Iterator[Block]:
     counts = {each: sum(change.judged == each for _, change in of) for each in STYLES}
     told = [f"{units.count(n)} {name or 'changed'}" for name, n in counts.items() if n]
-    yield Sentence(f"From {suite} on ({date}): {', '.join(told)}.", "strong")
+    yield Sentence(f"{heading} ({date}): {', '.join(told)}.", "strong")
     facts = list(dict.fromkeys(_beside(change) for _, change in of))
     for text in facts[:MOST_FACTS]:
         which = [figure for figure, change in of if _beside(change) == text]
@@ -153,7 +160,8 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _what(change: ChangePoint) -> str:
-    judged = change.judged or ("more" if (change.ratio or 0) > 1 else "other")
+    is_more = (change.difference or 0) > 0 if change.ratio is None else change.ratio > 1
+    judged = change.judged or ("more" if is_more else "less")
     return {
         "change": judged,
         "outlier": f"this suite alone ({judged})",
@@ -307,6 +315,16 @@ def _suites(found: History) -> Iterator[Block]:
     )
     for each in found.suites:
         yield from sentences((f"{each.name}: {told}." for told in each.doubts), "caution")
+    recipes: dict[str, str] = {}
+    for each in found.suites:
+        told = each.facts.get("recipe", "")
+        before = recipes.get(each.recipe, told)
+        recipes[each.recipe] = told
+        if before != told:
+            yield Sentence(
+                f"From {each.name} on recipe {each.recipe} is another one ({before} to {told}): "
+                "figures with the same options go on, others begin anew."
+            )
     whys: dict[tuple[str, str], list[str]] = defaultdict(list)
     for figure in found.figures:
         for suite, why in figure.missing.items():
