@@ -16,7 +16,7 @@ from iobench.analysis.intervals import (
     trimmed_mean,
     trimmed_ratio,
 )
-from iobench.subjects.history.change_points import RATE, Series, find_changes, log_tail
+from iobench.subjects.history.change_points import RATE, Series, find_changes, least_step, log_tail
 
 if TYPE_CHECKING:
     from iobench.subjects.history.change_points import Finding
@@ -70,6 +70,22 @@ def test_a_step_is_found_at_its_suite(at: int, n_figures: int) -> None:
         wrong += any(others)
     assert right >= 34
     assert wrong <= 40 * 2 * RATE + 4
+
+
+@pytest.mark.parametrize(("n_suites", "n_figures"), [(6, 1), (8, 20), (12, 1)])
+def test_from_which_size_on_a_step_is_named(n_suites: int, n_figures: int) -> None:
+    least = least_step(n_suites, n_figures)
+    found = []
+    for factor in (0.6, 1.0, 2.0):
+        n = 0
+        for seed in range(60):
+            values = chance(seed, n_figures, n_suites)
+            values[0, n_suites // 2 :] += factor * least * SPREAD
+            n += bool(find_changes([Series(each, np.zeros(n_suites)) for each in values])[0])
+        found.append(n / 60)
+    assert found[0] < 0.5 < found[2]
+    assert 0.25 < found[1] < 0.9
+    assert found[2] > 0.85
 
 
 def test_what_is_told_of_a_step_holds_its_size() -> None:

@@ -94,7 +94,9 @@ def test_where_nothing_changed_nothing_is_named(
     assert point["spread_low"] < point["spread"] < point["spread_high"]
     assert point["to_previous"]["low"] < point["to_previous"]["ratio"]
     assert figure["points"][0]["to_first"]["ratio"] is None
-    assert "No change can be told from chance" in text_of(capsys, root)
+    text = text_of(capsys, root)
+    assert "No change can be told from chance" in text
+    assert "amid 8 suites one of a single figure is named from about" in text
 
 
 def test_another_machine_is_no_regression_of_the_code(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FEWEST", "RATE", "Finding", "Series", "find_changes", "log_tail"]
+__all__ = ["FEWEST", "RATE", "Finding", "Series", "find_changes", "least_step", "log_tail"]
 
 FEWEST: Final = 4
 """Of values; fewer leave nothing to hold a difference against."""
@@ -103,6 +103,20 @@ def _level(log_chances: Sequence[float]) -> float:
     ranked = enumerate(sorted(log_chances), 1)
     levels = (log(RATE * rank / n) for rank, found in ranked if found <= log(RATE * rank / n))
     return max(levels, default=-inf)
+
+
+def least_step(n: int, n_series: int) -> float:
+    """Return how large a step amid ``n`` values has to be to be named, over their spread.
+
+    Where it is the only one in so many series; in half of the cases a smaller one is enough.
+    """
+    n = min(n, LONGEST)
+    level = log(RATE / n_series) - log(_n_stretches(n))
+    low, high = 0.0, 1e6
+    for _ in range(60):
+        middle = sqrt(max(low, 1e-3) * high)
+        low, high = (low, middle) if log_tail(middle**2, n - 2) < level else (middle, high)
+    return high * sqrt(1 / (n // 2) + 1 / (n - n // 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from iobench.report.document import (
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.quantities import said
 from iobench.report.suite_words import figure_cell
-from iobench.subjects.history.change_points import FEWEST, RATE
+from iobench.subjects.history.change_points import FEWEST, RATE, least_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,9 +60,8 @@ METHOD: Final = (
     "explained by its mean and one thing more (another mean from some suite on, one suite alone, a "
     "drift), by Student's t, with the number of stretches counted; never one that is smaller than "
     "suites differ from each other.",
-    f"All figures are judged together, so that {units.fraction(RATE)} of the changes named are "
-    "expected to be chance (Benjamini and Hochberg). Small or single changes in histories of few "
-    "suites stay unnamed: no change named is not the same as no change.",
+    f"All figures are judged together, so that at most {units.fraction(RATE)} of the changes named "
+    "are expected to be chance (Benjamini and Hochberg).",
     "What changed beside is what the results tell of both suites; it need not be the cause, and "
     "what nobody recorded is not in it.",
     "Values are means of the repeats of a suite, without those that its recipe drops. Ratios to "
@@ -83,10 +82,24 @@ def history_document(found: History) -> Document:
             *_metrics(found),
             Section("spread", "How far figures spread", tuple(_spreads(found))),
             Section("suites", "Suites", tuple(_suites(found))),
-            Section("method", "How changes are told", sentences(METHOD)),
+            Section("method", "How changes are told", sentences((*METHOD, *_reach(found)))),
         ),
         key="history",
         figures=lambda: {"schema_version": HISTORY_VERSION, **to_plain(found)},
+    )
+
+
+def _reach(found: History) -> Iterator[str]:
+    """Yield from which size on a change is named: where none is, there may be a smaller one."""
+    n, n_series = max(figure.n_suites for figure in found.figures), 2 * len(found.figures)
+    if n < FEWEST:
+        return
+    alone, together = (units.ratio(least_step(n, each)) for each in (n_series, 1))
+    yield (
+        f"No change named is not the same as no change: amid {units.count(n)} suites one of a "
+        f"single figure is named from about {alone} times the spread of suites on, one that all "
+        f"figures have from {together} times. More suites, and fewer figures (--metric), show "
+        "smaller ones."
     )
 
 
