@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["index_grib"]
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 
 def index_grib(

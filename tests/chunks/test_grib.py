@@ -163,6 +163,18 @@ def test_headers_of_every_packing(written, index, packing):
     assert found["bitsPerValue"][0] == next(eccodes_keys(found.files[0], "bitsPerValue"))[0]
 
 
+@pytest.mark.parametrize("sample", ["regular_gg_pl_grib1", "reduced_gg_pl_32_grib1"])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_values_of_gaussian_grids_are_counted(written, index, sample, is_constant):
+    handle = eccodes.codes_grib_new_from_samples(sample)
+    size = eccodes.codes_get_size(handle, "values")
+    eccodes.codes_release(handle)
+    values = np.full(size, 281.5) if is_constant else np.linspace(0, 1, size)
+    path = written(b"".join(message(sample, values, dataDate=20200101 + n) for n in range(3)))
+    assert index(path)["numberOfValues"].tolist() == [size] * 3
+    assert list(eccodes_keys(path, "numberOfValues")) == [(size,)] * 3
+
+
 def test_spherical_harmonics_are_indexed(written, index):
     assert index(written(message("sh_ml_grib1")))["gridType"][0] == "sh"
 

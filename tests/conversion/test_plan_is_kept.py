@@ -127,9 +127,44 @@ def assert_kept(folder: Path, source: Path, dim: str, *more: str) -> None:
     assert held <= EXCEEDED * taken["memory_nbytes"] + SLACK_NBYTES
 
 
-@pytest.mark.parametrize(
-    "source", [many_short, shared_and_incompressible, long_samples, as_they_lie]
-)
+def grib(folder: Path, packing: str, **keys: Any) -> Path:
+    eccodes = pytest.importorskip("eccodes", reason="writes the messages")
+    ni, nj = 1440, 721
+    values = noise(nj, ni).ravel().astype("f8")
+    values[:9] = 9999
+    with (folder / "fields.grib").open("wb") as file:
+        for name in ("2t", "10u"):
+            handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+            told = {"Ni": ni, "Nj": nj, "shortName": name, "packingType": packing} | keys
+            for key, value in told.items():
+                eccodes.codes_set(handle, key, value)
+            eccodes.codes_set_values(handle, values)
+            for day in range(1, 13):
+                eccodes.codes_set(handle, "dataDate", 20200100 + day)
+                file.write(eccodes.codes_get_message(handle))
+            eccodes.codes_release(handle)
+    return folder / "fields.grib"
+
+
+def simply_packed(folder: Path) -> Path:
+    return grib(folder, "grid_simple", bitsPerValue=16)
+
+
+def coded(folder: Path) -> Path:
+    return grib(folder, "grid_ccsds", bitsPerValue=16)
+
+
+def with_a_bitmap(folder: Path) -> Path:
+    return grib(folder, "grid_ccsds", bitsPerValue=24, bitmapPresent=1)
+
+
+SOURCES = [
+    many_short, shared_and_incompressible, long_samples, as_they_lie,
+    simply_packed, coded, with_a_bitmap,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_memory_is_what_the_plan_says(tmp_path: Path, source: Any) -> None:
     assert_kept(tmp_path, source(tmp_path), "time", "--to", "zarr")
 

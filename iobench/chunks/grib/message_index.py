@@ -143,7 +143,7 @@ def _columns(
     codes: ModuleType, opened: SourceBytes, path: Path, advance: Callable[[int], None]
 ) -> dict[str, NDArray[Any]]:
     """Return the columns of one file."""
-    describe_message = _describer(codes)
+    describe_message = _describer(codes, opened)
     rows: list[dict[str, Any]] = []
     done = 0
     for message in grib_messages(opened, path):
@@ -160,7 +160,7 @@ def _columns(
     }
 
 
-def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
+def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage], dict[str, Any]]:
     """Return a function that describes a message.
 
     Names of parameters and properties of grids are looked up once each: that is two thirds of
@@ -201,7 +201,19 @@ def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
             grid = (message.edition, message.grid)
             if grid not in grids or not message.grid:
                 grids[grid] = _grid_keys(codes, handle, message.grid)
+                if grids[grid]["numberOfValues"] <= 0:
+                    grids[grid] = whole_grid_keys(message)
             return row | parameters[parameter] | grids[grid]
+        finally:
+            codes.codes_release(handle)
+
+    def whole_grid_keys(message: GribMessage) -> dict[str, Any]:
+        # Of Gaussian grids in edition 1 ecCodes counts the values in the data.
+        content = bytearray(message.length)
+        opened.fill(memoryview(content), message.offset)
+        handle = codes.codes_new_from_message(bytes(content))
+        try:
+            return _grid_keys(codes, handle, message.grid)
         finally:
             codes.codes_release(handle)
 
