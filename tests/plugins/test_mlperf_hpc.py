@@ -173,8 +173,8 @@ def test_a_stand_in_is_a_share_of_the_published_files():
     counts = [sum(key["split"] == split for key in plan.keys) for split in ("train", "validation")]
     assert counts == [52, 7]
     assert CosmoFlow.n_published["train"] == 524_288
-    full = DeepCam().synthesis_nbytes(scale=1, tiny=False)
-    assert full == pytest.approx(8.8 * 2**40, rel=0.01)  # as the paper says
+    part = DeepCam().synthesis_nbytes(scale=0.01, tiny=False)
+    assert part == pytest.approx(0.088 * 2**40, rel=0.01)  # as MLCommons says
 
 
 # ---- bad input
@@ -433,3 +433,12 @@ def test_without_dali_it_says_what_installs_it(stand_in_at, monkeypatch):
     index = dataset.samples(files, stand_in_at("deepcam"))
     with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[dali\]'"):
         dataset.upstream(files, index, stand_in_at("deepcam"), batch_size=None)
+
+
+def test_published_epochs_are_five_figures_in_order():
+    for dataset in (DeepCam, CosmoFlow):
+        assert dataset.published is not None
+        for table in dataset.published.tables.values():
+            low, mean, median, high, stdev = table["epoch"]
+            assert 0 < low <= min(mean, median) <= max(mean, median) <= high
+            assert 0 < stdev <= high - low

@@ -230,8 +230,8 @@ class DeepCam(SplitFolders):
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         """Write a file of a stand-in.
 
-        The dtype of labels is not published: of 4 bytes in both sets of them, the files take the
-        8.8 TiB that arXiv:2110.11466 names.
+        The dtype of labels is not published: of 4 bytes in both sets of them, all files take 8.8
+        TiB, which are the 8.8 TB of https://mlcommons.org/en/news/mlperf-hpc-v07.
         """
         with h5py_library(self.name).File(path, "w") as file:
             group = file.create_group(GROUP)
