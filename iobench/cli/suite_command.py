@@ -9,7 +9,7 @@ import typer
 
 from iobench.cli.command import IobenchCommand, make_typer
 from iobench.cli.documents import print_answer, print_document, write_document
-from iobench.cli.suite_hand_in import dlio, mllog, pack, verify
+from iobench.cli.suite_hand_in import dlio, mllog, pack, tell, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["SuiteCommand", "suite"]
 
 INTERRUPTED: Final = 75
 SUBCOMMANDS: Final[dict[str, Callable[..., None]]] = {
-    "pack": pack, "verify": verify, "mllog": mllog, "dlio": dlio,
+    "pack": pack, "verify": verify, "mllog": mllog, "dlio": dlio, "tell": tell,
 }  # fmt: skip
 """What else there is to do with a suite, by the first word: ``iobench suite pack ...``."""
 

@@ -1,4 +1,4 @@
-"""``iobench suite pack``, ``verify``, ``mllog``, ``dlio``: a suite handed in, and checked."""
+"""``iobench suite pack``, ``verify``, ``mllog``, ``dlio``, ``tell``: a suite for others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from iobench.cli.documents import print_answer
 
-__all__ = ["dlio", "mllog", "pack", "verify"]
+__all__ = ["dlio", "mllog", "pack", "tell", "verify"]
 
 DOES_NOT_HOLD: Final = 3
 Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
@@ -165,6 +165,30 @@ def dlio(
             figures={"results": [dict(each.figures) for each in found]},
             json=json,
         )
+
+
+def tell(
+    folder: Suite,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Of a server; 'env' is that of MLFLOW_TRACKING_URI."),
+    ] = None,
+    wandb: Annotated[
+        str | None, typer.Option(metavar="PROJECT", help="Of Weights & Biases.")
+    ] = None,
+) -> None:
+    """Tell an MLflow server or Weights & Biases of a suite: mean and spread of each cell."""
+    from iobench.errors import OptionError
+    from iobench.suites.suite_tracking import log_suite
+
+    if mlflow is None and wandb is None:
+        raise OptionError("iobench suite tell: expected --mlflow URI, --wandb PROJECT, or both")
+    log_suite(
+        folder,
+        mlflow=mlflow,
+        wandb=wandb,
+        say=lambda line: typer.echo(f"iobench: {line}", err=True),
+    )
 
 
 def _plain(found: object) -> dict[str, object]:

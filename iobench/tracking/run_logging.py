@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,17 @@ from iobench.analysis.run import open_runs
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.run_metrics import run_contents
+from iobench.tracking.trackers import REPORT
 from iobench.tracking.tracking_notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.report.document import Document
+    from iobench.tracking.run_metrics import RunContents
     from iobench.tracking.trackers import Tracker
 
-__all__ = ["log_run", "part_name"]
+__all__ = ["log_contents", "log_run", "part_name"]
 
 
 def log_run(
@@ -74,31 +76,74 @@ def log_run(
     """
     run = Path(run)
     opened = open_runs(run) if opened is None else opened
-    notes = TrackingNotes(run)
-    found: list[str] = []
+    title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        # Not before a server has answered: they may take a while.
-        files = functools.cache(lambda: _artifacts(opened, Path(folder), document, trace, say))
-        if mlflow is not None:
-            found += _tell(MlflowRuns(run, mlflow, notes), run, opened, files, say)
-        if wandb is not None:
-            found += _tell(WandbRuns(run, wandb, notes), run, opened, files, say)
+        return log_contents(
+            run,
+            lambda: (run_contents(each, name=name) for name, each in _named(opened)),
+            # Not before a server has answered: they may take a while.
+            lambda: _artifacts(opened, Path(folder), document, trace, say),
+            title=title,
+            several=sum(map(len, opened)) > 1,
+            mlflow=mlflow,
+            wandb=wandb,
+            say=say,
+        )
+
+
+def log_contents(
+    folder: Path,
+    contents: Callable[[], Iterable[RunContents]],
+    make_files: Callable[[], Sequence[Path]],
+    *,
+    title: str,
+    several: bool = False,
+    mlflow: str | None = None,
+    wandb: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    command: Sequence[str] = REPORT,
+) -> tuple[str, ...]:
+    """Tell servers of whatever has parameters and metrics; the rest is as of `log_run`.
+
+    Parameters
+    ----------
+    folder : Path
+        Where notes are kept of what was told.
+    contents : callable
+        Returns what is told, part by part.
+    make_files : callable
+        Makes the files that are kept with it, once a server has answered.
+    title : str
+        Of all parts together.
+    several : bool
+        Whether there are several.
+    command : sequence of str
+        Words of the command that tells it again.
+    """
+    files = functools.cache(make_files)
+    notes = TrackingNotes(folder)
+    trackers: list[Tracker] = []
+    if mlflow is not None:
+        trackers.append(MlflowRuns(folder, mlflow, notes, command=command))
+    if wandb is not None:
+        trackers.append(WandbRuns(folder, wandb, notes, command=command))
+    found: list[str] = []
+    for tracker in trackers:
+        found += _tell(tracker, contents(), files, title, several, say)
     return tuple(found)
 
 
 def _tell(
     tracker: Tracker,
-    run: Path,
-    opened: Sequence[Run],
+    parts: Iterable[RunContents],
     files: Callable[[], Sequence[Path]],
+    title: str,
+    several: bool,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Tell a server of every training process; return where they can be looked at."""
-    several = sum(map(len, opened)) > 1
-    title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
+    """Tell a server of every part; return where they can be looked at."""
     found: dict[str, None] = {}
-    for number, (name, each) in enumerate(_named(opened)):
-        contents = run_contents(each, name=name)
+    for number, contents in enumerate(parts):
         if contents.cut:
             say(f"too long for a parameter, and cut: {', '.join(contents.cut)}")
         part = tracker.begin(contents, title=title, several=several)

@@ -14,7 +14,7 @@ from iobench.masking import mask_urls
 if TYPE_CHECKING:
     from iobench.tracking.run_metrics import RunContents
 
-__all__ = ["Tracker", "retry_command", "short_reason", "with_defaults"]
+__all__ = ["REPORT", "Tracker", "retry_command", "short_reason", "with_defaults"]
 
 LONGEST_REASON: Final = 300
 
@@ -66,9 +66,19 @@ class Tracker(Protocol):
         """Say that all is told."""
 
 
-def retry_command(run: Path, *, mlflow: str | None = None, wandb: str | None = None) -> str:
+REPORT: Final = ("report",)
+"""The words of the command that tells runs."""
+
+
+def retry_command(
+    run: Path,
+    *,
+    mlflow: str | None = None,
+    wandb: str | None = None,
+    command: Sequence[str] = REPORT,
+) -> str:
     """Return the command that tells a run again, without credentials."""
-    words = ["iobench", "report", str(run)]
+    words = ["iobench", *command, str(run)]
     if mlflow is not None:
         words += ["--mlflow", mask_urls(mlflow)]
     if wandb is not None:
