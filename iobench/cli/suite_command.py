@@ -81,8 +81,8 @@ def suite(
 
     Killed or out of time, the same command goes on where it was. Processes that are given one
     folder share its cells: machines take different ones, on each machine one process measures.
-    Recipes that come along: formats, loaders, maelstrom, procurement, quick. Exits with 1 if a
-    cell failed, with 75 if runs are left.
+    Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
+    with 1 if a cell failed, with 75 if runs are left.
     """
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
