@@ -40,6 +40,8 @@ RESULT_VERSION: Final = 1
 MEASURED, FAILED, NOT_AVAILABLE = "measured", "failed", "not available"
 STATUSES: Final = (MEASURED, FAILED, NOT_AVAILABLE)
 MAX_NBYTES: Final = 1 << 20
+SMALLEST: Final = 1e-100
+"""Of figures, and of what one over them may be: squares of others are no floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +154,20 @@ def read_result(path: Path) -> Result:
             "iobench that wrote it"
         )
     figures = told.get("figures")
-    if isinstance(figures, dict):  # what is no number is unknown
-        told["figures"] = {name: each for name, each in figures.items() if each is not None}
+    if isinstance(figures, dict):  # what is no number is unknown, or too far out to count with
+        told["figures"] = {
+            name: each
+            for name, each in figures.items()
+            if each is not None and not (type(each) is float and each and not _is_near(each))
+        }
     try:
         return read_fields(Result, told)
     except (TypeError, ValueError) as error:
         raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
+
+
+def _is_near(value: float) -> bool:
+    return SMALLEST < abs(value) < 1 / SMALLEST
 
 
 def find_results(folder: Path) -> Iterator[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +17,12 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from suite_files import OPTIONS, suite
 
 from iobench.cli import main
+from iobench.registry import find_renderer
+from iobench.subjects.history.figures import make_history
+from iobench.subjects.history.section import history_document
+from iobench.subjects.history.suite_facts import SuiteResults
 from iobench.suites.history_folder import append_to_history, read_history, write_table
+from iobench.suites.results import Result
 
 
 def suites(
@@ -282,6 +289,49 @@ def test_what_is_missing_or_no_number_is_said(
     assert zarr["n_suites"] == 4
     assert source["points"][-1]["n_repeats"] == 4
     assert "s4 has no figure of zarr: zarr is not there." in text_of(capsys, root)
+
+
+def test_figures_that_nothing_can_be_are_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = suites(tmp_path / "h", 6)
+    for number, value in enumerate(("1e308", "5e-324", "-1e300", "1e999", "NaN")):
+        file = root / f"s{number}" / "000-source" / f"round-{number}.result.json"
+        told = json.loads(file.read_text())
+        told["figures"]["step_s"] = "VALUE"
+        file.write_text(json.dumps(told).replace('"VALUE"', value))
+    (source, _) = document(capsys, root, "--by", "suite")["figures"]
+    assert [each["n_repeats"] for each in source["points"]] == [4] * 5 + [5]
+    assert all(0.04 < each["value"] < 0.06 for each in source["points"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_figures_are_a_history_can_be_shown(seed: int) -> None:
+    chosen = random.Random(seed)
+    values = (0.0, -1.0, 9e99, -9e99, 2e-100, 1.0, 1.0, 2.0, 1e50, 1e-50, math.nan, math.inf)
+    dates = ("2025-01-01T00:00:00+00:00", "0001-01-01T00:00:00+14:00", "2025-06-01", "yesterday")
+    pool = [1.0, *chosen.sample(values, 3)]
+    found = []
+    for number in range(6):
+        of = tuple(
+            Result(
+                suite="\x1b[2J",
+                recipe_digest="",
+                cell={},
+                round=repeat,
+                status="measured",
+                started=chosen.choice((*dates, f"2025-0{number + 1}-01T00:00:00Z")),
+                figures={name: chosen.choice(pool) for name in ("step_s", "a_share", "x")},
+                machine={"memory_bytes": chosen.choice((1e9, None, "x", -5)), "host": 3},
+                options={"": str(cell)},
+            )
+            for cell in range(2)
+            for repeat in range(4)
+        )
+        found.append(SuiteResults(f"s{number}", of, drop=chosen.choice((0, 1, 3))))
+    shown = history_document(make_history(found, metrics=["*"]))
+    for renderer in ("json", "markdown"):
+        assert find_renderer(renderer).render(shown)
 
 
 def test_figures_of_0_have_no_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

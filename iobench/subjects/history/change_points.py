@@ -213,7 +213,8 @@ def _clearest(
     effect[line] = (crossed / spread * (length - 1))[line]
     gain[line] = (crossed**2 / spread)[line]
     left = np.maximum(around - gain, EXACT * around) / (length - 2)
-    noise = np.maximum(left, (floors[stop] - floors[start]) / length)
+    # Differences of running sums lose what is small beside something huge.
+    noise = np.maximum(np.maximum(left, (floors[stop] - floors[start]) / length), LEAST_NOISE**2)
     # A difference within the spread of single values matters to nobody.
     squared = np.where(np.abs(effect) > np.sqrt(noise), gain / noise, 0.0)
     if not lines:
