@@ -273,22 +273,19 @@ def suite_document(found: SuiteTable) -> Document:
 
 def _means(found: SuiteTable) -> Table:
     first = found.metrics[0]
-    columns = (
-        "cell",
-        *map(said_metric, found.metrics),
-        f"spread of {said_metric(first)}",
-        "runs",
-        "",
-    )
-    rows = []
+    columns = ["cell", *map(said_metric, found.metrics), f"spread of {said_metric(first)}", "runs"]
+    rows: list[tuple[TableCell, ...]] = []
+    marks = []
     for row, name in zip(found.cells, _names(found)[1], strict=True):
         cells = [_cell(metric, row) for metric in found.metrics]
         spread = row.figures.get(first)
-        marks = [] if row.status == MEASURED else [row.status]
-        marks += ["changed"] if row.doubts else []
-        runs = f"{row.n_runs} of {found.repeats}"
         told = Share(spread.spread) if spread is not None else NOT_APPLICABLE
-        rows.append((name, *cells, told, runs, ", ".join(marks)))
+        rows.append((name, *cells, told, f"{row.n_runs} of {found.repeats}"))
+        state = [] if row.status == MEASURED else [row.status]
+        marks.append(", ".join([*state, *(["changed"] if row.doubts else [])]))
+    if any(marks):
+        columns.append("")
+        rows = [(*row, mark) for row, mark in zip(rows, marks, strict=True)]
     return Table("", tuple(map(Column, columns)), tuple(rows))
 
 
