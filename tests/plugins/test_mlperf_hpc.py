@@ -248,6 +248,16 @@ def test_a_deepcam_file_of_another_schema_is_refused(folder, tmp_path, name, cha
     assert Path(name).name in str(raised.value)
 
 
+@pytest.mark.parametrize("shape", [(), (16, 16, 16, 3), (16, 16, 4)])
+def test_a_cosmoflow_file_that_is_no_cube_is_refused(folder, tmp_path, shape):
+    data = folder("hdf5")
+    for path in data.rglob("*.hdf5"):
+        with h5py.File(path, "w") as file:
+            file["x"], file["y"] = np.zeros(shape, dtype=np.int16), np.zeros(4, dtype=np.float32)
+    with pytest.raises(FileFormatError, match=r"expected a cube of 4 redshifts"):
+        with_data_dir(CosmoFlow(layout="hdf5"), data, tmp_path)
+
+
 def test_unknown_layouts_are_refused_with_those_known():
     with pytest.raises(OptionError, match="tfrecord-gzip, tfrecord, hdf5-gzip, hdf5"):
         CosmoFlow(layout="tfrecords")

@@ -138,7 +138,7 @@ class CosmoFlow(SplitFolders):
         if self.is_hdf5:
             self.open(files, locator, ("x", "y"))
             shape = self.opened[0].variables["x"].shape
-            self._side = shape[0]
+            self._side = shape[0] if shape else 0
         else:
             # All others have to be like the first; found out once and kept.
             (n_counts,), _ = catalogued(files[:1], COUNTED, cache_dir=locator.cache_dir)
