@@ -259,7 +259,9 @@ def _names(found: SuiteTable) -> tuple[dict[str, str], list[str]]:
 def suite_document(found: SuiteTable) -> Document:
     """Return the suite as a document."""
     main = Section("cells", "", (_means(found), *sentences(_notes(found))))
-    sections = [main, Section("figures", "Each figure", (_each_figure(found),), is_folded=True)]
+    sections = [main]
+    if any(told.n_runs > 1 for row in found.cells for told in row.figures.values()):
+        sections.append(Section("figures", "Each figure", (_each_figure(found),), is_folded=True))
     if told := list(_not_measured(found)):
         sections.append(Section("not-measured", "Without figures", sentences(told, "caution")))
     if doubts := list(_told_doubts(found)):
@@ -293,7 +295,7 @@ def _each_figure(found: SuiteTable) -> Table:
     rows: list[tuple[TableCell, ...]] = []
     for row, cell in zip(found.cells, _names(found)[1], strict=True):
         for name in found.metrics:
-            if (told := row.figures.get(name)) is None:
+            if (told := row.figures.get(name)) is None or told.n_runs < 2:
                 continue
             ends = (figure_cell(name, each) for each in (told.mean.low, told.mean.high))
             mean = figure_cell(name, told.mean.value)
@@ -339,6 +341,11 @@ def _notes(found: SuiteTable) -> Iterator[str]:
     )
     if found.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."
+    if any(name.startswith("published_") for name in found.metrics):
+        yield (
+            "Published means are those of the run's framework where there are such, else what is "
+            "published of the application first; on other machines, with the data of its time."
+        )
     if any(name == "final_loss" for name in found.metrics):
         yield (
             "Final loss is the mean squared error of the last batches, against targets as the "
