@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iobench.errors import IobenchError, OptionError, ProfileError
 from iobench.files.atomic import storage_errors, write_atomically
-from iobench.files.claims import claim, find_holder
+from iobench.files.claims import CLAIM_NAME, claim, find_holder
 from iobench.json_files import read_json
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.suites.recipe import SuiteRecipe
@@ -94,7 +94,8 @@ class SuiteFolder:
         with claim(self.path):
             file = self.path / RECIPE_FILE
             if not file.exists():
-                if any(each.name != "iobench.claim" for each in self.path.iterdir()):
+                # Hidden are claims of others that are about to be made.
+                if any(not each.name.startswith((".", CLAIM_NAME)) for each in self.path.iterdir()):
                     raise OptionError(
                         f"--out {self.path}: holds something else; name a new folder, or that of "
                         "the same suite"
