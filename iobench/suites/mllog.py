@@ -156,14 +156,13 @@ def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
     facts, deliveries = run.about, run.deliveries
     begun_ns, source = _begun_ns(run), {"source": "measured"}
     started_ns, over_ns = int(deliveries.from_ns.min()), int(deliveries.until_ns.max())
-    dataset = str(facts.dataset)
-    batches = facts.batches_per_step or 1
-    batch = None if facts.batch_size is None else facts.batch_size * batches * run.job_size
+    dataset = facts.dataset or result.cell.get("dataset", "")
+    batches, batch = facts.batches_per_step, facts.batch_size
     points = {
-        "submission_benchmark": next((e for e in HPC_BENCHMARKS if e in dataset), dataset),
-        "cache_clear": facts.cache.asked == "cold",
+        "submission_benchmark": next((e for e in HPC_BENCHMARKS if e in dataset), dataset or None),
+        "cache_clear": None if facts.cache.asked is None else facts.cache.asked == "cold",
         "seed": run.whole.config.get("seed"),
-        "global_batch_size": batch,
+        "global_batch_size": batch * batches * run.job_size if batch and batches else None,
         "gradient_accumulation_steps": batches,
         "number_of_nodes": len({each.host for each in run.whole.processes}),
         "accelerators_per_node": None if facts.device else 0,
@@ -194,6 +193,6 @@ def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
             yield begun_ns, POINT, "eval_samples", n_samples, source
     figures = dict(sorted(result.figures.items()))
     n_batches = int(((deliveries.batch >= 0) & ~evaluates).sum())
-    yield over_ns, POINT, "tracked_stats", figures, source | {"step": n_batches // batches}
+    yield over_ns, POINT, "tracked_stats", figures, source | {"step": n_batches // (batches or 1)}
     # MLPerf's "success" is a quality that was reached: a suite trains to none.
     yield over_ns, STOP, "run_stop", None, source | {"status": "aborted"}

@@ -16,8 +16,10 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from measured_suites import write_suite
 
+import iobench
 from iobench.analysis.run import Run
 from iobench.cli import main
+from iobench.suites.results import MEASURED, Result, write_result
 
 TOLD = {
     "submission_org": "a centre", "submission_platform": "a machine",
@@ -138,6 +140,22 @@ def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
     assert by_key["tracked_stats"]["metadata"]["step"] == n_steps
     assert by_key["run_stop"]["metadata"]["status"] == "aborted"
     assert not any("staging" in line["key"] for line in lines)
+
+
+def test_staging_is_told_where_it_was_measured_and_what_is_unknown_is_not(tmp_path: Path) -> None:
+    loaders = pytest.importorskip("iobench.torch", reason="a loader that records")
+    cell = tmp_path / "suite" / "cells" / "000-mine"
+    with iobench.record(cell / "round-0"):
+        with iobench.stage("stage_in"):
+            (cell / "copied").write_bytes(bytes(1000))
+        assert len(list(loaders.DataLoader(list(range(8)), batch_size=2))) == 4
+    write_result(cell, Result("mine", "0", {"dataset": "mine"}, 0, MEASURED, "", run="round-0"))
+    lines = lines_of(log_of(tmp_path / "suite", tmp_path / "logs", {}))
+    keys = [line["key"] for line in lines]
+    order = ["init_start", "staging_start", "staging_stop", "run_start", "epoch_start"]
+    assert [key for key in keys if key in order] == order
+    # Of a script nobody knows the page cache before it, nor how many batches a step takes.
+    assert not {"cache_clear", "global_batch_size", "seed", "eval_start"} & {*keys}
 
 
 def test_what_nobody_knows_is_in_no_line_and_is_named(
