@@ -145,7 +145,7 @@ def _manifest(
             str(file): (int(each["nbytes"]), str(each["sha256"]))
             for file, each in manifest["files"].items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         raise ValueError(f"{MANIFEST} does not say what files there are") from None
     return manifest, stated
 

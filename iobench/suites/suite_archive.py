@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckedArchive", "PackedSuite", "pack", "verify"]
 
 FOLDER: Final = "iobench-suite"
+LARGEST: Final = 1e300
 KIND: Final = "iobench suite archive"
 VERSION: Final = 1
 SAME_SAMPLES: Final = frozenset(
@@ -303,10 +304,14 @@ class _Again:
                 figures = dlio_figures(directory)
             elif not (directory / "spans").is_dir():
                 return
+            elif (read_json(directory / "run.json").get("spool")) is not None:
+                # Opening it would take span files from there.
+                self.wrong.append("its run.json names a spool, and no run that was packed has one")
+                return
             else:
                 made = figures_of_run(directory)
                 figures, digest, self.facts = dict(made.figures), made.samples_digest, made.facts
-        except IobenchError as error:
+        except (AttributeError, IobenchError, OSError, ValueError) as error:
             self.wrong.append(str(error).replace(f"{place.parent}/", ""))
             return
         self.n_figures = len(figures)
@@ -408,8 +413,14 @@ def _flat(told: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
         if isinstance(value, dict):
             found |= {(key, *inner): each for inner, each in _flat(value).items()}
         else:
-            found[(key,)] = float(value) if isinstance(value, int | float) else math.nan
+            found[(key,)] = _number(value)
     return found
+
+
+def _number(value: Any) -> float:
+    """Return a number, NaN for what is none, or too large for any figure."""
+    is_one = isinstance(value, int | float) and abs(value) < LARGEST
+    return float(value) if is_one else math.nan
 
 
 def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -> Iterator[str]:

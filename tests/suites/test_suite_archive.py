@@ -242,7 +242,24 @@ def failed_without_reason(files: Files) -> None:
     changed_json(files, RESULT, lambda told: told.update(status="failed", figures={}, reason=""))
 
 
+def with_a_spool(files: Files) -> None:
+    changed_json(files, f"{FIRST}/run.json", lambda told: told.update(spool="/somewhere/else"))
+
+
+def no_run_facts(files: Files) -> None:
+    files[f"{FIRST}/run.json"] = b"[]"
+
+
+def too_large(files: Files) -> None:
+    changed_json(
+        files, "figures.json", lambda told: next(iter(told.values()))["step_s"].update(mean=10**400)
+    )
+
+
 CHANGES = [
+    (with_a_spool, "cells/000-0: its run.json names a spool"),
+    (no_run_facts, "cells/000-0: "),
+    (too_large, "step_s mean is stated as nan"),
     (another_figure, "cells/000-0: step_s is stated as 1e-09, and its run gives"),
     (no_figure, "cells/000-0: wait_s is stated as None, and its run gives"),
     (another_mean, "step_s mean is stated as 1e-09, and its results give"),
@@ -320,6 +337,10 @@ OUTSIDE = "which is no file of iobench-suite/"
         (tar_of(plain(f"{FOLDER}/a", b"x"), BEGIN), "does not begin with MANIFEST.json"),
         (tar_of(plain(f"{FOLDER}/MANIFEST.json", b"[]")), "does not say what files there are"),
         (tar_of(plain(f"{FOLDER}/MANIFEST.json", b"[" * 9000)), "lists in lists"),
+        (
+            tar_of(plain(f"{FOLDER}/MANIFEST.json", b'{"files": {"a": {"nbytes": Infinity}}}')),
+            "does not say what files there are",
+        ),
         (gzip.compress(gzip.decompress(tar_of(BEGIN)) + b"more"), "goes on after its end"),
         (gzip.compress(gzip.decompress(tar_of(BEGIN)) + bytes(1 << 20)), "goes on after its end"),
         (gzip.compress(b"no tar" * 1000), "expected an archive as"),
