@@ -81,6 +81,9 @@ def suite(
 
     Killed or out of time, the same command goes on where it was. Processes that are given one
     folder share its cells: machines take different ones, on each machine one process measures.
+    With pack, verify, mllog, dlio or tell in place of a recipe (iobench suite pack --help) a suite
+    is handed in, checked, and told to others.
+
     Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
     with 1 if a cell failed, with 75 if runs are left.
     """
