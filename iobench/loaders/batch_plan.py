@@ -63,18 +63,9 @@ def plan_epochs(
     """Yield batches without end: an epoch over the samples ``taken``, then those ``evaluated``.
 
     As trainings with an evaluation do, an epoch drops what makes no whole batch; the evaluation
-    takes all of its samples, in their order. ``drawn`` is as of `plan_batches`.
-
-    Raises
-    ------
-    OptionError
-        If there are fewer samples than a batch.
+    takes all of its samples, in their order. There is a whole batch at least. ``drawn`` is as of
+    `plan_batches`.
     """
-    if not 1 <= batch_size <= len(taken):
-        raise OptionError(
-            f"--batch-size {batch_size}: an epoch that an evaluation follows has whole batches "
-            f"only, and {len(taken)} samples to make them of; choose from 1 to {len(taken)}"
-        )
     order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
     number = itertools.count()
     for epoch in itertools.count():

@@ -352,6 +352,12 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
             )
         limit = -(-config.epochs * one.n_samples // batch_size)
         if one.evaluated is not None:
+            if batch_size > one.n_samples:
+                raise OptionError(
+                    f"--batch-size {batch_size}: an epoch that an evaluation follows has whole "
+                    f"batches only, and {one.n_samples} samples to make them of; choose from 1 to "
+                    f"{one.n_samples}"
+                )
             n_evaluated = -(-len(one.evaluated) // batch_size)
             limit = config.epochs * (one.n_samples // batch_size + n_evaluated)
     elif limit is None and limit_s is None:

@@ -95,12 +95,6 @@ def test_an_evaluation_follows_each_epoch_in_a_round_of_its_own():
     assert told[0][:4] == [sample for batch in rounds[0][1] for sample in batch.samples]
 
 
-@pytest.mark.parametrize("batch_size", [0, 6])
-def test_an_epoch_before_an_evaluation_has_a_whole_batch(batch_size):
-    with pytest.raises(OptionError, match="choose from 1 to 5"):
-        next(plan_epochs(np.array([9]), np.arange(5), batch_size))
-
-
 def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
     monkeypatch.setattr("iobench.loaders.batch_plan.MOST_PLANNED", 8)
     monkeypatch.setattr("iobench.loaders.batch_plan.BLOCK", 4)

@@ -273,10 +273,10 @@ def _sanity(run: RankRun, reading: ReadSpans) -> SanityLine | None:
     """Check a whole epoch as MLPerf HPC does; None where none was run, or not what it read.
 
     An epoch is one of the training's own loader, all its batches delivered; what is read for
-    other loaders, or before the loop, is in none.
+    other loaders, for evaluations, or before the loop, is in none.
     """
     deliveries, spans = run.deliveries, run.profile.spans
-    number, main = deliveries.of_epoch, deliveries.of_main
+    number, main = deliveries.of_epoch, deliveries.of_main & deliveries.trains
     complete = sorted(deliveries.complete_epochs)
     rows = np.flatnonzero(main & np.isin(number, complete))
     batches = deliveries.batch[rows]

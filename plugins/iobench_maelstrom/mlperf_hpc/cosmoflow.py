@@ -259,6 +259,8 @@ def _features(content: memoryview, path: str) -> tuple[NDArray[np.int16], NDArra
         features = parse_example(checked_frame(content, path))
         (counts,) = features["x"].values()
         return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
+    except FileFormatError:  # of its frame, which names the file
+        raise
     except (StoreError, KeyError, ValueError) as error:
         raise FileFormatError(
             f"{path}: is no example of one string x and floats y ({error}); fetch the file again"
