@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BandMemory", "GroupPlan", "SharedDecoding", "band_memory", "plan_groups"]
+__all__ = [
+    "BandMemory",
+    "GroupPlan",
+    "SharedDecoding",
+    "band_memory",
+    "mebibytes",
+    "plan_groups",
+]
 
 JOINED_NBYTES = 8 << 20
 """Neighbours that share nothing are made together up to this: a read for many small samples."""
@@ -24,6 +31,7 @@ JOINED_NBYTES = 8 << 20
 SMALL = 16
 """What all samples share binds them together where it is no less than this part of a sample."""
 
+KIB = 1 << 10
 MIB = 1 << 20
 
 
@@ -206,17 +214,18 @@ def _in_flight(
     needed = two_nbytes + one
     if needed > memory_nbytes:
         raise OptionError(
-            f"--memory {_mebibytes(memory_nbytes)} is too little: a chunk of variable "
+            f"--memory {mebibytes(memory_nbytes)} is too little: a chunk of variable "
             f"{largest.name!r} takes {one} bytes to decode, "
             f"{'two variables of a sample' if apart else 'two samples'} {two_nbytes}; the smallest "
-            f"that works is --memory {_mebibytes(needed)}"
+            f"that works is --memory {mebibytes(needed)}"
         )
     wanted = min(available_cpus() * one, memory_nbytes // 8)
     return max(1, min(wanted, memory_nbytes - two_nbytes) // max(1, one)) * one
 
 
-def _mebibytes(nbytes: int) -> str:
-    return f"{-(-nbytes // MIB)}MiB"
+def mebibytes(nbytes: int) -> str:
+    """Return no fewer bytes, as an option takes them."""
+    return f"{-(-nbytes // MIB)}MiB" if nbytes >= MIB else f"{-(-nbytes // KIB)}KiB"
 
 
 def _boundaries(

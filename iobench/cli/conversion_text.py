@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iobench.chunks.group_plan import mebibytes
 from iobench.cli.store_tables import quality_told
-from iobench.conversion.memory_bound import mebibytes
 from iobench.report.document import (
     Bytes,
     Command,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from iobench.chunks.group_plan import mebibytes
 from iobench.datasets.contract import BandedDataset, GroupedDataset
 from iobench.datasets.sample_groups import group_counts, sample_groups
 from iobench.errors import OptionError
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Dataset, SampleIndex, Where
 
-__all__ = ["Making", "MemoryBound", "mebibytes", "memory_bound", "nbytes_of_one"]
+__all__ = ["Making", "MemoryBound", "memory_bound", "nbytes_of_one"]
 
 LEAST_NBYTES: Final = 256 << 20
 """Taken without being asked for, whatever is free: more where samples need it."""
 KIB: Final = 1 << 10
-MIB: Final = 1 << 20
 UNBOUNDED: Final = 1 << 62
 LEAST_TIMES: Final = 1.05
 """What is decoded less often than that is not worth a change."""
@@ -253,8 +253,3 @@ def nbytes_of_one(dataset: Dataset, index: SampleIndex, where: Where) -> tuple[i
         return read, read
     decoded = handed_on_nbytes(dataset.decode(raw, where))
     return read, nbytes if decoded < 0 else decoded
-
-
-def mebibytes(nbytes: int) -> str:
-    """Return no fewer bytes, as an option takes them."""
-    return f"{-(-nbytes // MIB)}MiB" if nbytes >= MIB else f"{-(-nbytes // KIB)}KiB"

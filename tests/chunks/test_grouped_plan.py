@@ -106,6 +106,14 @@ def test_a_chunk_that_does_not_fit_is_refused():
     assert sum(lengths(in_order(60), file, memory_nbytes=11 << 20)) == 60
 
 
+def test_less_than_a_mebibyte_is_told_as_such():
+    file = [Shared(3, sample_nbytes=1000, on_the_way_nbytes=500 << 10)]
+    said = "^--memory 64KiB is too little: .*--memory 502KiB$"
+    with pytest.raises(OptionError, match=said):
+        lengths(in_order(6), file, memory_nbytes=64 << 10)
+    assert sum(lengths(in_order(6), file, memory_nbytes=502 << 10)) == 6
+
+
 def test_what_is_in_flight_fits_as_well():
     file = [Shared(30, sample_nbytes=1 << 20, on_the_way_nbytes=1 << 20)]
     for memory_nbytes in range(3 << 20, 200 << 20, 7 << 20):

@@ -155,9 +155,9 @@ def test_each_chunk_is_read_and_decoded_once(tmp_path, open_user_files, monkeypa
         read.extend((variable.name, place) for _, variable, place in wanted)
         return read_chunks(wanted, **options)
 
-    def decoding(stored, codecs, mask):
+    def decoding(stored, *others):
         decoded.append(bytes(stored))
-        return decode_chunk(stored, codecs, mask)
+        return decode_chunk(stored, *others)
 
     monkeypatch.setattr(chunk_pieces, "read_chunks", reading)
     monkeypatch.setattr(chunk_pieces, "decode_chunk", decoding)
