@@ -90,6 +90,10 @@ class TFRecordFormat:
         )
         return ExtentStore(path, manifest, table=table, decode=ExampleDecoder(manifest.spec))
 
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raise OptionError for a value that there is not."""
+        _encoding(options)
+
     def writer(
         self,
         path: Path,

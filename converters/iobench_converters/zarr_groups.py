@@ -155,6 +155,10 @@ class ZarrFormat:
             place=shard_place(shard, self.grid, self.box),
         )
 
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raise OptionError for a value that there is not."""
+        ZarrOptions.parse(options)
+
     def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> ZarrFormat:
         """Return the format for a store whose samples have several dimensions."""
         lengths = tuple(grid.values())

@@ -54,7 +54,8 @@ class FormatChoice:
                     "without options"
                 )
             return cls(name, (), item)
-        of_format: Sequence[str] | None = getattr(find_format(name), "option_names", None)
+        fmt = find_format(name)
+        of_format: Sequence[str] | None = getattr(fmt, "option_names", None)
         if of_format is not None:
             known = [*of_format, *OF_VALUES, SHARD_SIZE]
             for key, _ in options:
@@ -65,6 +66,8 @@ class FormatChoice:
             raise OptionError(f"--format {item}: {twice[0]} is given twice; give it once")
         found = cls(name, options, item)
         found._check()
+        if (check := getattr(fmt, "check_options", None)) is not None:
+            check(found.format_options)
         return found
 
     @property
