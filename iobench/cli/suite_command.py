@@ -107,6 +107,8 @@ def suite(
     if dry_run:
         _print_cells(folder, is_new=out is None, json=json)
         return
+    if history is not None:
+        _check_history(history, folder.path)
     if again:
         folder.forget_failed()
     run_suite(folder, TerminalScreen())
@@ -119,6 +121,19 @@ def suite(
         _append(folder, history, table.n_open)
     if table.n_failed or table.n_open:
         raise typer.Exit(1 if table.n_failed else INTERRUPTED)
+
+
+def _check_history(history: Path, out: Path) -> None:
+    """Raise OptionError before anything runs where results could not be appended."""
+    from iobench.errors import OptionError
+
+    if history.exists() and not history.is_dir():
+        raise OptionError(f"--history {history}: is no folder; name a new one, or one of suites")
+    if history.resolve().is_relative_to(out.resolve()):
+        raise OptionError(
+            f"--history {history}: is within --out {out}, whose results would be there twice; "
+            "name a folder elsewhere"
+        )
 
 
 def _append(folder: SuiteFolder, history: Path, n_open: int) -> None:

@@ -205,6 +205,8 @@ def _store(facts: RunFacts) -> dict[str, float | None]:
         return {}
     errors = [each.get("max_relative_error") for each in store.lossy.values()]
     known = [each for each in errors if each is not None]
+    if not store.lossy:
+        known = [0.0]
     return {
         "convert_s": store.convert_s,
         "store_bytes": store.nbytes,

@@ -259,6 +259,8 @@ def _change(told: dict[str, Any], change: str) -> None:
     if not dot:
         varied = {each.replace("_", "-") for each in told.get("vary") or {}}
         table = "suite" if key in KEYS else "vary" if key in varied else "fixed"
+        if table == "fixed" and key not in (*OPTIONS, MACHINE):
+            raise OptionError(f"--set {change}: {_unknown(key, [*KEYS, *OPTIONS])}")
     if table not in TABLES[:3]:
         raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
     for other in ("fixed", "vary"):  # it says so now
@@ -355,10 +357,13 @@ def _option(key: str, where: str, table: str) -> str:
         )
     if name not in OPTIONS and name != MACHINE:
         names = [*(each for each in OPTIONS if each not in OF_THE_SUITE), MACHINE]
-        near = str(unknown_name("option", key, names))
-        near = near if "did you mean" in near else f"unknown option {key!r}: see iobench profile -h"
-        raise OptionError(f"{where}: [{table}]: {near}")
+        raise OptionError(f"{where}: [{table}]: {_unknown(key, names)}")
     return name
+
+
+def _unknown(key: str, names: Sequence[str]) -> str:
+    near = str(unknown_name("option", key, names))
+    return near if "did you mean" in near else f"unknown option {key!r}: see iobench profile -h"
 
 
 def _values(key: str, value: Any, where: str) -> Values:
