@@ -335,10 +335,12 @@ def _notes(found: SuiteTable) -> Iterator[str]:
             "drops the fastest and the slowest, and the others averaged; of fewer runs than "
             f"{2 * found.drop + 1} none is."
         )
-    yield (
-        "Low and high are an interval of 95 % of the mean; spread is the standard deviation of "
-        "all runs over their mean. Steps are those after the first epoch, else of the steady state."
-    )
+    if found.repeats > 1:
+        yield (
+            "Low and high are an interval of 95 % of the mean; spread is the standard deviation of "
+            "all runs over their mean."
+        )
+    yield "Steps are those after the first epoch, else of the steady state."
     if found.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."
     if any(name.startswith("published_") for name in found.metrics):
@@ -352,6 +354,7 @@ def _notes(found: SuiteTable) -> Iterator[str]:
             "store has them: the same first weights, samples and order in all cells that have "
             "equal seeds and batches."
         )
+        yield from _losses(found)
     untold = sorted(
         metric
         for metric in found.metrics
@@ -362,7 +365,38 @@ def _notes(found: SuiteTable) -> Iterator[str]:
     )
     if untold:
         names = ", ".join(map(said_metric, untold))
-        yield f"Unknown of some cells, since their runs do not tell: {names}."
+        yield f"Unknown of some cells, whose runs do not tell it or have no such part: {names}."
+
+
+def _losses(found: SuiteTable) -> Iterator[str]:
+    """Yield by how much losses differ from format to format, which few digits do not show."""
+    others: dict[tuple[tuple[str, str], ...], list[tuple[str, Interval]]] = defaultdict(list)
+    for row in found.cells:
+        cell = dict(row.cell)
+        name = cell.pop("format", "")
+        if name and (told := row.figures.get("final_loss")) is not None and told.mean.value:
+            others[tuple(sorted(cell.items()))].append((name, told.mean))
+    for told_cell, of in others.items():
+        (base, first), *rest = of
+        said_of = [
+            f"{name} {_signed((mean.value or 0.0) / (first.value or 1.0) - 1)}"
+            f"{' (no more than their runs differ)' if _overlap(first, mean) else ''}"
+            for name, mean in rest
+        ]
+        if said_of:
+            alike = f" ({said_cell(dict(told_cell))})" if len(others) > 1 else ""
+            yield f"Final loss over that of {base}, less 1{alike}: {', '.join(said_of)}."
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{units.number(value)}"
+
+
+def _overlap(a: Interval, b: Interval) -> bool:
+    """Whether two means with intervals are not apart; equal ones differ by nothing."""
+    if a.low is None or a.high is None or b.low is None or b.high is None or a.value == b.value:
+        return False
+    return a.low <= b.high and b.low <= a.high
 
 
 def _not_measured(found: SuiteTable) -> Iterator[str]:
@@ -373,7 +407,15 @@ def _not_measured(found: SuiteTable) -> Iterator[str]:
     for each in found.skipped:
         yield f"{each.path}: {each.why}"
     if found.n_open:
-        yield f"{units.count(found.n_open)} cells have runs left; the same command goes on."
+        # Of machines that it is for nowhere else.
+        machines = dict.fromkeys(
+            each.cell["machine"]
+            for each in found.cells
+            if each.status == OPEN and each.cell.get("machine", "*") != "*"
+        )
+        cells = "1 cell has" if found.n_open == 1 else f"{units.count(found.n_open)} cells have"
+        where = f", each on its own machines ({', '.join(machines)})" if machines else ""
+        yield f"{cells} runs left; the same command goes on{where}."
 
 
 def _told_doubts(found: SuiteTable) -> Iterator[str]:

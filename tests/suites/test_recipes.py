@@ -126,6 +126,14 @@ def test_a_loss_needs_equally_many_batches(tmp_path: Path) -> None:
         recipe(tmp_path, text, "metrics=final_loss", "duration=10")
 
 
+@pytest.mark.parametrize(
+    ("change", "told"), [("repets=3", "did you mean repeats"), ("qzx=1", "see iobench profile -h")]
+)
+def test_a_change_of_a_key_that_there_is_not(tmp_path: Path, change: str, told: str) -> None:
+    with pytest.raises(OptionError, match=f"--set {change}: .*{told}"):
+        recipe(tmp_path, RECIPE, change)
+
+
 @pytest.mark.parametrize("change", ["repeats", "=3", "vry.format=zarr"])
 def test_a_change_that_is_none(tmp_path: Path, change: str) -> None:
     with pytest.raises(OptionError, match="--set"):

@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.suites.results import MEASURED, find_results, read_result, read_results
+from iobench.suites.recipe import SuiteRecipe
+from iobench.suites.results import (
+    MEASURED,
+    Result,
+    find_results,
+    read_result,
+    read_results,
+    write_result,
+)
+from iobench.suites.suite_folder import Job, SuiteFolder
+from iobench.suites.suite_table import suite_document, suite_table
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -289,3 +299,50 @@ def test_a_lossy_store_shows_its_price(
     assert training["final_loss"] == read_result(path).figures["final_loss"]
     assert main(["history", str(tmp_path / "history"), "--json"]) == 0
     assert "final_loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--set", "vary.format=zarr:codec=zstd"], "'codec=zstd' is no option; there are codec="),
+        (["--set", "vary.format=zarr:inner-chunk=x"], "inner-chunk"),
+        (["--set", "vary.format=tfrecord:encoding=x"], "there is encoding=float|bytes"),
+        (["--history", "out/history"], "is within --out out, whose results would be there twice"),
+        (["--history", "tiny.toml"], "--history tiny.toml: is no folder"),
+    ],
+)
+def test_what_would_fail_after_hours_is_said_before_anything_runs(
+    write_recipe: Any, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    line = refused(capsys, write_recipe(), "--out", "out", *words)
+    assert told in line
+    assert not Path("out").exists()
+
+
+def test_cells_of_other_machines_are_said_to_be_theirs(
+    write_recipe: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["suite", str(write_recipe()), "--out", "out", "--set", "vary.machine=no-such-*"]
+    assert main(words) == 75
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 cells have runs left; the same command goes on, each on its own machines" in text
+    assert "(no-such-*)" in text
+
+
+def test_the_price_of_fewer_bits_shows_where_three_digits_do_not(tmp_path: Path) -> None:
+    losses = {"source": 0.123456, "zarr": 0.123456, "zarr:dtype=float16": 0.123459}
+    told: dict[str, Any] = {"suite": {"metrics": ["final_loss"], "repeats": 1, "drop": 0}}
+    told["fixed"] = {"dataset": "one", "compute": "unet", "batches": 4}
+    told["vary"] = {"format": list(losses)}
+    folder = SuiteFolder.of(tmp_path, SuiteRecipe.from_json(told, where="recipe", name="tiny"))
+    folder.make()
+    for cell in folder.cells:
+        loss = losses[cell.values["format"]]
+        result = Result(
+            "tiny", folder.recipe.digest, cell.values, 0, MEASURED, "2026-11-01T00:00:00+00:00",
+            figures={"final_loss": loss},
+        )  # fmt: skip
+        folder.place(cell).mkdir(parents=True)
+        write_result(folder.result_file(Job(cell, 0)), result)
+    text = str(suite_document(suite_table(folder)))
+    assert "Final loss over that of source, less 1: zarr 0, zarr:dtype=float16 +2.43e-05." in text
