@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from iobench.cli.documents import print_answer
 
 __all__ = ["dlio", "mllog", "pack", "tell", "verify"]
 
-DOES_NOT_HOLD: Final = 3
+DOES_NOT_HOLD, CANNOT_BE_TOLD = 3, 4
 Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -66,25 +66,28 @@ def verify(
 ) -> None:
     """Check an archive: each digest, all figures made again, cells, rounds, equal samples.
 
-    Nothing in it is run. Exits with 0 if it holds, with 3 if it does not, and with 1 if it cannot
-    be read.
+    Nothing in it is run. Exits with 0 if it holds, with 3 if it does not, with 4 if that cannot be
+    told since runs are without spans, and with 1 if it cannot be read.
     """
     from iobench.report.document import sentences
     from iobench.report.units import count
     from iobench.suites.suite_archive import verify as checked
 
     found = checked(archive)
-    holds = "does not hold" if found.wrong else "holds"
+    holds = False if found.wrong else None if found.n_unproven else True
+    said = {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
     print_answer(
-        f"{archive}: {holds}; {found.title}: {count(found.n_results)} results, "
+        f"{archive}: {said}; {found.title}: {count(found.n_results)} results, "
         f"{count(found.n_figures)} figures made again of their runs, SHA-256 {found.sha256}",
         *sentences(found.wrong, "bad"),
         *sentences(found.notes, "caution"),
-        figures={"archive": str(archive), "holds": not found.wrong, **_plain(found)},
+        figures={"archive": str(archive), "holds": holds, **_plain(found)},
         json=json,
     )
     if found.wrong:
         raise typer.Exit(DOES_NOT_HOLD)
+    if holds is None:
+        raise typer.Exit(CANNOT_BE_TOLD)
 
 
 def mllog(

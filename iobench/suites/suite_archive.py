@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from importlib.metadata import version
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.profiles.run_facts import RunFacts
+    from iobench.suites.recipe import Cell
 
 __all__ = ["CheckedArchive", "PackedSuite", "pack", "verify"]
 
@@ -94,8 +95,8 @@ class CheckedArchive:
         Of the suite.
     sha256 : str
         Of the archive.
-    n_results, n_figures : int
-        Results in it; figures that were made again of their runs.
+    n_results, n_figures, n_unproven : int
+        Results in it; figures that were made again of their runs; runs whose figures were not.
     wrong : tuple of str
         Why it does not hold; none where it does.
     notes : tuple of str
@@ -106,6 +107,7 @@ class CheckedArchive:
     sha256: str
     n_results: int
     n_figures: int
+    n_unproven: int
     wrong: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -172,20 +174,22 @@ def pack(
     documents |= {name: asdict(result) for name, result in results.items()}
     scrubbed = scrub(runs, documents, environment=environment, keep=keep, folders=folders)
     told = SuiteRecipe.from_json(scrubbed.documents[RECIPE_FILE], where=f"{folder}: the recipe")
-    values = [cell.values for cell in told.cells()]
-    if len(values) != len(recipe.cells()):
+    cells = told.cells()
+    if len(cells) != len(recipe.cells()):
         raise ProfileError(
             f"{folder}: a [[skip]] of its recipe matches names that are replaced; --keep them"
         )
     clean: list[Result] = []
     for name, result in results.items():
         document, number = scrubbed.documents.pop(name), numbers[_key(result.cell)]
+        if number < len(cells) and result.options == _joined(recipe.cells()[number]):
+            document["options"] = _joined(cells[number])
         # Figures, times and digests are no names; cells are those of the scrubbed recipe.
         kept = replace(
             result,
             suite=told.name,
             recipe_digest=told.digest,
-            cell=values[number] if number < len(values) else document["cell"],
+            cell=cells[number].values if number < len(cells) else document["cell"],
             **{key: document[key] for key in ("reason", "machine", "versions", "options")},
         )
         clean.append(kept)
@@ -241,7 +245,7 @@ def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) 
     try:
         recipe = read_folder_recipe(folder)
     except ProfileError as error:
-        return CheckedArchive("", "", 0, 0, (*wrong, str(error).replace(f"{folder}/", "")), ())
+        return CheckedArchive("", "", 0, 0, 0, (*wrong, str(error).replace(f"{folder}/", "")), ())
     if manifest.get("recipe_digest") != recipe.digest:
         wrong.append(f"{RECIPE_FILE}: its digest is {recipe.digest}, and its manifest says another")
     results: dict[str, Result] = {}
@@ -258,6 +262,7 @@ def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) 
         f"{line}, and its manifest does not say so" for line in missing if line not in (told or [])
     ]
     wrong += _strange_files(results, manifest["files"])
+    wrong += _same_runs(manifest["files"])
     again = {name: _Again(folder / name, each) for name, each in results.items()}
     for name, each in again.items():
         wrong += [f"{name}: {line}" for line in each.wrong]
@@ -268,21 +273,21 @@ def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) 
         for name, result in results.items()
         if result.status != MEASURED
     ]
-    n_kept = sum(each.n_figures > 0 for each in again.values())
     n_measured = len(results) - len(failed)
-    notes = [*missing, *failed, *_several(results.values())]
-    if n_kept < n_measured:
+    n_unproven = n_measured - sum(each.n_figures > 0 for each in again.values())
+    notes = [*missing, *failed, *_several(results.values()), *_not_compared(results, again)]
+    if n_unproven:
         notes.insert(
             0,
-            f"The figures of {n_measured - n_kept} of {n_measured} runs are not proven: it has no "
-            "spans of them.",
+            f"The figures of {n_unproven} of {n_measured} runs are not proven: it has no spans of "
+            "them.",
         )
     if manifest.get("iobench") != version("iobench"):
-        notes.append(
-            f"PackedSuite by iobench {manifest.get('iobench')}; this is {version('iobench')}."
-        )
+        notes.append(f"Packed by iobench {manifest.get('iobench')}; this is {version('iobench')}.")
     n_figures = sum(each.n_figures for each in again.values())
-    return CheckedArchive(recipe.title, "", len(results), n_figures, tuple(wrong), tuple(notes))
+    return CheckedArchive(
+        recipe.title, "", len(results), n_figures, n_unproven, tuple(wrong), tuple(notes)
+    )
 
 
 class _Again:
@@ -330,10 +335,21 @@ class _Again:
         facts = self.facts
         if facts is None:
             return
-        for key, said in (("format", facts.format), ("framework", facts.framework)):
-            wanted = result.cell.get(key, result.options.get(key, said))
-            if said is not None and wanted is not None and wanted.partition(":")[0] != said:
+        told = {
+            "format": facts.format,
+            "framework": facts.framework,
+            "batch-size": facts.batch_size,
+            "workers": facts.asked.get("workers"),
+            "batches": None if "epochs" in result.options else facts.asked.get("batches"),
+            "cache": facts.cache.asked,
+        }
+        for key, said in told.items():
+            wanted = result.cell.get(key, result.options.get(key))
+            if None not in (said, wanted) and str(wanted).partition(":")[0] != str(said):
                 yield f"is a cell of {key} {wanted}, and its run is of {said}"
+        wanted, said = result.machine.get("cpu_model"), facts.machine.get("cpu_model")
+        if None not in (said, wanted) and said != wanted:
+            yield f"is of a machine with {wanted}, and its run of one with {said}"
 
 
 def _strange_files(results: Mapping[str, Result], files: Iterable[str]) -> Iterator[str]:
@@ -351,18 +367,36 @@ def _strange_files(results: Mapping[str, Result], files: Iterable[str]) -> Itera
 
 def _wrong_cells(recipe: SuiteRecipe, results: Mapping[str, Result]) -> Iterator[str]:
     """Yield what is of another recipe, cell or round."""
-    cells = {_key(cell.values) for cell in recipe.cells()}
+    cells = {_key(cell.values): cell for cell in recipe.cells()}
+    seen: dict[Any, str] = {}
     for name, result in results.items():
+        first = seen.setdefault((_key(result.cell), result.round), name)
+        if first != name:
+            yield f"{name}: is of the same cell and round as {first}"
         if result.recipe_digest != recipe.digest:
             yield f"{name}: is of recipe {result.recipe_digest}, expected {recipe.digest}"
         if result.cell.get("framework") == DLIO:
             continue
-        if _key(result.cell) not in cells:
+        cell = cells.get(_key(result.cell))
+        if cell is None:
             yield f"{name}: is of a cell that the recipe does not have"
+        elif result.options != _joined(cell):
+            yield f"{name}: has other options than its cell of the recipe"
         if not 0 <= result.round < recipe.repeats:
             yield f"{name}: is of round {result.round}, and the recipe has {recipe.repeats}"
         if result.status != MEASURED and not result.reason:
             yield f"{name}: is {result.status} without a reason"
+
+
+def _same_runs(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield runs that are handed in twice: no two processes write the same spans."""
+    runs: dict[str, set[str]] = defaultdict(set)
+    for file, told in files.items():
+        of_run, _, name = file.partition("/spans/")
+        if name:
+            runs[str(told["sha256"])].add(of_run)
+    for names in sorted({tuple(sorted(each)) for each in runs.values() if len(each) > 1}):
+        yield f"{' and '.join(names)}: are one run, its spans are the same"
 
 
 def _missing(recipe: SuiteRecipe, results: Sequence[Result]) -> Iterator[str]:
@@ -427,11 +461,7 @@ def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -
     """Yield cells that should have delivered the same samples and did not."""
     groups: dict[Any, dict[str | None, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, result in results.items():
-        facts = again[name].facts
-        if result.status != MEASURED or result.options.get("digests") != "true" or facts is None:
-            continue
-        is_lossy = facts.store is not None and bool(facts.store.lossy)
-        if is_lossy or facts.own_order or "duration" in result.options:
+        if result.status != MEASURED or _why_not_compared(result, again[name].facts):
             continue
         same = {key: each for key, each in result.options.items() if key not in SAME_SAMPLES}
         groups[_key(same)][result.samples_digest].append(name)
@@ -439,6 +469,36 @@ def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -
         if len(group) > 1 or None in group:
             told = "; ".join(f"{digest} in {', '.join(names)}" for digest, names in group.items())
             yield f"samples are not shown to be equal: {told}"
+
+
+def _why_not_compared(result: Result, facts: RunFacts | None) -> str:
+    """Return why nobody can say whether a run had the samples of others; ``""`` where one can."""
+    if result.options.get("digests") != "true":
+        return "no digests were asked for"
+    if facts is None:
+        return "it has no spans of them"
+    if facts.store is not None and facts.store.lossy:
+        return "their encoding is lossy"
+    if facts.own_order or "duration" in result.options:
+        return "they take an order or a length of their own"
+    return ""
+
+
+def _not_compared(results: Mapping[str, Result], again: Mapping[str, _Again]) -> Iterator[str]:
+    """Yield of how many runs samples are not shown to be equal, and why."""
+    runs = {
+        name: result
+        for name, result in results.items()
+        if result.status == MEASURED and result.cell.get("framework") != DLIO
+    }
+    why = Counter(_why_not_compared(each, again[name].facts) for name, each in runs.items())
+    for reason, number in sorted(why.items()):
+        if reason:
+            yield f"Samples of {number} of {len(runs)} runs are not shown to be equal: {reason}."
+
+
+def _joined(cell: Cell) -> dict[str, str]:
+    return {name: " ".join(values) for name, values in cell.options.items()}
 
 
 def _several(results: Iterable[Result]) -> Iterator[str]:

@@ -120,6 +120,7 @@ def test_no_branch_exits_with_another_code() -> None:
         ("check_command.py", "typer.Exit(int(found.judged))"),
         ("suite_command.py", "typer.Exit(1 if table.n_failed else INTERRUPTED)"),
         ("suite_hand_in.py", "typer.Exit(DOES_NOT_HOLD)"),
+        ("suite_hand_in.py", "typer.Exit(CANNOT_BE_TOLD)"),
     }
     assert (INTERRUPTED, DOES_NOT_HOLD) == (75, 3)
     codes = {each.exit_code for each in _below(errors.IobenchError)}

@@ -121,6 +121,7 @@ def test_no_name_is_in_it(suite: Path, tmp_path: Path) -> None:
             result = Result(
                 recipe.name, recipe.digest, cell.values, 0, FAILED, "2026-11-27T22:00:00Z",
                 reason="/home/alice/rainfall/gauges.nc: is missing; ask bob@weather.example",
+                options={key: " ".join(each) for key, each in cell.options.items()},
             )  # fmt: skip
             (folder / "cells" / cell.folder).mkdir()
             write_result(folder / "cells" / cell.folder, result)
@@ -166,6 +167,24 @@ def test_several_machines_and_versions_are_named(suite: Path, tmp_path: Path) ->
     found = verify(archive)
     assert found.wrong == ()
     assert "Several in it, version: numpy: 2.4, 2.5" in found.notes
+
+
+def test_equal_samples_that_nobody_asked_for_are_not_claimed(suite: Path, tmp_path: Path) -> None:
+    folder, archive = tmp_path / "suite", tmp_path / "a.tar.gz"
+    shutil.copytree(suite, folder)
+    whole = json.loads((folder / "recipe.json").read_text())
+    del whole["fixed"]["digests"]
+    recipe = SuiteRecipe.from_json(whole, where="here")
+    (folder / "recipe.json").write_text(json.dumps(recipe.to_json()))
+    for path in folder.rglob("*.result.json"):
+        told = json.loads(path.read_text()) | {"recipe_digest": recipe.digest}
+        del told["options"]["digests"]
+        path.write_text(json.dumps(told))
+    pack(folder, archive, versions={}, environment={})
+    found = verify(archive)
+    assert found.wrong == ()
+    line = "Samples of 6 of 6 runs are not shown to be equal: no digests were asked for."
+    assert found.notes == (line,)
 
 
 FIRST = "cells/000-0"
@@ -220,6 +239,35 @@ def swapped_cells(files: Files) -> None:
             files[f"{each}.result.json"] = json.dumps(value).encode()
 
 
+def the_best_run_twice(files: Files) -> None:
+    of_run = {name: data for name, data in files.items() if name.startswith(f"{FIRST}/")}
+    for name in [name for name in files if name.startswith("cells/000-1/")]:
+        del files[name]
+    files.update({name.replace("000-0", "000-1"): data for name, data in of_run.items()})
+    files["cells/000-1.result.json"] = files[RESULT]
+    changed_json(files, "cells/000-1.result.json", lambda told: told.update(round=1, run="000-1"))
+
+
+def one_round_twice(files: Files) -> None:
+    changed_json(files, RESULT, lambda told: told.update(round=1))
+
+
+def another_option(files: Files) -> None:
+    changed_json(files, RESULT, lambda told: told["options"].update({"batch-size": "64"}))
+
+
+def no_digests(files: Files) -> None:
+    changed_json(files, RESULT, lambda told: told["options"].pop("digests"))
+
+
+def of_more_batches(files: Files) -> None:
+    changed_json(files, f"{FIRST}/run.json", lambda told: told["asked"].update(batches=9))
+
+
+def another_machine(files: Files) -> None:
+    changed_json(files, RESULT, lambda told: told["machine"].update(cpu_model="Fastest 9000"))
+
+
 def no_round(files: Files) -> None:
     for name in [name for name in files if name.startswith(FIRST)]:
         del files[name]
@@ -257,6 +305,12 @@ def too_large(files: Files) -> None:
 
 
 CHANGES = [
+    (the_best_run_twice, "cells/000-0 and cells/000-1: are one run, its spans are the same"),
+    (one_round_twice, "cells/000-1: is of the same cell and round as cells/000-0"),
+    (another_option, "cells/000-0: has other options than its cell of the recipe"),
+    (no_digests, "cells/000-0: has other options than its cell of the recipe"),
+    (of_more_batches, "cells/000-0: is a cell of batches 4, and its run is of 9"),
+    (another_machine, "cells/000-0: is of a machine with Fastest 9000, and its run of one with"),
     (with_a_spool, "cells/000-0: its run.json names a spool"),
     (no_run_facts, "cells/000-0: "),
     (too_large, "step_s mean is stated as nan"),
@@ -440,5 +494,12 @@ def test_the_commands_say_it_and_exit_with_it(
     said = json.loads(capsys.readouterr().out)
     assert said["holds"] is False
     assert any("step_s is stated as" in line for line in said["wrong"])
+    bare = tmp_path / "bare.tar.gz"
+    assert main(["suite", "pack", str(suite), str(bare), "--without-spans"]) == 0
+    assert main(["suite", "verify", str(bare)]) == 4
+    told = " ".join(capsys.readouterr().out.split())
+    assert "cannot be told; small: 6 results, 0 figures" in told
+    assert main(["suite", "verify", str(bare), "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["holds"] is None
     assert main(["suite", "verify", str(tmp_path / "none.tar.gz")]) == 1
     assert "cannot be read" in capsys.readouterr().err

@@ -1,9 +1,8 @@
-"""Folders of suites whose runs were really measured: once each, and copied for further rounds."""
+"""Folders of suites whose runs were really measured."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ def write_suite(folder: Path, stores: Path, tables: dict[str, Any]) -> Path:
     folder.mkdir()
     (folder / "recipe.json").write_text(json.dumps(recipe.to_json()))
     for cell in recipe.cells():
-        first = folder / "cells" / cell.folder / "round-0"
-        words = ["profile", *cell.words, "--store-dir", str(stores), "--out", str(first)]
-        assert main(words) == 0
-        found = figures_of_run(first)
         for number in range(recipe.repeats):
-            if number:
-                shutil.copytree(first, first.with_name(f"round-{number}"))
+            run = folder / "cells" / cell.folder / f"round-{number}"
+            words = ["profile", *cell.words, "--store-dir", str(stores), "--out", str(run)]
+            assert main(words) == 0
+            found = figures_of_run(run)
             result = Result(
                 suite=recipe.name,
                 recipe_digest=recipe.digest,
@@ -37,8 +34,8 @@ def write_suite(folder: Path, stores: Path, tables: dict[str, Any]) -> Path:
                 machine={"host": "workstation-of-alice"},
                 versions={"numpy": "2.4"},
                 samples_digest=found.samples_digest,
-                run=f"round-{number}",
+                run=run.name,
                 options={key: " ".join(each) for key, each in cell.options.items()},
             )
-            write_result(first.parent, result)
+            write_result(run.parent, result)
     return folder
