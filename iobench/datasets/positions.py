@@ -121,7 +121,7 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         known = decode_times(values[~missing], units, calendar)
         if known is None or known.dtype.kind != "M":
             return None
-        every = np.full(values.shape, np.datetime64("NaT"), dtype=known.dtype)
+        every = np.full(values.shape, "NaT", dtype=known.dtype)
         every[~missing] = known
         return every
     whole = _decode_whole(values, units, calendar)

@@ -32,7 +32,7 @@ def forecasts(tmp_path):
     """Two files of a projected grid, each with hours since a date of its own, and a run."""
     paths = []
     for number in range(2):
-        times = np.datetime64("2020-01-01", "h") + 6 * np.arange(6) + 36 * number
+        times = np.datetime64("2020-01-01", "h") + (6 * np.arange(6) + 36 * number).astype("m8[h]")
         values = np.random.default_rng(number).normal(size=(6, 4, 5)).astype("f4")
         attributes = {
             "units": "K", "standard_name": "air_temperature", "grid_mapping": "crs",
@@ -73,7 +73,8 @@ def test_a_store_knows_when_and_where_its_samples_are(forecasts, run, tmp_path, 
     assert known.sample_dims == ("time",)
     time = known["time"]
     assert time.attributes["units"] == "seconds since 1970-01-01"
-    expected = (np.datetime64("2020-01-01", "h") + 6 * np.arange(12)).astype("M8[s]")
+    hours = (6 * np.arange(12)).astype("m8[h]")
+    expected = (np.datetime64("2020-01-01", "h") + hours).astype("M8[s]")
     np.testing.assert_array_equal(time.values, expected.astype(np.int64))
     assert known["run"].dims == ("sample",)
     np.testing.assert_array_equal(known["run"].values, np.repeat([0, 1], 6))
@@ -131,7 +132,7 @@ def test_a_damaged_index_is_found(forecasts, run, iobench_here, tmp_path):
 
 def test_a_store_knows_the_date_and_the_member(run, tmp_path):
     values = np.random.default_rng(0).normal(size=(4, 3, 5)).astype("f4")
-    times = np.datetime64("2020-01-01", "h") + 6 * np.arange(4)
+    times = np.datetime64("2020-01-01", "h") + (6 * np.arange(4)).astype("m8[h]")
     made = xarray.Dataset(
         {"t2m": (("time", "number", "x"), values)}, {"time": times, "number": [1, 2, 3]}
     )

@@ -83,7 +83,9 @@ def test_what_a_package_imports_is_its_own_time_and_not_that_of_others(
     assert {"numpy", "iobench"} <= told.keys()
     text = text_of(found)
     assert " Start-up " in text
-    assert text.index(" inner 0.5") < text.index(" outer ")  # the slowest first
+    names = ("inner", "outer")
+    slowest = sorted(names, key=lambda name: -told[name]["own_ns"])  # on a busy machine either
+    assert sorted(names, key=lambda name: text.index(f" {name} 0.")) == slowest
     assert "The first batch came" not in text
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+
+pytest.importorskip("torch", reason="tensors are torch's")
 import torch
 from fake_accelerator import FakeAccelerator
 from number_stores import write_numbers
