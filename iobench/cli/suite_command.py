@@ -99,7 +99,7 @@ def suite(
     found = read_recipe(recipe, changes or ())
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
-    folder = SuiteFolder.of(out if out is not None else Path(), found)
+    folder = SuiteFolder.of(Path(), found) if out is None else SuiteFolder.found(out, found)
     for cell in folder.cells:
         _check_cell(cell)
     if out is not None:
@@ -112,7 +112,7 @@ def suite(
     if again:
         folder.forget_failed()
     run_suite(folder, TerminalScreen())
-    table = suite_table(folder)
+    table = suite_table(folder, found.metrics)
     document = suite_document(table)
     print_document(document, "json" if json else "markdown" if markdown else "")
     if html is not None:

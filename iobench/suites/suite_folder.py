@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.errors import IobenchError, OptionError, ProfileError
@@ -78,6 +78,16 @@ class SuiteFolder:
         order = list(range(len(cells)))
         random.Random(recipe.seed).shuffle(order)
         return cls(path, recipe, cells, tuple(order))
+
+    @classmethod
+    def found(cls, path: Path, recipe: SuiteRecipe) -> Self:
+        """Return the folder of a suite as it is there, where only what is shown is another one."""
+        folder = cls.of(path, recipe)
+        if not (path / RECIPE_FILE).exists():
+            return folder
+        kept = read_folder_recipe(path)
+        asked = replace(recipe, metrics=kept.metrics, title=kept.title)
+        return cls.of(path, kept) if asked.digest == kept.digest else folder
 
     def make(self) -> None:
         """Make the folder, or go on with one of the same recipe.

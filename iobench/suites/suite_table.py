@@ -132,8 +132,14 @@ class SuiteTable:
         return sum(each.status == OPEN for each in self.cells)
 
 
-def suite_table(folder: SuiteFolder) -> SuiteTable:
+def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
     """Return what a suite has found so far.
+
+    Parameters
+    ----------
+    folder : SuiteFolder
+    metrics : sequence of str
+        What to show; by default those of the recipe.
 
     Raises
     ------
@@ -141,6 +147,7 @@ def suite_table(folder: SuiteFolder) -> SuiteTable:
         If there is no such folder.
     """
     recipe, skipped = folder.recipe, list[Any]()
+    shown = tuple(metrics) or recipe.metrics
     results = folder.results(skipped)
     runs: dict[tuple[tuple[str, str], ...], list[Result]] = defaultdict(list)
     for each in sorted(results, key=lambda each: each.round):
@@ -149,9 +156,7 @@ def suite_table(folder: SuiteFolder) -> SuiteTable:
     rows = []
     for cell in folder.cells:
         own = runs.pop(tuple(sorted(cell.values.items())), [])
-        told = {
-            metric: why for metric in recipe.metrics if (why := why_not_given(metric, cell.options))
-        }
+        told = {metric: why for metric in shown if (why := why_not_given(metric, cell.options))}
         rows.append(_row(cell.values, own, recipe, usual, told, varied=cell.machine != "*"))
     rows += [  # brought in from elsewhere
         _row(others[0].cell, others, recipe, usual, {}, varied=True, is_ours=False)
@@ -164,7 +169,7 @@ def suite_table(folder: SuiteFolder) -> SuiteTable:
         recipe_digest=recipe.digest,
         repeats=recipe.repeats,
         drop=recipe.drop,
-        metrics=recipe.metrics,
+        metrics=shown,
         cells=tuple(rows),
         stand_in=any(known) if known else None,
         skipped=tuple(skipped),

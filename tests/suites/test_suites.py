@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.suites.recipe import SuiteRecipe
+from iobench.suites.recipe import SuiteRecipe, read_recipe
 from iobench.suites.results import (
     MEASURED,
     Result,
@@ -346,3 +346,23 @@ def test_the_price_of_fewer_bits_shows_where_three_digits_do_not(tmp_path: Path)
         write_result(folder.result_file(Job(cell, 0)), result)
     text = str(suite_document(suite_table(folder)))
     assert "Final loss over that of source, less 1: zarr 0, zarr:dtype=float16 +2.43e-05." in text
+
+
+def test_a_finished_suite_shows_other_figures_of_its_runs(
+    write_recipe: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, out = write_recipe(), Path("out")
+    folder = SuiteFolder.of(out, read_recipe(recipe))
+    folder.make()
+    for job in folder.jobs():
+        folder.place(job.cell).mkdir(parents=True, exist_ok=True)
+        result = Result(
+            "tiny", folder.recipe.digest, job.cell.values, job.round, MEASURED,
+            "2026-11-01T00:00:00+00:00", figures={"step_s": 0.5, "wait_s": 0.25},
+        )  # fmt: skip
+        write_result(folder.result_file(job), result)
+    told = shown(capsys, recipe, "--out", out, "--set", "metrics=wait_s")
+    assert told["metrics"] == ["wait_s"]
+    assert told["recipe_digest"] == folder.recipe.digest
+    line = refused(capsys, recipe, "--out", out, "--set", "metrics=wait_s", "--set", "batches=5")
+    assert "holds suite tiny of another recipe" in line
