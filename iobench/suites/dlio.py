@@ -48,9 +48,12 @@ OF_SUMMARY: Final = {
 }
 """Figures by our names: DLIO's, and what one of its units is in ours."""
 GIB: Final = 1 << 30
+LARGEST: Final = 1e100
 FOLDER: Final = "workload"
 SUMMARY, OF_RANKS, CONFIG = "summary.json", "*_output.json", ".hydra/config.yaml"
-MODEL_NAME: Final = re.compile(r"^ *model:\s*(?:name:\s*)?['\"]?([\w.+-]+)", re.MULTILINE)
+MODEL_NAME: Final = re.compile(
+    r"^( *)model:(?: +|(?:\n\1 +.*)*?\n\1 +name: +)['\"]?([\w.+-]+)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,8 @@ def _workload(name: str, runs: Sequence[RankRun]) -> Workload | None:
     lines = [f"Of {len(runs)} runs of {facts.dataset}, as iobench measured them on its machine."]
     if str(kind) not in FORMATS:
         lines.append(
-            f"DLIO has no {kind}: {dlio_format} stands for it, as many bytes in as many files."
+            f"DLIO has no {kind or 'such files'}: {dlio_format} stands for it, as many bytes in as "
+            "many files."
         )
     if n_files * per_file != n_samples:
         lines.append(
@@ -243,7 +247,7 @@ def dlio_figures(output: Path) -> dict[str, float]:
     metric = summary.get("metric")
     found = metric if isinstance(metric, dict) else {}
     told = {name: found.get(key) for name, (key, _) in OF_SUMMARY.items()}
-    if not all(isinstance(value, int | float) for value in told.values()):
+    if not all(map(_is_number, told.values())):
         raise ProfileError(
             f"{output / SUMMARY}: has no throughput and no utilisation of a training; expected "
             "what DLIO writes at the end of a run"
@@ -257,13 +261,18 @@ def dlio_figures(output: Path) -> dict[str, float]:
                 continue
             # As in the utilisation, the first step of a block is left out.
             for into, key in ((steps, "proc"), (waits, "load")):
-                for part, times in inside.get(key, {}).items():
+                stretches = inside.get(key)
+                for part, times in stretches.items() if isinstance(stretches, dict) else ():
                     if part.startswith("block") and isinstance(times, list):
                         into += times[1:]
     for name, times in (("step_s", steps), ("wait_s", waits)):
-        if times and all(isinstance(each, int | float) for each in times):
+        if times and all(map(_is_number, times)):
             figures[name] = fmean(times)
     return figures
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < LARGEST
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -287,7 +296,7 @@ def _model_of(output: Path) -> str:
         found = MODEL_NAME.search((output / CONFIG).read_text("utf-8", "replace"))
     except OSError:
         found = None
-    return _plain(output.resolve().name) if found is None else found[1]
+    return _plain(output.resolve().name) if found is None else found[2]
 
 
 def _plain(name: str) -> str:
@@ -313,4 +322,4 @@ def _machine(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(memory, list) and memory and isinstance(memory[0], float):
         found["memory_bytes"] = round(memory[0] * GIB)
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in found.items() if isinstance(value, str | int)}

@@ -18,6 +18,7 @@ from iobench.errors import OptionError, ProfileError
 from iobench.files.atomic import storage_errors
 from iobench.recording.kinds import Kind
 from iobench.report.written import write_whole
+from iobench.suites.dlio import DLIO
 from iobench.suites.results import MEASURED, find_results, read_result
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path, PurePath
 
     from iobench.analysis.run import RankRun
+    from iobench.profiles.run_facts import CacheFacts
     from iobench.suites.results import Result
 
 __all__ = ["RunLog", "parse_told", "write_mllog"]
@@ -43,6 +45,8 @@ OWN: Final = (
 """What only the run may say."""
 POINT, START, STOP = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 NS_PER_MS: Final = 1_000_000
+CLEARED: Final = 0.01
+"""Less than this share of the files in the page cache is none: their heads were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ def write_mllog(folder: Path, out: Path, told: Mapping[str, Any]) -> tuple[RunLo
 
     Raises
     ------
+    OptionError
+        If something is told that a run measured.
     ProfileError
         If there is no such run.
     StorageError
@@ -98,7 +104,9 @@ def write_mllog(folder: Path, out: Path, told: Mapping[str, Any]) -> tuple[RunLo
     logs = tuple(
         _log(path.relative_to(folder).parent, result, Run.open(path.parent / result.run), told)
         for path in find_results(folder)
-        if (result := read_result(path)).status == MEASURED and result.run is not None
+        if (result := read_result(path)).status == MEASURED
+        and result.run is not None
+        and result.cell.get("framework") != DLIO
     )
     if not logs:
         raise ProfileError(f"{folder}: expected a suite with runs that were measured; it has none")
@@ -112,7 +120,11 @@ def write_mllog(folder: Path, out: Path, told: Mapping[str, Any]) -> tuple[RunLo
 
 def _log(cell: PurePath, result: Result, opened: Run, told: Mapping[str, Any]) -> RunLog:
     run = opened.of_rank(opened.ranks[0])
-    entries = [*_told(run, told), *_measured(result, run)]
+    measured = list(_measured(result, run))
+    for _, _, key, _, _ in measured:
+        if key in told:
+            raise OptionError(f"--tell {key}: is measured, and not told")
+    entries = [*_told(run, told), *measured]
     # Of one millisecond: what ends stands before what begins.
     entries.sort(key=lambda entry: entry[0])
     clock = next(each for each in run.processes if each.anchors).anchors[0]
@@ -152,6 +164,14 @@ def _begun_ns(run: RankRun) -> int:
     return min([*anchors, int(run.deliveries.from_ns.min())])
 
 
+def _is_cleared(cache: CacheFacts) -> bool | None:
+    """Tell whether the page cache had nothing of the files; None where that is not known."""
+    if cache.asked != "cold":
+        return None if cache.asked is None else False
+    before = cache.resident_fraction_before
+    return None if before is None else before < CLEARED
+
+
 def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
     facts, deliveries = run.about, run.deliveries
     begun_ns, source = _begun_ns(run), {"source": "measured"}
@@ -160,7 +180,7 @@ def _measured(result: Result, run: RankRun) -> Iterator[Entry]:
     batches, batch = facts.batches_per_step, facts.batch_size
     points = {
         "submission_benchmark": next((e for e in HPC_BENCHMARKS if e in dataset), dataset or None),
-        "cache_clear": None if facts.cache.asked is None else facts.cache.asked == "cold",
+        "cache_clear": _is_cleared(facts.cache),
         "seed": run.whole.config.get("seed"),
         "global_batch_size": batch * batches * run.job_size if batch and batches else None,
         "gradient_accumulation_steps": batches,

@@ -19,6 +19,7 @@ from measured_suites import write_suite
 from iobench.analysis.run import Run
 from iobench.cli import main
 from iobench.subjects.utilisation.figures import utilisation
+from iobench.suites.dlio import dlio_figures, read_dlio
 from iobench.suites.results import read_results
 from iobench.suites.suite_archive import pack, verify
 from iobench.suites.suite_folder import SuiteFolder, read_folder_recipe
@@ -47,6 +48,10 @@ SUMMARY = {
     },
     "host_cpu_count": [64], "host_cpuinfo": {"model name": "a CPU"}, "host_memory_GB": [2.0],
 }  # fmt: skip
+OF_TRAINING = (
+    "train_au_mean_percentage", "train_throughput_mean_samples_per_second",
+    "train_io_mean_MB_per_second",
+)  # fmt: skip
 OUTPUT = {
     "hostname": "vendor-1",
     "1": {"proc": {"block1": STEPS}, "load": {"block1": WAITS, "eval": [9.0]}, "au": {}},
@@ -165,6 +170,9 @@ def test_they_go_into_an_archive_and_are_made_again(suite: Path, tmp_path: Path)
         ({"metric": None}, "has no throughput"),
         (SUMMARY | {"metric": SUMMARY["metric"] | {"train_au_mean_percentage": "x"}}, "has no"),  # type: ignore[operator]
         ('{"metric": {"train_au_mean_percentage": NaN}}', "has no throughput"),
+        (SUMMARY | {"metric": dict.fromkeys(OF_TRAINING, 10**400)}, "has no throughput"),
+        (SUMMARY | {"metric": dict.fromkeys(OF_TRAINING, True)}, "has no throughput"),
+        (SUMMARY | {"metric": dict.fromkeys(OF_TRAINING, -1)}, "has no throughput"),
     ],
 )
 def test_what_is_no_result_of_dlio_is_refused(
@@ -176,6 +184,23 @@ def test_what_is_no_result_of_dlio_is_refused(
     assert why in said
     assert len(said.splitlines()) == 1
     assert not (suite / "cells" / "dlio-elsewhere").exists()
+
+
+@pytest.mark.parametrize("steps", [{"proc": None}, {"proc": [1.0]}, {"proc": {"block1": [1, "x"]}}])
+def test_steps_of_another_shape_are_unknown(tmp_path: Path, steps: Any) -> None:
+    output = written(tmp_path / "a")
+    for file in output.glob("*_output.json"):
+        file.write_text(json.dumps({"1": steps}))
+    assert dlio_figures(output).keys() == {"samples_per_s", "bytes_per_s", "utilisation"}
+
+
+@pytest.mark.parametrize(
+    "config", ["  model: mine\n", "  model:\n    size: 3\n    name: mine\n  train:\n    name: no\n"]
+)
+def test_a_workload_is_known_by_its_name(suite: Path, tmp_path: Path, config: str) -> None:
+    output = written(tmp_path / "a")
+    (output / ".hydra" / "config.yaml").write_text(f"workload:\n{config}")
+    assert read_dlio(output, suite).cell["dataset"] == "mine"
 
 
 def test_a_folder_without_results_is_refused(

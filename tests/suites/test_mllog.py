@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -156,6 +157,34 @@ def test_staging_is_told_where_it_was_measured_and_what_is_unknown_is_not(tmp_pa
     assert [key for key in keys if key in order] == order
     # Of a script nobody knows the page cache before it, nor how many batches a step takes.
     assert not {"cache_clear", "global_batch_size", "seed", "eval_start"} & {*keys}
+
+
+def test_what_a_run_measured_is_not_told(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "logs"
+    assert main(["suite", "mllog", str(suite), "--out", str(out), "--tell", "seed=8"]) == 1
+    assert "--tell seed: is measured, and not told" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_results_of_dlio_have_no_log_and_a_cache_that_was_not_cleared_is_told(
+    suite: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "suite"
+    shutil.copytree(suite, folder)
+    (folder / "cells" / "dlio-x" / "round-0").mkdir(parents=True)
+    cell = {"dataset": "x", "framework": "dlio"}
+    write_result(
+        folder / "cells" / "dlio-x", Result("s", "0", cell, 0, MEASURED, "", run="round-0")
+    )
+    (facts,) = folder.rglob("run.json")
+    for before, said in ((1.0, [False]), (0.0, [True]), (None, [])):
+        told = json.loads(facts.read_text())
+        told["cache"]["resident_fraction_before"] = before
+        facts.write_text(json.dumps(told))
+        lines = lines_of(log_of(folder, tmp_path / f"logs-{before}", TOLD))
+        assert [line["value"] for line in lines if line["key"] == "cache_clear"] == said
 
 
 def test_what_nobody_knows_is_in_no_line_and_is_named(
