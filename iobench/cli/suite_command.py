@@ -176,6 +176,7 @@ def _check_cell(cell: Cell) -> None:
 
 
 def _print_cells(folder: SuiteFolder, *, is_new: bool, json: bool) -> None:
+    from iobench.masking import mask_words
     from iobench.report.document import Column, Sentence, Table
     from iobench.suites.suite_run import forecast
 
@@ -191,7 +192,7 @@ def _print_cells(folder: SuiteFolder, *, is_new: bool, json: bool) -> None:
         "recipe": recipe.to_json(),
         "recipe_digest": recipe.digest,
         "cells": [dict(each.values) for each in folder.cells],
-        "commands": [["iobench", "profile", *each.words] for each in folder.cells],
+        "commands": [["iobench", *mask_words(["profile", *each.words])] for each in folder.cells],
         "n_left": left.n_left,
         "expected_s": left.expected_s,
         "most_s": left.most_s,

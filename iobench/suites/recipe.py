@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from iobench.command_options import OF_PROFILE, split_formats
 from iobench.errors import OptionError, StorageError
 from iobench.json_files import read_small_file
+from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
 from iobench.report.suite_words import said_cell
 from iobench.suites.metrics import METRICS, why_not_given
@@ -119,6 +120,11 @@ class Cell:
         return words
 
     @property
+    def told(self) -> dict[str, str]:
+        """Its options as they are written and shown: without secrets."""
+        return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
+
+    @property
     def trains(self) -> bool:
         """Whether a model is trained on its batches."""
         return self.options.get("compute") == ("unet",)
@@ -161,13 +167,15 @@ class SuiteRecipe:
     seed: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON, of which `from_json` makes the same."""
+        """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
         told = {key: getattr(self, key) for key in KEYS if key != "limit"}
         return {
             "suite": told | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
-            "fixed": {key: list(values) for key, values in self.fixed.items()},
-            "vary": {key: [list(each) for each in every] for key, every in self.vary.items()},
-            "skip": [{key: list(v) for key, v in each.items()} for each in self.skip],
+            "fixed": {key: _masked(key, values) for key, values in self.fixed.items()},
+            "vary": {
+                key: [_masked(key, each) for each in every] for key, every in self.vary.items()
+            },
+            "skip": [{key: _masked(key, v) for key, v in each.items()} for each in self.skip],
         }
 
     @classmethod
@@ -197,7 +205,7 @@ class SuiteRecipe:
                 continue
             machine = " ".join(options.pop(MACHINE, ("*",)))
             named = {DATASET: options[DATASET]} | varied
-            told = {key: " ".join(each) for key, each in named.items()}
+            told = {key: " ".join(_masked(key, each)) for key, each in named.items()}
             found.append(Cell(len(found), told, options, machine))
         return tuple(found)
 
@@ -247,7 +255,10 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
         raise OptionError(f"{where}: is no TOML ({error})") from error
     for change in changes:
         _change(told, change)
-    return SuiteRecipe.from_json(told, where=where, name=name)
+    recipe = SuiteRecipe.from_json(told, where=where, name=name)
+    for cell in recipe.cells():
+        note_secrets(cell.words)
+    return recipe
 
 
 def _change(told: dict[str, Any], change: str) -> None:
@@ -395,6 +406,12 @@ def _skipped(told: Any, known: Iterable[str], where: str) -> Mapping[str, Values
             )
     # Of an option that no cell has, none is meant.
     return found if len(found) == len(told) else {}
+
+
+def _masked(name: str, values: Values) -> list[str]:
+    """Return values of an option without what is secret in them."""
+    start = f"--{name}="
+    return [each.removeprefix(start) for each in mask_words([start + each for each in values])]
 
 
 def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.profiles.run_facts import RunFacts
-    from iobench.suites.recipe import Cell
 
 __all__ = ["CheckedArchive", "PackedSuite", "pack", "verify"]
 
@@ -182,8 +181,8 @@ def pack(
     clean: list[Result] = []
     for name, result in results.items():
         document, number = scrubbed.documents.pop(name), numbers[_key(result.cell)]
-        if number < len(cells) and result.options == _joined(recipe.cells()[number]):
-            document["options"] = _joined(cells[number])
+        if number < len(cells) and result.options == recipe.cells()[number].told:
+            document["options"] = cells[number].told
         # Figures, times and digests are no names; cells are those of the scrubbed recipe.
         kept = replace(
             result,
@@ -380,7 +379,7 @@ def _wrong_cells(recipe: SuiteRecipe, results: Mapping[str, Result]) -> Iterator
         cell = cells.get(_key(result.cell))
         if cell is None:
             yield f"{name}: is of a cell that the recipe does not have"
-        elif result.options != _joined(cell):
+        elif result.options != cell.told:
             yield f"{name}: has other options than its cell of the recipe"
         if not 0 <= result.round < recipe.repeats:
             yield f"{name}: is of round {result.round}, and the recipe has {recipe.repeats}"
@@ -495,10 +494,6 @@ def _not_compared(results: Mapping[str, Result], again: Mapping[str, _Again]) ->
     for reason, number in sorted(why.items()):
         if reason:
             yield f"Samples of {number} of {len(runs)} runs are not shown to be equal: {reason}."
-
-
-def _joined(cell: Cell) -> dict[str, str]:
-    return {name: " ".join(values) for name, values in cell.options.items()}
 
 
 def _several(results: Iterable[Result]) -> Iterator[str]:

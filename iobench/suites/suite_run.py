@@ -196,7 +196,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         machine=_machine(machine() | {"memory_nbytes": psutil.virtual_memory().total}, None),
         versions=_versions(commit, machine()["python"], version("iobench")),
         took_s=took_s,
-        options={name: " ".join(values) for name, values in job.cell.options.items()},
+        options=job.cell.told,
     )
     if not why:
         try:

@@ -52,7 +52,7 @@ class Tracking:
 
     title = "a server"
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def begin(self, contents: Any, **_: Any) -> str:

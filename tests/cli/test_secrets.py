@@ -82,6 +82,13 @@ ASKED = {
     "synthesize": ("synthesize URL NEW", "synthesize maelstrom-yr URL --tiny"),
     "cache": ("cache --remove URL", "cache --store-dir URL", "cache --data-dir URL"),
     "doctor": ("doctor URL",),
+    "suite": (
+        "suite URL --dry-run",
+        "suite quick --dry-run --json --set dataset=URL",
+        "suite quick --out URL --dry-run",
+        "suite verify URL",
+    ),
+    "history": ("history URL",),
 }
 SLOW = (
     "profile maelstrom-yr --tiny --batches 2 --format URL",
@@ -219,6 +226,9 @@ DONE = (
 )
 DONE_WITH_IT = (
     "profile URL --sample-dim time --batches 2 --batch-size 1 --compute none --format numpy",
+    "suite quick --out SUITE --set dataset=URL --set format=source --set workers=0 --set repeats=1 "
+    "--set drop=0 --set tiny=false --set sample-dim=time --set batches=2 --set batch-size=1",
+    "suite pack SUITE suite.tar.gz",
     "convert URL BUCKET/store --to zarr --sample-dim time",
     "verify BUCKET/store --against URL",
     "info MADE",

@@ -12,6 +12,8 @@ from iobench.windows import place_windows
 
 # Of the others the time, and what they have beside.
 KEPT = {
+    "cosmoflow": set(),
+    "deepcam": set(),
     "maelstrom-constants-a-b": {"dim0", "dim0_0"},
     "maelstrom-ens10": {"time", "valid_time", "step", "latitude", "longitude", "crs"},
     "maelstrom-ens5mini": {"time", "step", "latitude", "longitude"},
@@ -22,6 +24,7 @@ KEPT = {
     "maelstrom-yr": {"time", "valid_time", "leadtime", "x", "y", "projection_lcc"},
 }  # fmt: skip
 LEFT_OUT = {
+    "deepcam": {"time"},
     "maelstrom-ens5mini": {"number", "isobaricInhPa"},
     "maelstrom-radiation": {"time"},
     "maelstrom-radiation-tf": {"lat, lon, time"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.coordinates import Meteorology
 from iobench.datasets import (
@@ -69,9 +69,12 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         Of the samples' files, as ranges name them.
     opened : tuple of NetcdfFile
         What is in them, where they are HDF5.
+    left_out : mapping of str to str
+        Coordinates that samples do not have, and why.
     """
 
     suffix: str
+    left_out: ClassVar[Mapping[str, str]] = {}
     n_published: Mapping[str, int]
     tiny_files: tuple[int, int, int]
     ordinary_files: tuple[int, int, int]
@@ -119,7 +122,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             splits=splits,
             coordinate=Computed(len(files), [file.stem for file in files].__getitem__),
             provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
-            meteorology=Meteorology(("sample",)),
+            meteorology=Meteorology(("sample",), left_out=self.left_out),
         )
 
     # ---- files that are HDF5
