@@ -16,7 +16,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from iobench.errors import IobenchError, OptionError, ProfileError
+from iobench.errors import IobenchError, OptionError, ProfileError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import CLAIM_NAME, claim, find_holder
 from iobench.json_files import read_json
@@ -99,8 +99,13 @@ class SuiteFolder:
         StorageError
             If it cannot be written.
         """
-        with storage_errors(self.path):
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise StorageError(
+                f"--out {self.path}: cannot be made ({why}); name another folder"
+            ) from error
         with claim(self.path):
             file = self.path / RECIPE_FILE
             if not file.exists():

@@ -317,6 +317,7 @@ def test_what_would_fail_after_hours_is_said_before_anything_runs(
     line = refused(capsys, write_recipe(), "--out", "out", *words)
     assert told in line
     assert not Path("out").exists()
+    assert "out/x: cannot be made" in refused(capsys, write_recipe(), "--out", "tiny.toml/out/x")
 
 
 def test_cells_of_other_machines_are_said_to_be_theirs(
