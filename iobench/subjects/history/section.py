@@ -118,7 +118,7 @@ def _changes(found: History) -> Iterator[Block]:
     if most < FEWEST:
         yield Sentence(
             f"No change can be told from {units.count(most)} suite{'s' * (most > 1)}: how far "
-            f"suites differ without a reason is known from {FEWEST} on. The tables have the ratios."
+            f"suites differ without a reason is known from {FEWEST} on."
         )
     elif not at:
         yield Sentence("No change can be told from chance in any of these figures.")
