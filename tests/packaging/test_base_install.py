@@ -57,7 +57,7 @@ def test_help_and_list_need_no_extra(base: Path, tmp_path: Path) -> None:
 def test_recipes_of_suites_come_along(base: Path, tmp_path: Path) -> None:
     answer = iobench(base, tmp_path, "suite", "nosuch", "--dry-run")
     assert answer.returncode == 1
-    assert "formats, loaders, maelstrom, procurement, quick" in answer.stderr
+    assert "formats, loaders, maelstrom, mlperf-hpc, procurement, quick" in answer.stderr
 
 def test_a_missing_extra_is_the_line_that_installs_it(base: Path, tmp_path: Path) -> None:
     answer = iobench(base, tmp_path, "profile", "maelstrom-ens10", "--tiny")
