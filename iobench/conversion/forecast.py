@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.conversion import FullConversion
+from iobench.analysis.break_even import FullConversion
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one
 from iobench.conversion.preparing import existing_folder

@@ -13,7 +13,7 @@ from iobench.report.device_lines import why_no_copies
 from iobench.report.script_lines import script_lines
 
 if TYPE_CHECKING:
-    from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.break_even import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
     from iobench.profiles.contents import Folded
     from iobench.profiles.run_facts import RunFacts, StoreFacts, TrainedModel

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.conversion import predict_full_conversion
+from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
@@ -14,7 +14,7 @@ from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 
 if TYPE_CHECKING:
-    from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.break_even import FullConversion
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork

@@ -30,7 +30,7 @@ from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
-__all__ = ["Demands", "demands_of", "machine_of", "replay", "replay_error"]
+__all__ = ["Demands", "demands_of", "machine_of", "replay", "replay_error", "slowdown_at_rate"]
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
@@ -82,6 +82,28 @@ def replay_error(run: RecordedRun) -> float:
     """
     replayed = replay(run)
     return replayed.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan")
+
+
+def slowdown_at_rate(run: RecordedRun, nbytes_per_s: float) -> float | None:
+    """Return how much longer batches take if all workers together read at this rate at most.
+
+    Of the batches that are judged; at least as long as their bytes take. 1 where the loop hides
+    it; None where the run, or at such a rate, cannot be replayed.
+    """
+    if not can_replay(run) or run.rule in FLOWING or not len(run) or (run.read_nbytes < 0).any():
+        return None
+    slower = changed(run, Change(read_nbytes_per_s=nbytes_per_s))
+    # What was added waits for storage, also where nobody knows what of a read computes.
+    cpu_ns = np.where(run.cpu_ns < 0, run.work_ns, run.cpu_ns)
+    more = slower.work_ns.shape[1] - cpu_ns.shape[1]
+    cpu_ns = np.hstack((cpu_ns, np.zeros((len(run), more), dtype=np.int64)))
+    slower = replace(slower, cpu_ns=cpu_ns)
+    before = int(simulated(run).replayed(run).judged_ns.sum())
+    machine = Machine(read_nbytes_per_s=nbytes_per_s)
+    after = int(simulated(slower, machine).replayed(slower).judged_ns.sum())
+    weight = 1.0 if run.weight is None else run.weight[run.judged]
+    least = float((run.read_nbytes[run.judged] * weight).sum()) / nbytes_per_s * 1e9
+    return max(after, least, before) / before if before else None
 
 
 @dataclass(frozen=True, slots=True)

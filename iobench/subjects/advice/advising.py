@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.conversion import predict_full_conversion
+from iobench.analysis.break_even import BreakEven, predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
@@ -23,7 +23,6 @@ from iobench.subjects.advice.figures import (
     Advice,
     AdviceOutcome,
     AdvisedChange,
-    BreakEven,
     Cost,
     DeviceBill,
     Evidence,
@@ -145,7 +144,9 @@ def _priced(
         gain=found.gain,
         cost=cost,
         saved_s=saved_s,
-        break_even=None if cost.convert_s == 0.0 else BreakEven.of(cost, epoch_s, saved_s),
+        break_even=None
+        if cost.convert_s == 0.0
+        else BreakEven.of(cost.convert_s, epoch_s, saved_s, at_least=cost.at_least),
         commands=commands_of(found.candidate, circumstances.facts, ways[0]),
     )
 

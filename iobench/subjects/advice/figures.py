@@ -12,6 +12,7 @@ from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.profiles.run_facts import RunFacts
 
 if TYPE_CHECKING:
+    from iobench.analysis.break_even import BreakEven
     from iobench.analysis.exposure_figures import PartExposure, Window
     from iobench.analysis.intervals import RoundRatio
     from iobench.analysis.replay.loader_run import RecordedRun
@@ -25,7 +26,6 @@ __all__ = [
     "Advice",
     "AdviceOutcome",
     "AdvisedChange",
-    "BreakEven",
     "Circumstances",
     "Cost",
     "DeviceBill",
@@ -266,47 +266,6 @@ class Cost:
     disk_nbytes: int | None = 0
     memory_nbytes: int | None = 0
     starts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BreakEven:
-    """When what is spent once has been saved again, epoch by epoch.
-
-    Parameters
-    ----------
-    epochs : float or None
-        Until it has paid; None where it never does, or that is unknown.
-    never : bool
-        Whether epochs get no shorter.
-    staging_to_epoch : float or None
-        T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf HPC (Farrell et al.
-        2021, arXiv:2110.11466, section II): a conversion is staging, done once before the epochs.
-    at_least : bool
-        Whether what is spent was not measured, and is at least that much.
-    """
-
-    epochs: float | None
-    never: bool
-    staging_to_epoch: float | None
-    at_least: bool = field(default=False, metadata=HIDDEN)
-
-    @classmethod
-    def of(cls, cost: Cost, epoch_s: float | None, saved_s: float | None) -> BreakEven:
-        """Return when a conversion has paid; ``saved_s`` are what an epoch over all samples saves.
-
-        Epochs and staging add up: T_staging + T_epoch x epochs is the time to solution.
-        """
-        spent_s, after_s = cost.convert_s, None
-        if epoch_s is not None and saved_s is not None:
-            after_s = epoch_s - saved_s
-        never = saved_s is not None and saved_s <= 0
-        unknown = spent_s is None or saved_s is None or never
-        return cls(
-            epochs=None if unknown else (spent_s or 0.0) / (saved_s or 1.0),
-            never=never,
-            staging_to_epoch=spent_s / after_s if spent_s is not None and after_s else None,
-            at_least=cost.at_least,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ from iobench.subjects.advice.validation import validation_section
 from iobench.subjects.replay.figures import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
 
 if TYPE_CHECKING:
+    from iobench.analysis.break_even import BreakEven
     from iobench.report.document import Block, Cell
-    from iobench.subjects.advice.figures import Advice, AdvisedChange, BreakEven, Cost, TriedChange
+    from iobench.subjects.advice.figures import Advice, AdvisedChange, Cost, TriedChange
 
 __all__ = ["AdviceDocument", "advice_document", "outcome_sentence", "trial_section"]
 

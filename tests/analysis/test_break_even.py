@@ -1,12 +1,17 @@
+"""When what is spent once, converting or staging, has paid for itself."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from iobench.analysis.conversion import FullConversion, predict_full_conversion
+from iobench.analysis.break_even import BreakEven, FullConversion, predict_full_conversion
 from iobench.analysis.exposure_figures import PartExposure
 
+SECONDS = st.floats(1e-3, 1e9)
 WINDOW = PartExposure(
     wall_ns=2_000_000_000,
     wait_ns=0,
@@ -51,3 +56,12 @@ def test_a_probe_that_was_there_already_has_no_time() -> None:
     )
     assert (full.convert_s, full.payback_epochs) == (None, None)
     assert full.nbytes == 7000
+
+
+@given(spent_s=SECONDS, after_s=SECONDS, saved_s=SECONDS)
+def test_at_break_even_both_trainings_have_taken_equally_long(spent_s, after_s, saved_s) -> None:
+    epochs = BreakEven.of(spent_s, after_s + saved_s, saved_s).epochs
+    assert epochs is not None
+    both = epochs * (after_s + saved_s)
+    assert spent_s + epochs * after_s == pytest.approx(both, rel=1e-6)
+    assert BreakEven.of(spent_s, after_s, -saved_s).never

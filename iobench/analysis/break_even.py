@@ -1,4 +1,4 @@
-"""What converting all of a dataset would take, from a probe of it, and when that pays for itself.
+"""When what is spent once before the epochs, converting or staging, has paid for itself.
 
 Arithmetic on what was measured: samples in proportion, and the time of a sample in two runs that
 took turns. Nothing is simulated.
@@ -6,15 +6,60 @@ took turns. Nothing is simulated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from iobench.json_keys import figure
+from iobench.json_keys import HIDDEN, figure
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import PartExposure
 
-__all__ = ["FullConversion", "predict_full_conversion"]
+__all__ = ["BreakEven", "FullConversion", "predict_full_conversion"]
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """When what is spent once has been saved again, epoch by epoch.
+
+    Parameters
+    ----------
+    epochs : float or None
+        Until it has paid; None where it never does, or that is unknown.
+    never : bool
+        Whether epochs get no shorter.
+    staging_to_epoch : float or None
+        T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf HPC (Farrell et al.
+        2021, arXiv:2110.11466, section II): what is done once before the epochs is staging.
+    at_least : bool
+        Whether what is spent was not measured, and is at least that much.
+    """
+
+    epochs: float | None
+    never: bool
+    staging_to_epoch: float | None
+    at_least: bool = field(default=False, metadata=HIDDEN)
+
+    @classmethod
+    def of(
+        cls,
+        spent_s: float | None,
+        epoch_s: float | None,
+        saved_s: float | None,
+        *,
+        at_least: bool = False,
+    ) -> BreakEven:
+        """Return when it has paid; ``saved_s`` are what an epoch, ``epoch_s`` before, saves.
+
+        What is spent and epochs add up: T_staging + T_epoch x epochs is the time to solution.
+        """
+        after_s = None if epoch_s is None or saved_s is None else epoch_s - saved_s
+        never = saved_s is not None and saved_s <= 0
+        return cls(
+            epochs=None if spent_s is None or saved_s is None or never else spent_s / saved_s,
+            never=never,
+            staging_to_epoch=spent_s / after_s if spent_s is not None and after_s else None,
+            at_least=at_least,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +87,7 @@ class FullConversion:
     @figure
     def payback_epochs(self) -> float | None:
         """Epochs until the conversion has paid for itself; None where unknown or never."""
-        if self.convert_s is None or self.saved_s is None or self.saved_s <= 0:
-            return None
-        return self.convert_s / self.saved_s
+        return BreakEven.of(self.convert_s, None, self.saved_s).epochs
 
 
 def predict_full_conversion(

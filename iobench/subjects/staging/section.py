@@ -1,0 +1,78 @@
+"""What staging took and when it pays, in a few sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+from iobench.report.document import Section, sentences
+from iobench.subjects.contract import Subject
+from iobench.subjects.staging.figures import Staging, staging_of, staging_of_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SUBJECT", "staging_section"]
+
+WORTH_FRACTION: Final = 0.01
+"""An epoch that is shorter by less is as long as it was."""
+
+
+def staging_section(found: Staging) -> Section:
+    """Return what staging took, what of it was hidden, and when it has paid for itself."""
+    return Section("staging", "Staging", sentences(_lines(found)))
+
+
+def _lines(found: Staging) -> Iterator[str]:
+    took, threads = units.duration(found.staged_ns), found.n_lanes
+    by = f"by {threads} thread{'s' * (threads != 1)}"
+    if found.bytes_per_s is None:
+        yield f"Copying files nearer took {took}, {by}; how many bytes that were is not known."
+    else:
+        rate = units.byte_rate(found.bytes_per_s)
+        yield f"Copying {units.nbytes(found.nbytes)} nearer took {took}, {by}: {rate}."
+    if found.hidden_ns or found.waited_ns:
+        yield (
+            f"Of that, {units.duration(found.hidden_ns)} are hidden, beside a loop that computed; "
+            f"{units.duration(found.waited_ns)} lie beside waits for batches, which may have been "
+            f"for it, and {units.duration(found.outside_ns)} held the training up."
+        )
+    else:
+        yield "All of that is exposed: no loop computed meanwhile."
+    if found.epoch_ns is None:
+        yield "T_staging / T_epoch is not known: no whole epoch began after it."
+        return
+    of = (
+        "all samples at the time of one"
+        if not found.n_epochs
+        else f"median of {units.count(found.n_epochs)} that began after it"
+    )
+    yield (
+        f"T_staging / T_epoch is {units.ratio(found.staging_to_epoch)}: an epoch takes "
+        f"{units.duration(found.epoch_ns)} ({of})."
+    )
+    yield from _pays(found)
+
+
+def _pays(found: Staging) -> Iterator[str]:
+    """Yield when staging has paid, against a loader that reads at the rate of the copying."""
+    slowdown, at_rate = found.slowdown, found.at_rate
+    if slowdown is None or at_rate is None:
+        return
+    if slowdown - 1 < WORTH_FRACTION:
+        yield (
+            "A loader that read the source at the rate of this copying would be no slower, by "
+            "replay: staging shortens epochs only if the source gives the loader's own reads less."
+        )
+        return
+    before_ns, has = slowdown * (found.epoch_ns or 0), units.count(found.n_all_epochs)
+    yield (
+        "Were the source read in each epoch at the rate of this copying, an epoch would take "
+        f"{units.duration(before_ns)}, by replay: staging has paid for itself after "
+        f"{units.epochs(at_rate.epochs or 0.0)} epochs"
+        f"{f'; this run has {has}' if found.n_all_epochs else ''}."
+    )
+
+
+SUBJECT: Final = Subject("staging", 80, staging_of, staging_section, staging_of_job)
+"""What staging took, as the entry point names it."""
