@@ -8,8 +8,8 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
+from iobench.files.joined_crc import JoinedChecksum
 from iobench.files.ranges import FileRange
-from iobench.loaders.ring.joined_crc import JoinedChecksum
 from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 

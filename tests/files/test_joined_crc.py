@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iobench.files.crc32c import crc32c
-from iobench.loaders.ring.joined_crc import JoinedChecksum
+from iobench.files.joined_crc import JoinedChecksum
 
 
 @pytest.mark.parametrize("nbytes", [1, 2, 7, 68, 552, 4096])
