@@ -53,6 +53,7 @@ ROOMS = {
         "stores", "windows",
     },
     "loaders": {"chunks", "cpus", "datasets", "files", "recording", "samples", "storage", "stores"},
+    "staging": {"cpus", "files", "json_files", "recording", "registry", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
     "tensorflow": {"adapters", "loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
@@ -86,7 +87,7 @@ ROOMS = {
     "cli": {
         "analysis", "bundling", "chunks", "command_options", "conversion", "datasets", "files",
         "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
-        "storage", "stores", "subjects", "suites", "tracking", "trials",
+        "staging", "storage", "stores", "subjects", "suites", "tracking", "trials",
     },
     "opened": {"analysis", "profiles", "report"},
     "__main__": {"cli"},

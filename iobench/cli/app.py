@@ -20,6 +20,7 @@ from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
 from iobench.cli.run_command import run
 from iobench.cli.simulate_command import simulate
+from iobench.cli.stage_command import stage
 from iobench.cli.suite_command import SuiteCommand, suite
 from iobench.cli.synthesize_command import synthesize
 from iobench.cli.verify_command import verify
@@ -48,6 +49,7 @@ def make_app() -> typer.Typer:
     app.command(cls=IobenchCommand)(simulate)
     app.command(cls=IobenchCommand)(convert)
     app.command(cls=IobenchCommand)(verify)
+    app.command(cls=IobenchCommand)(stage)
     app.command("list", cls=IobenchCommand)(list_)
     app.command(cls=IobenchCommand)(info)
     app.command(cls=IobenchCommand)(limits)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXIT_RESUMABLE",
+    "FULL",
     "TEMPORARY_SUFFIX",
     "AtomicFile",
     "WriteBehind",
@@ -33,7 +34,7 @@ __all__ = [
 
 EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -54,7 +55,7 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
     except (FileNotFoundError, IobenchError):
         raise
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             reason = f"the disk is full; free some space or {OTHER_FOLDER}"
         elif error.errno in _REFUSED:
             reason = f"{error.strerror}; make it writable or {OTHER_FOLDER}"

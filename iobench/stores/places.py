@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARK_NAME",
+    "STAGED_NAME",
+    "Hold",
     "Item",
     "ItemKind",
     "Place",
     "choose_place",
     "finished_stores",
+    "hold_item",
     "kept_beside",
     "list_items",
     "list_places",
@@ -48,9 +51,11 @@ __all__ = [
     "user_folder",
 ]
 
-ItemKind = Literal["store", "probe", "stand-in", "index", "limits"]
+ItemKind = Literal["store", "probe", "stand-in", "index", "limits", "staged"]
 BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"
+STAGED_NAME = "stage.json"
+"""What a staged copy says of itself, beside its files."""
 PLACES_NAME = "places"
 STORES_NAME = "finished"
 MOST_REMEMBERED = 500
@@ -186,7 +191,7 @@ def remove_item(item: Item) -> None:
     StorageError
         If the folder has no mark, is a link, or the file system refuses.
     StoreClaimedError
-        If a process is writing it.
+        If a process is writing it, or holds it (`hold_item`).
     """
     mark = item.path / MARK_NAME
     if item.path.is_symlink() or not mark.is_file():
@@ -194,7 +199,7 @@ def remove_item(item: Item) -> None:
     holder = find_writer(item.path)
     if holder is not None:
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
-    with storage_errors(item.path), suppress(FileNotFoundError):
+    with _nobody_holding(item), storage_errors(item.path), suppress(FileNotFoundError):
         # The mark goes last: what is left after an interruption is still known as ours.
         for entry in item.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -208,6 +213,70 @@ def remove_item(item: Item) -> None:
             break
         with suppress(OSError):
             parent.rmdir()
+
+
+class Hold:
+    """Keeps an item from being removed for as long as it is not released, and the process lives.
+
+    A lock of the kernel, so that nothing is left of a process that was killed; children that are
+    forked hold it, too.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let go; idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def hold_item(path: Path, *, alone: bool = False) -> Hold | None:
+    """Hold an item beside others who do, or ``alone``; None where it has gone, or others hold it.
+
+    Raises
+    ------
+    StorageError
+        If the file system keeps no locks, as some over a network.
+    """
+    import fcntl
+
+    mark = path / MARK_NAME
+    with storage_errors(mark):
+        try:
+            descriptor = os.open(mark, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink:
+                return Hold(descriptor)
+        except BlockingIOError:
+            pass  # others hold it, or who removes it does
+        except OSError:
+            os.close(descriptor)
+            raise
+    os.close(descriptor)
+    return None
+
+
+@contextmanager
+def _nobody_holding(item: Item) -> Iterator[None]:
+    if item.kind != "staged":  # nothing else is held
+        yield
+        return
+    held = hold_item(item.path, alone=True)
+    if held is None and item.path.exists():
+        raise StoreClaimedError(f"{item.path} is in use by another process; end that first")
+    with held or nullcontext():
+        yield
 
 
 def kept_beside(data_dir: Path) -> Path:

@@ -18,7 +18,7 @@ from iobench.files.crc32c import crc32c
 from iobench.stores.extents import ExtentStore, missing_is_damage
 from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
-from iobench.stores.places import MARK_NAME
+from iobench.stores.places import MARK_NAME, STAGED_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +109,7 @@ def not_covered(store: Store) -> tuple[str, ...]:
             found.append(f"{MARK_NAME}, likewise")
     if is_local(store.path):
         listed = {file.name for file in store.manifest.files}
-        listed |= {MANIFEST_NAME, MARK_NAME, CHECKSUMS_NAME}
+        listed |= {MANIFEST_NAME, MARK_NAME, CHECKSUMS_NAME, STAGED_NAME}
         others = sorted(
             name
             for file in store.path.rglob("*")

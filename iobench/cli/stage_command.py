@@ -1,0 +1,135 @@
+"""``iobench stage``: copy a store or files to a disk near the CPUs, and remove the copy again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from iobench.cli.documents import print_answer
+from iobench.cli.source_options import DataDir, DatasetOptions, FilesGlob, split_options
+
+if TYPE_CHECKING:
+    from iobench.cli.screen import TerminalScreen
+    from iobench.report.document import Block, Cell
+    from iobench.staging.staged_copy import StagedCopy
+
+__all__ = ["stage"]
+
+_VERIFIED: Final = {
+    "store": "the bytes that were read are those that the store's own checksums say",
+    "files": "by size and time of the source before and after; a digest is kept of the copy",
+    "archive": "as far as the archive has checksums; a digest is kept of the copy",
+}
+
+
+def stage(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE|FILES|NAME...",
+            help="A store, files, folders, archives, a dataset's name; of --remove, copies.",
+        ),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Below this folder, as $TMPDIR; shared by all who do so."),
+    ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N|node", help="Every n-th shard or file; node: by SLURM, torchrun or MPI."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Files copied at a time. [default: CPUs, 4 to 16]")
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove copies that nobody uses any more.")
+    ] = False,
+    data_dir: DataDir = None,
+    files: FilesGlob = None,
+    option: DatasetOptions = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Copy a store or files once to a node's own disk: verified, resumable, unpacked on the way."""
+    from iobench.cli.screen import TerminalScreen, say
+    from iobench.errors import OptionError
+    from iobench.staging.listing import part_of
+    from iobench.staging.stage import stage as stage_there
+    from iobench.staging.staged_copy import remove_staged
+
+    if remove:
+        for path in sources:
+            remove_staged(path)
+            say(f"removed {path}")
+        return
+    if to is None:
+        raise OptionError("stage: name the folder to copy to (--to), such as --to $TMPDIR")
+    if threads is not None and threads < 1:
+        raise OptionError(f"--threads {threads}: expected 1 or more")
+    chosen = None if part is None else part_of(part)
+    screen = TerminalScreen()
+    targets = _files_of(sources, data_dir, files, split_options(option or []), screen)
+    with screen.progress("staging", in_bytes=True) as move:
+        copy = stage_there(
+            targets, to, part=chosen, threads=threads, progress=move, notice=screen.note
+        )
+    title, told = _told(copy)
+    facts = {"kind": "staging", "path": str(copy.path), "was_there": copy.was_there}
+    facts |= copy.to_dict() | {"n_files": len(copy.files), "shuffling": copy.shuffling}
+    print_answer(title, *told, figures=facts, json=json)
+
+
+def _files_of(
+    sources: list[str],
+    data_dir: str | None,
+    files: str | None,
+    options: dict[str, str],
+    screen: TerminalScreen,
+) -> list[Path | str]:
+    """Return what is named, of a dataset its files."""
+    from iobench.files.urls import as_path
+    from iobench.registry import dataset_names
+    from iobench.sources.opening import expand_sources, open_source
+    from iobench.sources.request import SourceRequest
+
+    name = sources[0]
+    if len(sources) == 1 and name in dataset_names() and not Path(name).exists():
+        where = None if data_dir is None else as_path(data_dir)
+        request = SourceRequest(targets=(name,), data_dir=where, files=files, options=options)
+        return list(open_source(request, screen).files)
+    return list(expand_sources(sources))
+
+
+def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
+    """Return what was done, and how to use it."""
+    from iobench.report.document import Bytes, Command, Duration, Sentence, properties
+    from iobench.report.units import byte_rate, count, nanoseconds
+    from iobench.storage.file_systems import file_system_of
+
+    on = file_system_of(copy.path)
+    part = f"part {copy.part} of " if copy.part else ""
+    where = {"memory": ", in memory", "network": ", over a network: this is no node's own disk"}
+    files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"
+    rows: list[tuple[Cell, ...]] = [
+        ("holds", Bytes(copy.nbytes, f"{files}, {{}}")),
+        ("lies on", f"{on.name}{where.get(on.reach, '')}"),
+    ]
+    if copy.was_there:
+        rows.append(("time", "nothing was copied: the copy was there, and is as it was staged"))
+    else:
+        taken = f"{{}} for {byte_rate(copy.bytes_per_s)}" if copy.bytes_per_s else "{}"
+        rows.append(("time", Duration(nanoseconds(copy.seconds), taken)))
+        rows.append(("verified", _VERIFIED[copy.kind]))
+    told: list[Block] = [properties(rows)]
+    if copy.shuffling:
+        told.append(Sentence(f"{copy.shuffling[0].upper()}{copy.shuffling[1:]}."))
+    path = shlex.quote(str(copy.path))
+    if copy.kind == "store":
+        told.append(Command(f"iobench verify {path}", "Check it"))
+        told.append(Command(f"iobench profile {path}", "Measure loading it"))
+    told.append(Command(f"iobench stage {path} --remove", "Remove it"))
+    return f"{part}{copy.source} staged in {copy.path}", told

@@ -1,0 +1,350 @@
+"""Staging: a source copied once to where its readers are, whoever else wants it there too."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iobench.cpus import available_cpus
+from iobench.errors import StorageError, StoreClaimedError
+from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, storage_errors
+from iobench.files.claims import CLAIM_NAME, claim
+from iobench.files.crc32c import crc32c_of_file
+from iobench.files.memory import available_memory_nbytes
+from iobench.files.urls import URL, as_path
+from iobench.recording.clocks import now_ns
+from iobench.recording.job import find_job
+from iobench.recording.stages import stage as recorded_stage
+from iobench.staging.copying import (
+    JOURNAL_NAME,
+    copy_files,
+    journalled,
+    read_back,
+    temporary_of,
+)
+from iobench.staging.listing import list_source
+from iobench.staging.staged_copy import (
+    StagedCopy,
+    StagedFile,
+    digest_of,
+    remove_staged,
+    staged_copy,
+    write_copy,
+)
+from iobench.storage.file_systems import file_system_of
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.places import (
+    MARK_NAME,
+    STAGED_NAME,
+    hold_item,
+    make_item,
+    mark_of,
+    remember_place,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.staging.listing import ListedFile, Listing, Part
+    from iobench.stores.places import Hold
+
+__all__ = ["stage", "stage_held"]
+
+LEAST_THREADS: Final = 4
+MOST_THREADS: Final = 16
+"""They mostly wait for the storage: more than CPUs, and no burden to it."""
+SPARE_NBYTES: Final = 16 << 20
+"""For folders, ``stage.json`` and what a file system needs itself."""
+
+
+def stage(
+    source: Path | str | Sequence[Path | str],
+    to: Path | str,
+    *,
+    part: Part | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> StagedCopy:
+    """Copy a store, files or archives into a folder below ``to``; return the copy.
+
+    One process copies, others that want the same wait for it. What is there already is read and
+    compared first, unless a process of this job has just done so; what is not as it was staged, or
+    as the source is now, is copied again. A call that was killed is taken up where it was.
+
+    Parameters
+    ----------
+    source : path, str, or sequence of them
+        A finished store, files, folders, or archives (tar, zip), here or behind URLs.
+    to : path
+        A folder of this machine, which is made if need be.
+    part : (int, int), optional
+        Which part, from 1, of how many: every n-th shard of a store, which are a store of their
+        own; every n-th file of others.
+    threads : int, optional
+        How many files, or stretches of large ones, are copied at a time.
+    progress : callable, optional
+        Called with (bytes done, bytes to do), from any thread, one at a time.
+    notice : callable, optional
+        Called with a line for the user: waiting for another process, copying again.
+
+    Raises
+    ------
+    StorageError
+        If there is not the room for it, the disk fills meanwhile, or refuses.
+    FileFormatError, StoreError, MissingFileError
+        If the source changes meanwhile, is damaged, unfinished or not there.
+    """
+    copy, held = stage_held(
+        source, to, part=part, threads=threads, progress=progress, notice=notice
+    )
+    held.release()
+    return copy
+
+
+def stage_held(
+    source: Path | str | Sequence[Path | str],
+    to: Path | str,
+    *,
+    part: Part | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> tuple[StagedCopy, Hold]:
+    """Return a copy as `stage` does, and what keeps it from being removed until it is released."""
+    with recorded_stage("stage_in") as span:
+        span.nbytes = 0
+        place = as_path(to)
+        if isinstance(place, URL):
+            raise StorageError(f"{place}: is an address; stage to a folder of this machine")
+        listing = list_source(source, part)
+        folder = place.absolute() / listing.name
+        with storage_errors(folder):
+            was_there = folder.exists()
+        make_item(folder, kind="staged", title=listing.source)
+        if mark_of(folder)[0] != "staged":
+            raise StorageError(f"{folder} is no staged copy; stage to another folder (--to)")
+        remember_place(place.absolute())
+        say = notice or (lambda text: None)
+        try:
+            with claim(folder, notice=notice) as claimed:
+                copy = _Staging(listing, folder, threads, progress, say).run()
+                claimed.check()
+                held = hold_item(folder)
+        except StorageError as error:
+            if error.errno in FULL or (isinstance(error, NoRoom) and not was_there):
+                with suppress(StorageError, StoreClaimedError):
+                    remove_staged(folder)
+            raise
+        span.nbytes = 0 if copy.was_there else copy.copied_nbytes
+    if held is None:
+        raise StorageError(f"{folder}: was removed while it was staged; stage again")
+    return copy, held
+
+
+class NoRoom(StorageError):
+    """The place is too small, which was found out before anything was copied."""
+
+
+class _Staging:
+    """One go of copying what is missing; the claim is held."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        folder: Path,
+        threads: int | None,
+        progress: Callable[[int, int], None] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._listing, self._folder, self._say = listing, folder, say
+        self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
+        self._progress, self._n_done, self._n_copied = progress, 0, 0
+
+    def run(self) -> StagedCopy:
+        begun_ns = now_ns()
+        listing, folder = self._listing, self._folder
+        before = staged_copy(folder)
+        self._check_same(before)
+        sound = self._sound(before)
+        missing = [file for file in listing.files if file.name not in sound]
+        job = find_job().token
+        is_whole = before is not None and all(file.name in sound for file in before.files)
+        if before is not None and before.state == "complete" and is_whole and not missing:
+            now = replace(before, files=tuple(sound[file.name] for file in before.files), job=job)
+            if now != before:
+                write_copy(now)
+            return replace(now, was_there=True)
+        self._check_room(missing)
+        copy = StagedCopy(
+            listing.source,
+            listing.kind,
+            listing.part,
+            "copying",
+            tuple(StagedFile(file.name, file.nbytes, file.version) for file in listing.files),
+            listing.nbytes,
+            n_samples=listing.n_samples,
+            of_n_samples=listing.of_n_samples,
+            path=folder,
+        )
+        last = [file for file in listing.files if file.name == MANIFEST_NAME]
+        if listing.kind == "store":  # it is none until its manifest is there again
+            with storage_errors(folder):
+                (folder / MANIFEST_NAME).unlink(missing_ok=True)
+            missing = [file for file in missing if file not in last]
+        else:
+            last = []
+        self._sweep(before, missing)
+        write_copy(copy)
+        made = self._copied(missing) + self._copied(last)
+        if listing.finish is not None:
+            listing.finish(folder)
+        found = sound | {file.name: file for file in made}
+        files = tuple(found[file.name] for file in listing.files)
+        files += self._written_beside(files)
+        (folder / JOURNAL_NAME).unlink(missing_ok=True)
+        copy = replace(
+            copy,
+            state="complete",
+            files=files,
+            nbytes=sum(file.nbytes for file in files),
+            digest=digest_of(files),
+            copied_nbytes=self._n_copied,
+            seconds=(now_ns() - begun_ns) / 1e9,
+            job=job,
+        )
+        write_copy(copy)
+        return copy
+
+    def _check_same(self, before: StagedCopy | None) -> None:
+        """Refuse to put something else into a folder, or to change it under who reads it."""
+        listing, folder = self._listing, self._folder
+        if before is None:
+            return
+        if (before.source, before.part) != (listing.source, listing.part):
+            part = f"part {before.part} of " if before.part else ""
+            raise StorageError(
+                f"{folder} holds a copy of {part}{before.source}; stage to another folder (--to), "
+                "or remove that one first (--remove)"
+            )
+        wanted = {(file.name, file.nbytes, file.version) for file in listing.files}
+        is_whole = before.state == "complete"
+        changed = [file.name for file in before.files if _id(file) not in wanted and file.version]
+        if not (changed and is_whole):
+            return
+        told = f"{listing.source} has changed since it was staged ({changed[0]})"
+        alone = hold_item(folder, alone=True)
+        if alone is None:
+            raise StoreClaimedError(
+                f"{told}, and another process uses the copy in {folder}; stage to another folder"
+            )
+        alone.release()
+        self._say(f"{told}: what is new is copied again")
+
+    def _sound(self, before: StagedCopy | None) -> dict[str, StagedFile]:
+        """Return what is there already and is as it was staged, by name."""
+        if before is None:
+            return {}
+        wanted = {_id(file): file for file in self._listing.files}
+        known = journalled(self._folder, self._listing.files)
+        there = []
+        for file in before.files:
+            value = file.crc32c
+            if (asked := wanted.get(_id(file))) is not None and value < 0:
+                value = known.get(file.name, -1) if asked.crc32c is None else asked.crc32c
+            if (asked is not None or not file.version) and value >= 0:
+                path = self._folder / file.name
+                if path.is_file():
+                    there.append(replace(file, crc32c=value))
+                elif before.state == "complete":
+                    self._say(f"{path} has gone: it is copied again")
+        is_ours = before.state == "complete" and before.job and before.job == find_job().token
+        if is_ours and all(_is_untouched(self._folder, file) for file in there):
+            return {file.name: file for file in there}
+        found = read_back(self._folder, there, threads=self._threads, moved=self._move)
+        for file, read in zip(there, found, strict=True):
+            if read is None and before.state == "complete":
+                self._say(
+                    f"{self._folder / file.name} is not as it was staged (its size or CRC-32C "
+                    "differs): it is copied again"
+                )
+        return {file.name: file for file in found if file is not None}
+
+    def _check_room(self, missing: Sequence[ListedFile]) -> None:
+        """Compare what is to be copied with what is free, before a byte is."""
+        folder = self._folder
+        begun = 0
+        for file in missing:
+            with suppress(OSError):
+                begun += temporary_of(folder / file.name).stat().st_blocks * 512
+        nbytes = max(0, sum(file.nbytes for file in missing) - begun) + SPARE_NBYTES
+        with storage_errors(folder):
+            status = os.statvfs(folder)
+        on = file_system_of(folder)
+        free = status.f_bavail * status.f_frsize
+        if on.reach == "memory":
+            free = min(free, available_memory_nbytes())
+        if nbytes > free:
+            raise NoRoom(
+                f"{folder}: {nbytes} bytes are needed to stage {self._listing.source}, {free} are "
+                f"free on this {on.name}; stage a part (--part 1/4), or to another disk"
+            )
+        n_files = len(missing) + 8
+        if status.f_files and n_files > status.f_favail:
+            raise NoRoom(
+                f"{folder}: {n_files} files are to be made, this {on.name} has room for "
+                f"{status.f_favail} (inodes); stage to another disk"
+            )
+
+    def _sweep(self, before: StagedCopy | None, missing: Sequence[ListedFile]) -> None:
+        """Remove what was made of a source as it was, and what was begun of it."""
+        wanted = {file.name for file in self._listing.files}
+        old = [file.name for file in before.files if file.name not in wanted] if before else []
+        kept = {temporary_of(self._folder / file.name) for file in missing}
+        kept.add(self._folder / JOURNAL_NAME)
+        with storage_errors(self._folder):
+            for name in old:
+                (self._folder / name).unlink(missing_ok=True)
+            for path in [*self._folder.rglob(f".*{TEMPORARY_SUFFIX}")]:
+                if path not in kept:
+                    path.unlink(missing_ok=True)
+
+    def _copied(self, files: Sequence[ListedFile]) -> list[StagedFile]:
+        if not files:
+            return []
+        made, nbytes = copy_files(self._folder, files, threads=self._threads, moved=self._move)
+        self._n_copied += nbytes
+        return made
+
+    def _written_beside(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
+        """Return what makes the shards of a part a store."""
+        if self._listing.finish is None:
+            return ()
+        known = {file.name for file in files} | {MARK_NAME, STAGED_NAME, JOURNAL_NAME}
+        found = []
+        for path in sorted(self._folder.rglob("*")):
+            name = path.relative_to(self._folder).as_posix()
+            if name not in known and not name.startswith(CLAIM_NAME) and path.is_file():
+                status = path.stat()
+                value = crc32c_of_file(path)
+                found.append(StagedFile(name, status.st_size, "", value, str(status.st_mtime_ns)))
+        return tuple(found)
+
+    def _move(self, nbytes: int) -> None:
+        self._n_done += nbytes
+        if self._progress is not None:
+            self._progress(min(self._n_done, self._listing.nbytes), self._listing.nbytes)
+
+
+def _id(file: StagedFile | ListedFile) -> tuple[str, int, str]:
+    return file.name, file.nbytes, file.version
+
+
+def _is_untouched(folder: Path, file: StagedFile) -> bool:
+    with suppress(OSError):
+        status = (folder / file.name).stat()
+        return (status.st_size, str(status.st_mtime_ns)) == (file.nbytes, file.modified)
+    return False

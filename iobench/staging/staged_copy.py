@@ -1,0 +1,160 @@
+"""What a staged copy says of itself, ``stage.json`` beside its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import StorageError
+from iobench.files.atomic import write_atomically
+from iobench.json_files import read_fields, read_json
+from iobench.stores.places import STAGED_NAME, Item, mark_of, remove_item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["StagedCopy", "StagedFile", "digest_of", "remove_staged", "staged_copy", "write_copy"]
+
+LAYOUT: Final = 1
+NOT_KEPT: Final = frozenset({"path", "was_there"})
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One file of a copy.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the copy.
+    nbytes : int
+    version : str
+        Of what it was copied from: its checksum where that was known, else when it was modified.
+    crc32c : int
+        Of its bytes, as they were read.
+    modified : str
+        When the copy was written, in ns as its file system has it.
+    """
+
+    name: str
+    nbytes: int
+    version: str
+    crc32c: int = -1
+    modified: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCopy:
+    """A copy, as its ``stage.json`` has it.
+
+    Attributes
+    ----------
+    source : str
+        What was copied, without secrets.
+    kind : {"store", "files", "archive"}
+    part : str
+        ``"2/4"`` of a part, ``""`` of all.
+    state : {"copying", "complete"}
+    files : tuple of StagedFile
+    nbytes : int
+        Of all files.
+    digest : str
+        SHA-256 of names, sizes and checksums of all files; ``""`` until it is complete.
+    copied_nbytes, seconds : int, float
+        What staging copied, and how long that took with all it waited for: of an interrupted one
+        the last go, which kept what was there.
+    n_samples, of_n_samples : int or None
+        Samples of a store in it, and in the whole store.
+    job : str
+        Who compared its bytes last: the processes of one job need not do so again.
+    path : Path
+        Where it is; not in the file.
+    was_there : bool
+        Whether it was there whole, so that nothing was copied; not in the file either.
+    """
+
+    source: str
+    kind: str
+    part: str
+    state: str
+    files: tuple[StagedFile, ...]
+    nbytes: int
+    digest: str = ""
+    copied_nbytes: int = 0
+    seconds: float = 0.0
+    n_samples: int | None = None
+    of_n_samples: int | None = None
+    job: str = ""
+    path: Path = Path()
+    was_there: bool = False
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast it was copied; None of one that needed no copying."""
+        return self.copied_nbytes / self.seconds if self.copied_nbytes and self.seconds else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says, JSON-ready, but for its files."""
+        values = {**asdict(replace(self, files=())), "bytes_per_s": self.bytes_per_s}
+        return {name: values[name] for name in values if name not in NOT_KEPT | {"files"}}
+
+    @property
+    def shuffling(self) -> str:
+        """What shuffling within a part gives, beside one of all samples; ``""`` of no part."""
+        if not self.part or self.n_samples is None or not self.of_n_samples:
+            return ""
+        share = (self.n_samples - 1) / max(1, self.of_n_samples - 1)
+        return (
+            f"shuffled within this node's {self.n_samples} of {self.of_n_samples} samples: over "
+            f"many epochs a sample meets {share:.0%} of the others in a batch of its rank, in a "
+            "shuffle of all data 100 %; a step of all nodes takes its samples evenly from all parts"
+        )
+
+
+def digest_of(files: Iterable[StagedFile]) -> str:
+    """Return one digest of names, sizes and checksums."""
+    told = [[each.name, each.nbytes, each.crc32c] for each in files]
+    return sha256(json.dumps(told).encode()).hexdigest()
+
+
+def staged_copy(path: Path | str) -> StagedCopy | None:
+    """Return what the copy in a folder says of itself; None where there is none, or no whole one.
+
+    Its state may be ``"copying"``. Nothing is read of its files.
+    """
+    folder = Path(path)
+    try:
+        values = read_json(folder / STAGED_NAME)
+        if values.pop("layout") != LAYOUT:
+            return None
+        for name in NOT_KEPT:
+            values.pop(name, None)
+        return replace(read_fields(StagedCopy, values), path=folder)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_copy(copy: StagedCopy) -> None:
+    """Write what a copy says of itself."""
+    values = {"layout": LAYOUT, **copy.to_dict(), "files": [asdict(each) for each in copy.files]}
+    write_atomically(copy.path / STAGED_NAME, json.dumps(values, indent=1).encode())
+
+
+def remove_staged(path: Path | str) -> None:
+    """Remove a copy that `stage` made, unless somebody writes or uses it.
+
+    Raises
+    ------
+    StorageError
+        If there is none, or the file system refuses.
+    StoreClaimedError
+        If it is in use.
+    """
+    folder = Path(path)
+    kind, title = mark_of(folder)
+    if kind != "staged":
+        raise StorageError(f"{folder} is no copy that iobench staged; remove it yourself")
+    remove_item(Item(folder, kind, title, 0))

@@ -1,0 +1,386 @@
+"""A finished store staged: whole, once, verified, taken up after a kill, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    OptionError,
+    StorageError,
+    StoreClaimedError,
+)
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.samples import SampleSpec, Variable
+from iobench.staging.stage import stage, stage_held
+from iobench.staging.staged_copy import remove_staged, staged_copy
+from iobench.stores.finished_store import open_store
+from iobench.stores.verification import verify_store
+from iobench.testing import flip_bit, random_sample, write_store
+from iobench_converters import numpy_records, tfrecord
+from iobench_converters.zarr_groups import FORMAT as ZARR
+
+SPEC = SampleSpec((Variable("T", (160, 161), "f4", ("y", "x"), "K"),))
+pytestmark = pytest.mark.timeout(100)
+FORMATS = [numpy_records.FORMAT, tfrecord.FORMAT, ZARR]
+
+
+def make(path, fmt=numpy_records.FORMAT, n_samples=10, shard_n_samples=2):
+    samples = [random_sample(SPEC, seed) for seed in range(n_samples)]
+    return write_store(path, fmt, SPEC, samples, shard_n_samples=shard_n_samples)
+
+
+def files_below(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=["numpy", "tfrecord", "zarr"])
+def test_a_staged_store_is_a_store_of_the_same_bytes(tmp_path, fmt):
+    source = make(tmp_path / "store", fmt)
+    done = []
+    copy = stage(source.path, tmp_path / "node", progress=lambda *told: done.append(told))
+    assert copy.path == tmp_path / "node" / "store"
+    assert (copy.state, copy.kind, copy.part, copy.was_there) == ("complete", "store", "", False)
+    assert copy.copied_nbytes == copy.nbytes == done[-1][0] == done[-1][1]
+    assert copy.seconds > 0
+    assert staged_copy(copy.path) == copy
+    for name in files_below(source.path):
+        assert (copy.path / name).read_bytes() == (source.path / name).read_bytes()
+    opened = open_store(copy.path)
+    assert verify_store(opened) == opened.manifest.nbytes + sum(
+        file.nbytes for file in opened.manifest.metadata
+    )
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=["numpy", "tfrecord", "zarr"])
+def test_parts_are_stores_whose_samples_are_all_samples_once(tmp_path, fmt):
+    source = make(tmp_path / "store", fmt, n_samples=11)
+    seen = []
+    for number in (1, 2, 3):
+        copy = stage(source.path, tmp_path / f"node{number}", part=(number, 3))
+        part = open_store(copy.path)
+        verify_store(part)
+        assert copy.part == f"{number}/3"
+        assert (copy.n_samples, copy.of_n_samples) == (len(part), 11)
+        share = (len(part) - 1) / 10
+        assert f"{share:.0%} of the others" in copy.shuffling
+        numbers = list(part.manifest.samples)
+        for at, sample in enumerate(numbers):
+            np.testing.assert_array_equal(part[at]["T"], source[sample]["T"])
+        seen += numbers
+        assert stage(source.path, tmp_path / f"node{number}", part=(number, 3)).was_there
+    assert sorted(seen) == list(range(11))
+    with pytest.raises(OptionError, match="6 shards cannot be dealt to 7 nodes"):
+        stage(source.path, tmp_path / "node7", part=(1, 7))
+
+
+KILLED = """
+    import os, signal, sys
+    from iobench.staging import copying
+    from iobench.staging.stage import stage
+
+    copying.STRETCH_NBYTES = 1 << 16
+    copying.PIECE_NBYTES = 1 << 14
+    def moved(done, total):
+        if done > total // 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    stage(sys.argv[1], sys.argv[2], threads=2, progress=moved)
+"""
+
+
+def kill_in_the_middle(source, to):
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(source), str(to)]
+    ended = subprocess.run(command, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def short_stretches(monkeypatch):
+    from iobench.staging import copying
+
+    monkeypatch.setattr(copying, "STRETCH_NBYTES", 1 << 16)
+    monkeypatch.setattr(copying, "PIECE_NBYTES", 1 << 14)
+
+
+def test_what_a_killed_process_copied_counts_once_it_is_read(tmp_path, short_stretches):
+    source = make(tmp_path / "store", n_samples=4, shard_n_samples=4)
+    kill_in_the_middle(source.path, tmp_path / "node")
+    begun = staged_copy(tmp_path / "node/store")
+    assert begun.state == "copying"
+    with pytest.raises(IobenchError):
+        open_store(tmp_path / "node/store")  # nothing takes it for finished
+    copy = stage(source.path, tmp_path / "node")
+    assert 0 < copy.copied_nbytes < 0.6 * copy.nbytes
+    verify_store(open_store(copy.path))
+    assert not list(copy.path.rglob("*.iobench-tmp"))
+
+
+def test_what_a_killed_process_copied_and_somebody_changed_does_not_count(
+    tmp_path, short_stretches
+):
+    source = make(tmp_path / "store", n_samples=4, shard_n_samples=4)
+    kill_in_the_middle(source.path, tmp_path / "node")
+    (begun,) = (tmp_path / "node/store").glob(".*.npy.iobench-tmp")
+    for offset in range(0, 4 * SPEC.nbytes, 1 << 14):
+        flip_bit(begun, offset)
+    copy = stage(source.path, tmp_path / "node")
+    assert copy.copied_nbytes > 4 * SPEC.nbytes
+    verify_store(open_store(copy.path))
+
+
+def damage_bit(file):
+    status = file.stat()
+    flip_bit(file, file.stat().st_size // 2)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a disk does it, unseen
+
+
+def damage_length(file):
+    os.truncate(file, file.stat().st_size - 100)
+
+
+@pytest.mark.parametrize("damage", [damage_bit, damage_length, Path.unlink])
+def test_a_copy_that_is_not_as_it_was_staged_is_told_and_copied_again(tmp_path, damage):
+    source = make(tmp_path / "store")
+    first = stage(source.path, tmp_path / "node")
+    shard = next(first.path.glob("*.npy"))
+    nbytes = shard.stat().st_size
+    damage(shard)
+    told = []
+    again = stage(source.path, tmp_path / "node", notice=told.append)
+    assert [str(shard) in line and "copied again" in line for line in told] == [True]
+    assert again.copied_nbytes - (first.path / "iobench.json").stat().st_size == nbytes
+    assert again.digest == first.digest
+    verify_store(open_store(again.path))
+
+
+def test_a_copy_that_was_only_touched_is_read_and_taken(tmp_path):
+    source = make(tmp_path / "store")
+    copy = stage(source.path, tmp_path / "node")
+    shard = next(copy.path.glob("*.npy"))
+    os.utime(shard, (1, 1))
+    again = stage(source.path, tmp_path / "node")
+    assert again.was_there
+    assert {file.name: file.modified for file in again.files}[shard.name] == str(10**9)
+
+
+def test_files_that_changed_since_they_were_staged_are_copied_again(tmp_path):
+    files = [tmp_path / "data" / f"{n}.bin" for n in range(3)]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_bytes(os.urandom(1000))
+    first = stage(files, tmp_path / "node")
+    assert (first.path.name, first.kind) == ("data", "files")
+    files[1].write_bytes(os.urandom(1001))
+    told = []
+    with stage_held(files[0].parent, tmp_path / "other")[1]:  # of another source and copy
+        again = stage(files, tmp_path / "node", notice=told.append)
+    assert len(told) == 1
+    assert "has changed since it was staged (1.bin)" in told[0]
+    assert again.copied_nbytes == 1001
+    assert (again.path / "1.bin").read_bytes() == files[1].read_bytes()
+
+
+def test_a_copy_of_a_source_that_changed_stays_while_another_uses_it(tmp_path):
+    file = tmp_path / "data" / "a.bin"
+    file.parent.mkdir()
+    file.write_bytes(b"before")
+    copy, held = stage_held(file.parent, tmp_path / "node")
+    with held:
+        file.write_bytes(b"after that")
+        with pytest.raises(StoreClaimedError, match="another process uses the copy"):
+            stage(file.parent, tmp_path / "node")
+        assert (copy.path / "a.bin").read_bytes() == b"before"
+        with pytest.raises(StoreClaimedError, match="is in use"):
+            remove_staged(copy.path)
+    assert stage(file.parent, tmp_path / "node").copied_nbytes == len(b"after that")
+
+
+def test_a_source_that_changes_while_it_is_staged_is_told(tmp_path, short_stretches):
+    file = tmp_path / "data" / "a.bin"
+    file.parent.mkdir()
+    file.write_bytes(os.urandom(1 << 18))
+
+    def change(done, total):
+        with file.open("ab") as stream:
+            stream.write(b"more")
+
+    with pytest.raises(FileFormatError, match=r"a\.bin"):
+        stage(file.parent, tmp_path / "node", threads=1, progress=change)
+    assert not (tmp_path / "node/data/a.bin").exists()
+
+
+def test_a_damaged_store_is_not_staged(tmp_path):
+    source = make(tmp_path / "store")
+    shard = next(source.path.glob("*.npy"))
+    flip_bit(shard, 5000)
+    with pytest.raises(FileFormatError, match=f"{shard.name}: was read with other bytes"):
+        stage(source.path, tmp_path / "node")
+    assert staged_copy(tmp_path / "node/store").state == "copying"
+
+
+def test_nothing_of_others_is_written_over_or_removed(tmp_path):
+    source = make(tmp_path / "store")
+    (tmp_path / "node/store").mkdir(parents=True)
+    (tmp_path / "node/store/mine.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"mine\.txt, which iobench did not make"):
+        stage(source.path, tmp_path / "node")
+    with pytest.raises(StorageError, match="no copy that iobench staged"):
+        remove_staged(tmp_path / "node/store")
+    with pytest.raises(StorageError, match="which iobench did not make"):
+        stage(source.path, tmp_path)  # onto itself
+    stage(source.path, tmp_path / "other")
+    other = make(tmp_path / "more/store")
+    with pytest.raises(StorageError, match="holds a copy of"):
+        stage(other.path, tmp_path / "other")
+    remove_staged(tmp_path / "other/store")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_place_that_is_too_small_is_told_before_a_byte_is_copied(tmp_path, monkeypatch):
+    source = make(tmp_path / "store")
+    real = os.statvfs(tmp_path)
+    (tmp_path / "node").mkdir()
+    for name, value in [("f_bavail", 100), ("f_favail", 3)]:
+        values = {each: getattr(real, each) for each in dir(real) if each.startswith("f_")}
+        told = type("Told", (), {**values, name: value})
+        monkeypatch.setattr(os, "statvfs", lambda path, told=told: told)
+        with pytest.raises(StorageError, match=r"are needed to stage|\(inodes\)"):
+            stage(source.path, tmp_path / "node", progress=lambda *_: pytest.fail("copied"))
+        assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_a_disk_that_fills_meanwhile_is_told_and_left_empty(tmp_path, monkeypatch):
+    source = make(tmp_path / "store")
+    real, left = os.posix_fallocate, [3]
+
+    def fill(descriptor, start, nbytes):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(descriptor, start, nbytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", fill)
+    with pytest.raises(StorageError, match="the disk is full"):
+        stage(source.path, tmp_path / "node", threads=1)
+    assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_archives_are_unpacked_on_the_way(tmp_path):
+    source = make(tmp_path / "store")
+    for name, mode in [("a.tar", "w"), ("b.tar.gz", "w:gz")]:
+        with tarfile.open(tmp_path / name, mode) as archive:
+            archive.add(source.path, ".")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files_below(source.path):
+            archive.write(source.path / file, file)
+    for name in ("a.tar", "b.tar.gz", "c.zip"):
+        copy = stage(tmp_path / name, tmp_path / "node")
+        assert (copy.kind, copy.path.name) == ("archive", name[0])
+        assert set(files_below(source.path)) < {*files_below(copy.path)}
+        verify_store(open_store(copy.path))
+        assert stage(tmp_path / name, tmp_path / "node").was_there
+
+
+@pytest.mark.parametrize("name", ["../out.bin", "/out.bin", "a/../../out.bin", "stage.json"])
+def test_no_member_is_written_outside_of_its_folder(tmp_path, name):
+    member = tarfile.TarInfo(name)
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("good.bin"))
+        archive.addfile(member)
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr(name, b"")
+    for file in ("a.tar", "b.zip"):
+        with pytest.raises(FileFormatError, match="would be written outside"):
+            stage(tmp_path / file, tmp_path / "node")
+    assert not (tmp_path / "node").exists()
+
+
+def test_links_of_archives_are_not_unpacked_and_damaged_ones_told(tmp_path):
+    link = tarfile.TarInfo("link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.addfile(link)
+    with pytest.raises(FileFormatError, match="'link' is a link"):
+        stage(tmp_path / "a.tar", tmp_path / "node")
+    (tmp_path / "data").write_bytes(os.urandom(100_000))
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.write(tmp_path / "data", "data")
+    flip_bit(tmp_path / "b.zip", 50_000)
+    with pytest.raises(FileFormatError, match="is damaged at data"):
+        stage(tmp_path / "b.zip", tmp_path / "node")
+    with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "data", "data")
+    os.truncate(tmp_path / "c.tar.gz", 50_000)
+    with pytest.raises(FileFormatError, match="is cut short or damaged"):
+        stage(tmp_path / "c.tar.gz", tmp_path / "node")
+
+
+def test_objects_are_staged_as_files_are(tmp_path, bucket):
+    source = make(tmp_path / "store")
+    from iobench.files.urls import URL
+
+    for name in files_below(source.path):
+        (URL(f"s3://{bucket}/store") / name).write_bytes((source.path / name).read_bytes())
+    copy = stage(f"s3://{bucket}/store", tmp_path / "node")
+    assert (copy.kind, copy.source) == ("store", f"s3://{bucket}/store")
+    verify_store(open_store(copy.path))
+    files = stage(f"s3://{bucket}/store/iobench.json", tmp_path / "node")
+    assert (files.path / "iobench.json").read_bytes() == (source.path / "iobench.json").read_bytes()
+
+
+SCRIPT = """
+    import sys, iobench
+    from iobench.staging.stage import stage
+
+    stage(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_a_recording_has_the_copy_as_stage_in_with_its_bytes(tmp_path, iobench):
+    source = make(tmp_path / "store")
+    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, "train.py", str(source.path), str(tmp_path / "node")]
+    ran = iobench("run", "--out", "run", "--", *command)
+    assert ran.returncode == 0, ran.stderr
+    spans = open_profile(tmp_path / "run").spans
+    staged = spans[spans["kind"] == Kind.STAGE_IN]
+    copy = staged_copy(tmp_path / "node/store")
+    assert staged["nbytes"].tolist() == [copy.nbytes]
+    took_ns = int(staged["end_ns"][0]) - int(staged["start_ns"][0])
+    assert took_ns >= copy.seconds * 1e9
+    parts = json.loads(iobench("report", "run", "--json").stdout)["job"]["parts"]
+    assert {"part": "stage_in", "ns": took_ns, "nbytes": copy.nbytes, "n_files": None} in parts
+
+
+def test_the_command_stages_and_removes(tmp_path, iobench_here):
+    source = make(tmp_path / "store")
+    staged = iobench_here("stage", source.path, "--to", "node", "--part", "2/2", "--json")
+    assert staged.returncode == 0, staged.stderr
+    told = json.loads(staged.stdout)
+    assert (told["path"], told["part"], told["n_samples"]) == (
+        str(tmp_path / "node/store"), "2/2", 4,
+    )  # fmt: skip
+    assert iobench_here("verify", "node/store").returncode == 0
+    again = iobench_here("stage", source.path, "--to", "node", "--part", "2/2")
+    assert "nothing was copied" in again.stdout
+    assert "Shuffled within this node's 4 of 10 samples" in again.stdout
+    for wrong in ("3/2", "0/2", "x"):
+        assert (
+            "expected node, or K/N"
+            in iobench_here("stage", source.path, "--to", "node", "--part", wrong).stderr
+        )
+    assert iobench_here("stage", "node/store", "--remove").returncode == 0
+    assert not (tmp_path / "node/store").exists()
