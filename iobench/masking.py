@@ -12,11 +12,15 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "MASK",
+    "as_typed",
     "is_secret_name",
     "mask_line",
     "mask_options",
@@ -163,6 +167,14 @@ def mask_text(text: str) -> str:
 def mask_line(text: str) -> str:
     """Return a text in one line that tells no credentials, of options and headers in it either."""
     return " ".join(mask_words(mask_text(text).split()))
+
+
+def as_typed(path: Path) -> Path:
+    """Return a path as one would type it here: from the working directory, where it is below."""
+    from pathlib import Path
+
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.chunks.group_plan import mebibytes
 from iobench.cli.store_tables import quality_told
+from iobench.masking import as_typed
 from iobench.report.document import (
     Bytes,
     Command,
@@ -115,7 +116,7 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
 
 def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     """Return what a conversion made, and the commands that check and measure it."""
-    path = _shown(outcome.path)
+    path = str(as_typed(outcome.path))
     made = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
     shards = _counted(len(outcome.shards), "shard")
     told: list[Block] = [STAND_IN] if outcome.stand_in else []
@@ -161,7 +162,7 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
 
 def verification_told(found: Verification) -> tuple[str, list[Block]]:
     """Return what of a store was checked, and what could not be."""
-    return f"{_shown(found.path)}: as written", [properties(_checked(found))]
+    return f"{as_typed(found.path)}: as written", [properties(_checked(found))]
 
 
 def _checked(found: Verification) -> Iterator[tuple[Cell, ...]]:
@@ -178,12 +179,6 @@ def _checked(found: Verification) -> Iterator[tuple[Cell, ...]]:
     yield "time", _time(found.wall_s, words)
     for place, text in enumerate(found.not_covered):
         yield "" if place else "unchecked", text
-
-
-def _shown(path: Path) -> str:
-    """Return a path as one would type it here."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _time(value_s: float, words: str) -> Duration:

@@ -16,6 +16,7 @@ from iobench.launch.script_commit import commit_of
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
+from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
@@ -162,7 +163,7 @@ def run_script(
         say(f"nothing will be recorded, the command runs without iobench: {unseen}")
     elif job.rank == 0:
         say(
-            f"recording into {_as_typed(run.path)}; of more than {keep_text()} ({KEEP}) the oldest "
+            f"recording into {as_typed(run.path)}; of more than {keep_text()} ({KEEP}) the oldest "
             "spans become sums"
         )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
@@ -291,9 +292,3 @@ def _not_closed(recorded: Sequence[ProcessFacts], job: JobRank) -> tuple[int, ..
     expected = max(job.world_size, *(facts.world_size for facts in training))
     closed = {facts.rank for facts in training if facts.ended is not None}
     return tuple(rank for rank in range(expected) if rank not in closed)
-
-
-def _as_typed(path: Path) -> Path:
-    """Return a path as one would type it: from the working directory, where it is below that."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -19,7 +19,7 @@ from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
-from iobench.masking import mask_words
+from iobench.masking import as_typed, mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.given_stores import find_finished
 from iobench.profiling.wanted import WantedSamples, find_wanted
@@ -472,7 +472,8 @@ def _prepare_store(
     spelled = choice.spelled if choice.options else None
     finished = find_finished(all_of_it, source, any_shards=any_shards, notice=screen.note)
     if finished is not None:
-        screen.note(f"{choice.spelled}: the finished store {finished.path} is measured, no probe")
+        there = as_typed(finished.path)
+        screen.note(f"{choice.spelled}: the finished store {there} is measured, no probe")
         facts = _facts_of(finished, len(source.index), str(finished.path))
         return StoreAtHand(choice.spelled, finished, facts, spelled)
     name_there = request.plan().name

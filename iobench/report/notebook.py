@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.analysis.run import Run
 from iobench.errors import IobenchError
+from iobench.masking import as_typed
 from iobench.report.document import Command, Document, Section, Sentence
 from iobench.report.renderers.notebook_fragment import NotebookRenderer
 from iobench.report.report_document import exposure_document, report_document
@@ -28,7 +28,7 @@ def profile_fragment(profile: Profile) -> str:
         told = Section("verdict", "", (Sentence(str(error), "caution"),))
         document = Document("", (told,))
     else:
-        command = shlex.join(["iobench", "report", _as_typed(profile.path)])
+        command = shlex.join(["iobench", "report", str(as_typed(profile.path))])
         again = Section("verdict", "", (Command(command, "In a terminal"),))
         document = replace(document, sections=(*document.sections, again))
     return NotebookRenderer().render(document)
@@ -37,9 +37,3 @@ def profile_fragment(profile: Profile) -> str:
 def exposure_fragment(exposure: Exposure) -> str:
     """Return who was waited for, as a fragment of HTML."""
     return NotebookRenderer().render(exposure_document(exposure))
-
-
-def _as_typed(path: Path) -> str:
-    """Return a path as it is named from here: notebooks are shown to others."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -138,7 +138,8 @@ def test_a_finished_store_is_found_whose_options_were_spelled_out(
     words = ("--sample-dim", "time", "--format", "zarr", "--store-dir", tmp_path / "st")
     done = iobench_here("profile", "own.nc", *words, *BRIEF, "--batches", "4")
     assert done.returncode == 0, done.stderr
-    assert f"the finished store {store} is measured" in " ".join(done.stderr.split())
+    said = " ".join(done.stderr.split())
+    assert f"the finished store {store.relative_to(tmp_path)} is measured" in said
 
 
 def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_path: Path) -> None:
@@ -314,7 +315,8 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
         return {run["label"]: (run["store"], done.stderr) for run in runs}
 
     for name, (store, said) in stores("zarr", *list(there)[1:], "numpy").items():
-        used = f"{name}: the finished store {there.get(name)}" in said
+        at = there.get(name, tmp_path).relative_to(tmp_path)
+        used = f"{name}: the finished store {at}" in said
         assert used == (name in ("zarr:dtype=float16", "tfrecord")), (name, said)
         assert used == (Path(store["path"]) == there.get(name))
         assert used != store["probe"] or store["n_samples"] == N_STEPS
