@@ -93,6 +93,8 @@ class Diagnosis:
     first_epoch_fraction : float or None
         Share of its time that the first epoch waits after its start-up and fill; None where it is
         a part of what the verdict is about.
+    batch_ns : float or None
+        Of what the verdict is about, the time of a batch in the mean; None without any.
     first_epoch_is_cold : bool
         Whether it read from the device, and what came after it from memory.
     """
@@ -119,6 +121,7 @@ class Diagnosis:
     n_folded: int = field(default=0, metadata=HIDDEN)
     first_epoch_fraction: float | None = None
     first_epoch_is_cold: bool = False
+    batch_ns: float | None = field(default=None, metadata=HIDDEN)
 
     @figure
     def steady(self) -> bool:
@@ -169,6 +172,7 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         n_batches=whole.n_batches,
         n_folded=exposure.n_folded,
+        batch_ns=window.wall_ns / window.n_batches if window.n_batches else None,
     )
 
 

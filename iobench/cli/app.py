@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from iobench.cli.advise_command import advise
@@ -32,7 +34,7 @@ def make_app() -> typer.Typer:
     """Return the command line application."""
     app = make_typer(
         help="Where does training on weather and climate data wait for its data, and why?",
-        no_args_is_help=True,
+        invoke_without_command=True,
     )
     app.command(cls=IobenchCommand)(profile)
     # What follows the command's first word is the command's own, with or without the "--".
@@ -60,6 +62,17 @@ def make_app() -> typer.Typer:
     return app
 
 
+FIRST_STEPS: Final = """\
+iobench: where does training on weather and climate data wait for its data, and why?
+
+  your files    iobench profile forecasts/*.nc
+  your script   iobench run -- python train.py
+  an example    iobench profile maelstrom-ens10
+  faster data   iobench convert forecasts/*.nc samples.zarr --to zarr --sample-dim time
+  what is here  iobench list; iobench doctor; all commands: iobench --help"""
+"""What a user does first; what ``iobench`` alone says."""
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
@@ -69,6 +82,7 @@ def _show_version(asked: bool) -> None:
 
 
 def _version(
+    context: typer.Context,
     version: bool = typer.Option(
         False,
         "--version",
@@ -78,3 +92,5 @@ def _version(
     ),
 ) -> None:
     """I/O pipeline profiler and data-format accelerator for weather and climate training."""
+    if context.invoked_subcommand is None:
+        typer.echo(FIRST_STEPS)

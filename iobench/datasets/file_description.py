@@ -9,6 +9,7 @@ import numpy as np
 from iobench.chunks.chunk_manifest import ChunkKeys, StoredVariable
 from iobench.chunks.grib.field_cubes import describe_fields
 from iobench.chunks.single_codec import codec_name
+from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["describe_file"]
+__all__ = ["describe_file", "likely_sample_dim"]
 
 
 def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
@@ -46,25 +47,72 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
     MissingFileError, StorageError, MissingExtraError
         If it cannot be read, or a library is missing.
     """
-    kind = file_kind(path)
-    file: SourceFile
-    if kind == "GRIB":
-        file = describe_fields(index_grib([path], cache_dir=cache_dir))
-    elif kind == "NetCDF":
-        (file,) = inspect_files([path], cache_dir=cache_dir)
-    else:
-        store = inspect_zarr(path)
-        file, kind = store, f"{kind} {store.zarr_format}"
+    kind, file = _inspected([path], cache_dir)
     helpers = helper_names(file)
     variables = [_variable(each) for name, each in file.variables.items() if name not in helpers]
     return {
-        "format": kind,
+        "format": f"{kind} {file.zarr_format}" if isinstance(file, ZarrStore) else kind,
         "dims": dict(file.dims),
         "variables": variables,
         "coordinates": [name for name in file.variables if name in helpers],
         "skipped": dict(file.skipped),
         "sample_dims": _sample_dims(variables),
     }
+
+
+def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, str] | None:
+    """Return the dimension that most likely counts samples, and what tells so, in words.
+
+    The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
+    forecasts, else their steps; without times the one that comes first in all variables and is
+    their longest.
+
+    Returns
+    -------
+    tuple of (str, str) or None
+        None where several might be meant, or none.
+
+    Raises
+    ------
+    FileFormatError, MissingFileError, StorageError, MissingExtraError
+        As `describe_file`.
+    """
+    kind, file = _inspected(files, cache_dir)
+    helpers = helper_names(file)
+    variables = [each for name, each in file.variables.items() if name not in helpers]
+    several = {dim for dim, length in file.dims.items() if length > 1 or len(files) > 1}
+    if kind == "GRIB":
+        times = [dim for dim in ("time", "step") if file.dims.get(dim, 1) > 1][:1]
+        why = f"of which the messages have {file.dims[times[0]]:,}" if times else ""
+    else:
+        times = [dim for dim in file.dims if dim in several and _is_time(file, dim)]
+        why = "whose coordinate holds times"
+    times = [dim for dim in times if any(dim in each.dims for each in variables)]
+    if len(times) == 1:
+        return times[0], why
+    firsts = {each.dims[0] for each in variables if each.dims}
+    longest = {max(each.dims, key=file.dims.__getitem__) for each in variables if each.dims}
+    if not times and len(firsts) == 1 and firsts == longest and firsts <= several:
+        return firsts.pop(), "the first and longest dimension of all variables"
+    return None
+
+
+def _is_time(file: SourceFile, dim: str) -> bool:
+    """Return whether the coordinate of a dimension holds times."""
+    if isinstance(file, ZarrStore) and dim in file.dates:
+        return np.dtype(file.dates[dim].packing.stored).kind == "M"
+    coordinate = file.variables.get(dim)
+    return coordinate is not None and " since " in coordinate.attributes.get("units", "")
+
+
+def _inspected(files: Sequence[Path], cache_dir: Path) -> tuple[str, SourceFile]:
+    """Return the kind of files, and what the first of them holds; of GRIB, all together."""
+    kind = file_kind(files[0])
+    if kind == "GRIB":
+        return kind, describe_fields(index_grib(files, cache_dir=cache_dir))
+    if kind == "NetCDF":
+        return kind, inspect_files(files[:1], cache_dir=cache_dir)[0]
+    return kind, inspect_zarr(files[0])
 
 
 def _sample_dims(variables: Sequence[Mapping[str, Any]]) -> list[str]:

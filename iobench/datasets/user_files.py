@@ -42,10 +42,13 @@ if TYPE_CHECKING:
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["UserFiles", "file_kind", "user_files"]
+__all__ = ["UserFiles", "data_files", "file_kind", "user_files"]
 
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
+
+DATA_SUFFIXES: Final = {*(".nc", ".nc4", ".cdf"), *(".grib", ".grib2", ".grb", ".grb2"), ".zarr"}
+"""Of the files, and Zarr stores, that a folder stands for."""
 
 FINGERPRINT_NBYTES = 65536
 ZIP_MAGIC = b"PK\x03\x04"
@@ -232,6 +235,13 @@ def user_files(
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
     return UserFiles(tuple(named), Selection(sample_dim, chosen, targets))
+
+
+def data_files(folder: Path) -> list[str]:
+    """Return the data files in a folder, by name; none where it is a store, or no folder."""
+    if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
+        return []
+    return sorted(str(file) for file in folder.iterdir() if file.suffix.lower() in DATA_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
-from iobench.sources.opening import open_source
+from iobench.sources.opening import open_source, with_sample_dim
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
@@ -106,6 +106,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         screen.note(f"--device auto: batches are copied to {device.told}")
     given = open_given(config.stores)
     if config.targets:
+        config = _with_sample_dim(config, screen)
         source = open_source(config, screen)
         check_made_of(given, source)
         profiled = samples_of_source(source)
@@ -169,6 +170,14 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
             stopped.add_note(f"what was measured until then is kept: iobench report {out}")
         raise
     return out
+
+
+def _with_sample_dim(config: RunConfig, screen: Screen) -> RunConfig:
+    """Return it with a sample dimension, named in its command too: what is advised starts there."""
+    found = with_sample_dim(config, screen)
+    if found.sample_dim == config.sample_dim or not config.command:
+        return found
+    return replace(found, command=(*config.command, "--sample-dim", found.sample_dim or ""))
 
 
 def _compute(

@@ -230,7 +230,13 @@ def _of_loop(diagnosis: Diagnosis) -> str:
         waits += extent_text(diagnosis.loop_fraction, in_script=diagnosis.in_script)
     waits += "."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
-        return f"No compute stage, so there is nothing to hide loading behind: {waits}"
+        text = f"No compute stage, so there is nothing to hide loading behind: {waits}"
+        if diagnosis.in_script or diagnosis.batch_ns is None:
+            return text
+        return (
+            f"{text} A batch takes {units.duration(diagnosis.batch_ns)} in the mean: training that "
+            "computes one in less than that would wait for data."
+        )
     text = f"{_judgement(diagnosis)}: {waits}"
     if diagnosis.stopped:
         text += f" Recording stopped before the end ({diagnosis.stopped}): what came after is lost."

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
+from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import is_object_target
@@ -19,7 +20,7 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import split_index
 from iobench.datasets.standins import locate_files
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import data_files, user_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.objects import RequestCounts, request_counts
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.sources.request import Screen, SourceRequest
 
-__all__ = ["Source", "expand_sources", "open_source"]
+__all__ = ["Source", "expand_sources", "open_source", "with_sample_dim"]
 
 ANEMOI: Final = "anemoi:"
 """Before the path of an anemoi-datasets store."""
+
+
+Request = TypeVar("Request", bound="SourceRequest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,36 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     )
 
 
+def with_sample_dim(request: Request, screen: Screen) -> Request:
+    """Return the request with the sample dimension of files where it is not named, and say it.
+
+    As it was where the files do not tell: `open_source` then lists the dimensions there are.
+
+    Raises
+    ------
+    IobenchError
+        If a file is not there, or not what it should be.
+    """
+    targets = expand_sources(request.targets)
+    if request.sample_dim is not None or _kind(targets) != "files":
+        return request
+    place = choose_place(store_dir=request.store_dir).path
+    dataset = user_files(targets, sample_dim=None)
+    found = likely_sample_dim(
+        dataset.files(FileLocator(cache_dir=place / "indexes")), cache_dir=place / "indexes"
+    )
+    if found is None:
+        return request
+    dim, why = found
+    screen.note(f"one sample is one index of {dim}, {why}; --sample-dim names another dimension")
+    return replace(request, sample_dim=dim)
+
+
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
 
-    Paths (``*.grib``) are left to the shell, and what is no text to others.
+    A folder that is no store stands for the data files in it, by name. Other paths (``*.grib``)
+    are left to the shell, and what is no text to others.
 
     Raises
     ------
@@ -149,7 +179,8 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(url, URL):
             found += _matching(url) if url.is_pattern() else [url]
         else:
-            found.append(target)
+            inside = data_files(Path(target)) if isinstance(target, str) else []
+            found += inside if inside and target not in dataset_names() else [target]
     return tuple(found)
 
 
