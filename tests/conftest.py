@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from iobench.cli import main
 from iobench.datasets.contract import Progress, make_sample, no_progress
 from iobench.datasets.user_files import user_files
+from tests.support.what_ran import WhatRan, leave_out_passed
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -54,6 +55,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # all the tests before: their destructors crash where their threads are gone.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=gc.freeze)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at what runs and what does not, where that is asked for."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(WhatRan(), "what-ran")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what passed before."""
+    leave_out_passed(config, items)
 
 
 def pytest_collection_finish() -> None:

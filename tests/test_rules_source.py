@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TOP_LEVEL = {
-    ".ci", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "converters", "iobench",
-    "notebooks", "plugins", "pyproject.toml", "tests",
+    ".ci", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md",
+    "converters", "iobench", "notebooks", "plugins", "pyproject.toml", "tests",
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
     "darshan", "climetlab", "earthkit", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
+    "test-all",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
 CPU_COUNT = re.compile(r"\b(?:process_)?cpu_count\b")
