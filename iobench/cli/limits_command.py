@@ -61,7 +61,7 @@ def limits(
     from iobench.files.urls import is_url
     from iobench.profiling.storage_limits import ANY, measured_limits
     from iobench.sizes import parse_nbytes
-    from iobench.storage.file_systems import file_system_of
+    from iobench.storage.file_systems import file_system_of, nfs_mount
     from iobench.storage.striping import layout_of
 
     _check_duration(duration)
@@ -92,13 +92,15 @@ def limits(
         raise
     file_system = file_system_of(folder)
     layout = layout_of(folder, file_system)
+    nfs = nfs_mount(file_system.mount)
     answer = {
         **found.to_dict(),
         "cold": file_system.cold,
         "layout": layout,
+        "nfs": nfs,
         "kept": done,
     }
-    title, told = limits_told(found, file_system, layout, done)
+    title, told = limits_told(found, file_system, layout, nfs, done)
     print_answer(title, *told, figures=answer, json=json)
 
 

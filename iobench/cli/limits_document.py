@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from iobench.report.document import Cell
-    from iobench.storage.file_systems import FileSystem
+    from iobench.storage.file_systems import FileSystem, NfsMount
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
     from iobench.storage.striping import FileLayout, StripedPart
 
@@ -35,7 +35,11 @@ __all__ = ["limits_told", "link_told"]
 
 
 def limits_told(
-    limits: StorageLimits, file_system: FileSystem, layout: FileLayout | None, kept: str
+    limits: StorageLimits,
+    file_system: FileSystem,
+    layout: FileLayout | None,
+    nfs: NfsMount | None,
+    kept: str,
 ) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do.
 
@@ -46,6 +50,8 @@ def limits_told(
         Under the folder that was probed.
     layout : FileLayout or None
         How its files are laid out, where that is known.
+    nfs : NfsMount or None
+        How its server is spoken to, where it is NFS.
     kept : str
         Where the answer is kept, as a sentence without its full stop.
     """
@@ -56,7 +62,7 @@ def limits_told(
     like = f", as {limits.like}" if limits.like else ""
     about: tuple[Block, ...] = (
         *sentences([f"In doubt: {file_system.doubt}."] if file_system.doubt else [], "caution"),
-        *sentences([file_system.cold, *_layout(layout)]),
+        *sentences([file_system.cold, *_layout(layout), *_nfs(nfs)]),
         Sentence(
             f"Reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
             f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
@@ -147,11 +153,27 @@ def _layout(layout: FileLayout | None) -> Iterator[str]:
         yield f"{'New files are laid out' if layout.default else 'Laid out'}: {parts}"
 
 
+def _nfs(nfs: NfsMount | None) -> Iterator[str]:
+    if nfs is None:
+        return
+    spoken = " over ".join(filter(None, (f"NFS {nfs.version}".strip(), nfs.protocol)))
+    connections = "1 connection" if nfs.connections == 1 else f"{nfs.connections} connections"
+    most = nbytes(nfs.read_nbytes)
+    yield f"{spoken}, {connections}; a request reads {most} at most"
+    if nfs.read_mean_ns is not None:
+        yield (
+            f"{count(nfs.n_reads)} requests to read since it was mounted, by all on this machine, "
+            f"took {duration(nfs.read_mean_ns)} in the mean"
+        )
+
+
 def _part(part: StripedPart) -> str:
     end = "the end" if part.end < 0 else nbytes(part.end)
     where = "" if part.start == 0 and part.end < 0 else f" from {nbytes(part.start)} to {end}"
     if part.pattern == "mdt":
         return f"with the metadata{where}"
+    if part.pattern == "blocks":
+        return f"blocks of {nbytes(part.stripe_nbytes)}, spread over the disks of a pool"
     over = "all targets" if part.stripe_count < 0 else f"{part.stripe_count} targets"
     over = "1 target" if part.stripe_count == 1 else over
     return f"stripes of {nbytes(part.stripe_nbytes)} over {over}{where}"

@@ -12,18 +12,33 @@ import os
 import platform
 import re
 import sys
-from dataclasses import dataclass
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from iobench.files.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["FileSystem", "Mount", "counts_device_reads", "file_system_of", "read_mounts"]
+__all__ = [
+    "FileSystem",
+    "Mount",
+    "NfsMount",
+    "counts_device_reads",
+    "file_system_of",
+    "nfs_mount",
+    "read_mounts",
+    "within_time",
+]
 
+T = TypeVar("T")
+TIMEOUT_S: Final = 5.0
+"""For a question to a file system: one whose server is gone never answers."""
+MOUNTSTATS: Final = Path("/proc/self/mountstats")
 Reach = Literal["local", "network", "memory", "unknown"]
 MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
@@ -151,13 +166,98 @@ class FileSystem:
 def file_system_of(path: Path) -> FileSystem:
     """Return what a path lies on; a path that is not there yet lies where its folder does.
 
-    Unknown on systems other than Linux, for URLs, and for file systems without a name here.
+    Unknown on systems other than Linux, for URLs, and for file systems without a name here. Of a
+    file system that does not answer it is what the list of mounts says.
     """
     if is_url(path):
         return FileSystem(reach="network", in_page_cache=False)
-    existing = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
-    mount = mount_of(existing.resolve(), read_mounts())
-    return known_by(statfs_magic(existing), mount)
+
+    def ask() -> tuple[int, Path]:
+        found = next(
+            (each for each in (path, *path.absolute().parents) if each.exists()), Path("/")
+        )
+        return statfs_magic(found), found.resolve()
+
+    asked = within_time(ask)
+    magic, existing = asked or (-1, Path(os.path.normpath(path.absolute())))
+    found = known_by(magic, mount_of(existing, read_mounts()))
+    return found if asked else replace(found, doubt=f"it did not answer within {TIMEOUT_S:g} s")
+
+
+def within_time(ask: Callable[[], T]) -> T | None:
+    """Return what a file system is asked for; None where it fails, or takes over five seconds.
+
+    The thread that asked waits on where the system does not let go of it; nobody waits for it.
+    """
+    answers: list[T] = []
+
+    def work() -> None:
+        with suppress(OSError):
+            answers.append(ask())
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    return answers[0] if answers else None
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """How an NFS server is spoken to, and how it answered so far.
+
+    Parameters
+    ----------
+    version, protocol : str
+        As ``"4.2"``, ``"tcp"``; ``""`` where it is not told.
+    read_nbytes : int or None
+        What one request reads at most (``rsize``).
+    connections : int
+        To the server (``nconnect``).
+    n_reads : int
+        Requests to read since it was mounted, by all its users on this machine.
+    read_mean_ns : int or None
+        What one of these took in the mean; None without any.
+    """
+
+    version: str
+    protocol: str
+    read_nbytes: int | None
+    connections: int
+    n_reads: int = 0
+    read_mean_ns: int | None = None
+
+
+def nfs_mount(mount: Path | None, mountstats: Path = MOUNTSTATS) -> NfsMount | None:
+    """Return what ``/proc/self/mountstats`` tells of an NFS mount; None of what is none.
+
+    Its lines are those of the kernel's ``nfs_show_stats`` and ``rpc_clnt_show_stats``: of an
+    operation, numbers of calls, transmissions and time-outs, bytes sent and got, and milliseconds
+    in the queue, on the way, and in all.
+    """
+    try:
+        text = os.fsdecode(mountstats.read_bytes())
+    except OSError:
+        return None
+    found = None
+    for part in re.split(r"^device ", text, flags=re.MULTILINE):
+        head = re.match(r".* mounted on (.*) with fstype nfs4? statvers", part)
+        if head and mount is not None and _unescaped(head[1]) == str(mount):
+            found = part  # the last one hides those before it
+    if found is None:
+        return None
+    options = re.search(r"^\s*opts:\s*(\S+)", found, re.MULTILINE)
+    told = dict(each.partition("=")[::2] for each in (options[1] if options else "").split(","))
+    reads = re.search(r"^\s*READ: (\d+)(?: \d+){6} (\d+)", found, re.MULTILINE)
+    n_reads, spent_ms = (int(reads[1]), int(reads[2])) if reads else (0, 0)
+    rsize = told.get("rsize", "")
+    return NfsMount(
+        version=told.get("vers", ""),
+        protocol=told.get("proto", ""),
+        read_nbytes=int(rsize) if rsize.isdecimal() else None,
+        connections=len(re.findall(r"^\s*xprt:", found, re.MULTILINE)) or 1,
+        n_reads=n_reads,
+        read_mean_ns=spent_ms * 1_000_000 // n_reads if n_reads else None,
+    )
 
 
 def known_by(magic: int, mount: Mount | None) -> FileSystem:

@@ -163,7 +163,9 @@ class Server:
         return answer
 
     def status(self, node: int) -> os.stat_result:
-        return os.fstat(self.open[node]) if node in self.open else os.lstat(self.paths[node])
+        with suppress(KeyError, FileNotFoundError):
+            return os.lstat(self.paths[node])
+        return os.fstat(self.open[node])  # removed, and open still
 
     def attr(self, node: int) -> bytes:
         return struct.pack("<QII", FOREVER_S, 0, 0) + attributes(self.status(node))
@@ -175,7 +177,7 @@ class Server:
         valid, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid = (
             struct.unpack_from("<I4xQQQQQQIIIIIII", told)
         )
-        target: Any = self.open.get(node, self.paths.get(node))
+        target: Any = self.paths.get(node) or self.open[node]
         if valid & SIZE:
             os.truncate(target, size)
         if valid & MODE:

@@ -16,6 +16,7 @@ from iobench.storage.file_systems import (
     file_system_of,
     known_by,
     mount_of,
+    nfs_mount,
     read_mounts,
 )
 
@@ -128,3 +129,50 @@ def test_other_systems_tell_nothing_and_do_not_crash(monkeypatch, tmp_path):
     monkeypatch.setattr(file_systems, "read_mounts", list)
     assert file_system_of(tmp_path) == FileSystem()
     assert not counts_device_reads([tmp_path])
+
+
+# As the kernel prints it; the second mount is a user's (a note on NFS statistics), shortened.
+MOUNTSTATS = r"""device proc mounted on /proc with fstype proc
+device /dev/sda1 mounted on / with fstype ext4
+device server:/data mounted on /mnt/my\040data with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.1,rsize=1048576,wsize=1048576,namlen=255,hard,noresvport,proto=tcp,timeo=600
+\tage:\t9503
+\tcaps:\tcaps=0x3ffd7,wtmult=512,dtsize=32768,bsize=0,namlen=255
+\tbytes:\t1048576000 1048576000 0 1048576000 1048576000 2097152000 256000 256000
+\tRPC iostats version: 1.0  p/v: 100003/4 (nfs)
+\txprt:\ttcp 0 0 1 0 0 12755 12754 0 51500 0 32 101086 25994
+\txprt:\ttcp 0 0 1 0 0 12755 12754 0 51500 0 32 101086 25994
+\tper-op statistics
+\t        NULL: 0 0 0 0 0 0 0 0
+\t        READ: 1000 1000 0 220000 1048680000 1689 503927 505677
+\t       WRITE: 2000 2000 0 2097616000 288000 5178088 48850 5230077
+
+device server:/new mounted on /new with fstype nfs statvers=1.1
+\topts:\tro,vers=3,rsize=65536,proto=rdma
+\tper-op statistics
+\t        READ: 0 0 0 0 0 0 0 0 0
+""".replace("\\t", "\t")
+
+
+def test_an_nfs_mount_tells_how_its_server_is_spoken_to(tmp_path):
+    file = tmp_path / "mountstats"
+    file.write_text(MOUNTSTATS)
+    told = nfs_mount(Path("/mnt/my data"), file)
+    assert (told.version, told.protocol, told.connections) == ("4.1", "tcp", 2)
+    assert (told.read_nbytes, told.n_reads, told.read_mean_ns) == (1048576, 1000, 505_677_000)
+    new = nfs_mount(Path("/new"), file)
+    assert (new.version, new.protocol, new.read_nbytes) == ("3", "rdma", 65536)
+    assert (new.connections, new.n_reads, new.read_mean_ns) == (1, 0, None)
+    assert nfs_mount(Path("/"), file) is None
+    assert nfs_mount(None, file) is None
+    assert nfs_mount(Path("/new"), tmp_path / "missing") is None
+
+
+def test_a_file_system_that_hangs_is_told_by_the_list_of_mounts(slow_storage, monkeypatch):
+    """Its server answers after ten minutes, and is waited for no longer than is allowed."""
+    folder = slow_storage()
+    slow_storage.change(folder, latency_s=600)
+    monkeypatch.setattr(file_systems, "TIMEOUT_S", 0.3)
+    found = file_system_of(folder / "unknown")
+    assert (found.name, found.mount) == ("fuse.slow", folder)
+    assert found.doubt == "it did not answer within 0.3 s"

@@ -6,14 +6,20 @@ wide file and its folder from before patterns were printed (a course's notes), a
 user's notes on ``llapi_layout_comp_extent_set``) and folder (a demonstration of Data-on-MDT),
 Data-on-MDT and mirrored files (Lustre Operations Manual; the second mirror shortened to two of its
 targets), ``getstripe -v`` (a comment in Lustre's ``liblustreapi.c``), a compressed file (CSC's
-documentation of Roihu); BeeGFS 7 of a user's cluster (names of hosts changed), and of ABCI's
-documentation.
+documentation of Roihu); BeeGFS 7 of a user's cluster (names of hosts changed), of ABCI's
+documentation and of BeeGFS' own (7.2, "Deep Inspection"), BeeGFS 8 of its own (``entry info
+--retro``). Attributes are built by the structures of ``lustre_user.h`` for the layouts of which the
+text is above, with the offsets and sizes that ``getstripe -v`` printed of one.
 """
 
 from __future__ import annotations
 
+import os
 import stat
+import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +29,7 @@ from iobench.storage.striping import (
     StripedPart,
     layout_of,
     parse_beegfs,
+    parse_lov,
     parse_lustre,
 )
 
@@ -301,6 +308,51 @@ Stripe pattern details:
 + Number of storage targets: desired: 8
 + Storage Pool: 1 (Default)
 """
+BEEGFS_LOWER = """Entry type: file
+EntryID: 0-5D285750-1
+Metadata node: node1.beeg.local [ID: 1]
+Stripe pattern details:
++ Type: RAID0
++ Chunksize: 512k
++ Number of storage targets: desired: 2; actual: 2
++ Storage targets:
+  + 1 @ node1.beeg.local [ID: 1]
+  + 2 @ node2.beeg.local [ID: 2]
+Chunk path: u0/0/r/root/0-5EC39809-1
+Dentry path: 38/51/root/
+"""
+BEEGFS_8 = """Entry type: directory
+EntryID: root
+ParentID:
+Stripe pattern details:
++ Type: RAID0
++ Chunksize: 1M
++ Number of storage targets: desired: 4
++ Storage Pool: 1  (default)
+Inlined inode: no
+Inode info:
+"""
+V1, V3, COMPOSITE = 0x0BD10BD0, 0x0BD30BD0, 0x0BD60BD0
+
+
+def _lov(part: StripedPart, magic: int = V1, pattern: int = 1) -> bytes:
+    """Return ``struct lov_mds_md`` of a part: its head, a pool's name if it has one, objects."""
+    head = struct.pack(
+        "<II16xIHH", magic, pattern, part.stripe_nbytes, part.stripe_count & 0xFFFF, 0
+    )
+    pool = b"flash".ljust(16, b"\0") if magic == V3 else b""
+    return head + pool + b"".join(struct.pack("<16xII", 0, each) for each in part.targets)
+
+
+def _composite(parts: tuple[StripedPart, ...], blobs: list[bytes]) -> bytes:
+    """Return ``struct lov_comp_md_v1``: its head of 32 bytes, entries of 48, and the layouts."""
+    at = 32 + 48 * len(parts)
+    entries = b""
+    for number, (part, blob) in enumerate(zip(parts, blobs, strict=True), start=1):
+        end = part.end if part.end >= 0 else (1 << 64) - 1
+        entries += struct.pack("<IIQQIII12x", number, 0x10, part.start, end, at, len(blob), 0)
+        at += len(blob)
+    return struct.pack("<IIIHHH14x", COMPOSITE, at, 2, 0, len(parts), 0) + entries + b"".join(blobs)
 
 
 @pytest.mark.parametrize(("text", "default", "parts"), ROWS, ids=NAMES)
@@ -311,6 +363,11 @@ def test_each_layout_is_read_as_it_was_printed(text, default, parts):
 def test_the_layouts_of_beegfs_are_read():
     (part,) = parse_beegfs(BEEGFS_FILE).parts
     assert part == StripedPart(0, -1, 1, 512 << 10, "raid0", (1911,))
+    (lower,) = parse_beegfs(BEEGFS_LOWER).parts
+    assert lower == StripedPart(0, -1, 2, 512 << 10, "raid0", (1, 2))
+    assert parse_beegfs(BEEGFS_8) == FileLayout(
+        (StripedPart(0, -1, 4, MIB, "raid0"),), default=True
+    )
     folder = parse_beegfs(BEEGFS_FOLDER)
     assert folder == FileLayout((StripedPart(0, -1, 8, 4 * MIB, "raid0"),), default=True)
 
@@ -344,3 +401,58 @@ def test_a_tool_that_hangs_is_not_waited_for(monkeypatch, tmp_path):
     monkeypatch.setattr("iobench.storage.striping.TIMEOUT_S", 0.05)
     _tool(tmp_path, "beegfs-ctl", "exec sleep 60")
     assert layout_of(tmp_path, FileSystem(name="beegfs")) is None
+
+
+def test_the_attribute_of_lustre_says_what_its_tool_prints():
+    """One layout, one with a pool, and several; where the file system chose no target yet, none."""
+    plain, wide = ROWS[0][2][0], StripedPart(0, -1, 4, 2 * MIB, "raid0", (0, 1, 3, 2))
+    assert parse_lov(_lov(plain)) == FileLayout((plain,))
+    assert parse_lov(_lov(wide, V3)) == FileLayout((wide,))
+    verbose = ROWS[9][2]
+    raw = _composite(verbose, [_lov(part) for part in verbose])
+    assert len(raw) == 264  # as "lcm_size" of VERBOSE
+    assert parse_lov(raw) == parse_lustre(VERBOSE)
+    mixed = ROWS[7][2]
+    raw = _composite(mixed, [_lov(mixed[0], pattern=0x100), _lov(mixed[1])])
+    assert parse_lov(raw) == FileLayout(mixed)
+    assert parse_lov(_lov(StripedPart(0, -1, -1, MIB)), is_folder=True) == FileLayout(
+        (StripedPart(0, -1, -1, MIB, "raid0"),), default=True
+    )
+
+
+@pytest.mark.parametrize("n", [0, 3, 20, 31, 40, 100, 127, 140, 200])
+def test_a_part_of_an_attribute_or_another_one_is_no_layout(n):
+    verbose = ROWS[9][2]
+    assert parse_lov(_composite(verbose, [_lov(part) for part in verbose])[:n]) is None
+    assert parse_lov(b"\0" * n) is None
+
+
+def test_the_attribute_goes_before_the_tool(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no lfs there
+    (tmp_path / "file").write_bytes(b"")
+    part = StripedPart(0, -1, 4, 2 * MIB, "raid0", (0, 1, 3, 2))
+    asked: list[Any] = []
+
+    def told(path: Any, name: str) -> bytes:
+        asked.append((path, name))
+        return _lov(part)
+
+    monkeypatch.setattr(os, "getxattr", told)
+    assert layout_of(tmp_path / "file", FileSystem(name="lustre")) == FileLayout((part,))
+    assert asked == [(tmp_path / "file", "lustre.lov")]
+
+
+def test_beegfs_8_is_asked_by_its_new_tool(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "said").write_text(BEEGFS_8)
+    _tool(tmp_path, "beegfs", f'[ "$1 $2 $3" = "entry info --retro" ] && cat {tmp_path}/said')
+    assert layout_of(tmp_path, FileSystem(name="beegfs")).parts[0].stripe_count == 4
+
+
+def test_gpfs_tells_its_block(monkeypatch, tmp_path):
+    """As ``st_blksize``, of which ROMIO's ``ad_gpfs`` makes its block, too."""
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(Path, "is_dir", lambda _: False)
+    monkeypatch.setattr(Path, "stat", lambda _: SimpleNamespace(st_blksize=4 * MIB))
+    layout = layout_of(tmp_path / "file", FileSystem(name="gpfs"))
+    assert layout == FileLayout((StripedPart(0, -1, -1, 4 * MIB, "blocks"),))
