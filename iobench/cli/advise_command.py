@@ -45,7 +45,12 @@ def advise(
         int | None,
         typer.Option(help="The bill: training processes. [default: those of the run]"),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="The bill: passes over all samples.")] = 1,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over all samples: of the bill, and for staging. [default: 1; a script's]"
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Rank what would help by the gain predicted for it, with its cost and the command.
@@ -69,7 +74,7 @@ def advise(
         ("--try", try_, 0),
         ("--rounds", rounds, 1),
         ("--ranks", 1 if ranks is None else ranks, 1),
-        ("--epochs", epochs, 1),
+        ("--epochs", 1 if epochs is None else epochs, 1),
     ):
         if value < least:
             raise OptionError(f"{option} {value}: expected {least} or more")
@@ -150,7 +155,7 @@ def _config_of(words: Sequence[str]) -> RunConfig:
     return profile_config(words)
 
 
-def _advice(run: Path, *, ranks: int | None, epochs: int) -> Advice:
+def _advice(run: Path, *, ranks: int | None, epochs: int | None) -> Advice:
     from iobench.analysis.replay.runs import recorded_runs
     from iobench.analysis.run import open_runs
     from iobench.errors import ProfileError

@@ -35,6 +35,7 @@ from iobench.recording.session import (
 )
 from iobench.storage.darshan_setup import DarshanChoice
 from iobench.storage.kept_limits import limits_of_host
+from iobench.storage.near_places import near_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -229,7 +230,7 @@ def _join(
     )
     document["darshan"] = choice.document()
     document["energy"] = asked.energy
-    document |= limits_of_host()
+    document |= limits_of_host() | near_places()
     try:
         path = _default_path(asked, job) if asked.out is None else asked.out
         run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)

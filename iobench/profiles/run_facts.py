@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from iobench.errors import ProfileError
@@ -21,6 +21,8 @@ __all__ = [
     "ChunkFacts",
     "DeviceFacts",
     "LinkFacts",
+    "NearPlace",
+    "NearPlaces",
     "RunFacts",
     "StoreFacts",
     "TrainedModel",
@@ -316,6 +318,54 @@ class DeviceFacts:
         return told if isinstance(told, str) else None
 
 
+@dataclass(frozen=True, slots=True)
+class NearPlace:
+    """A folder of this machine alone that files could be staged in.
+
+    Parameters
+    ----------
+    path, mount, file_system : str
+        The folder, and what it lies on.
+    in_memory : bool
+        Whether that is memory.
+    free_nbytes : int
+        Room as the run began.
+    """
+
+    path: str
+    mount: str
+    file_system: str
+    in_memory: bool
+    free_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearPlaces:
+    """Where files could be staged, and which mounts other machines share.
+
+    Parameters
+    ----------
+    places : tuple of NearPlace
+    shared : mapping of str to str
+        Mount points of network and FUSE file systems, with their types.
+    folder : str or None
+        What the files of a profile have in common; None of a script, and of URLs.
+    memory_nbytes : int or None
+        That was free as the run began.
+    """
+
+    places: tuple[NearPlace, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None
+    memory_nbytes: int | None = None
+
+    def mount_of(self, path: str) -> str | None:
+        """Return the shared mount that a path lies on; None where it lies on none."""
+        points = sorted([*self.shared, *(each.mount for each in self.places)], key=len)
+        at = next((p for p in reversed(points) if PurePath(path).is_relative_to(p)), None)
+        return at if at in self.shared else None
+
+
 class AskedLoader(Protocol):
     """A loader of a script, as far as facts of its run follow from it."""
 
@@ -401,6 +451,8 @@ class RunFacts:
         What ``iobench limits`` had found of the storage when the run was made, for its reader.
     mounts : tuple of str or None
         Of a script: the mount points then, by which its files are told to lie on one.
+    near : NearPlaces or None
+        Where its files could be staged.
     chunks : ChunkFacts or None
         How the source is cut into chunks, where several samples share one.
     source_kind : str or None
@@ -473,6 +525,7 @@ class RunFacts:
     steps: tuple[int, int] | None = None
     storage_limits: Any = field(default=None, metadata=HIDDEN)
     mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
+    near: NearPlaces | None = field(default=None, metadata=HIDDEN)
     chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)
     source_kind: str | None = field(default=None, metadata=HIDDEN)
     workers: int | None = field(default=None, metadata=HIDDEN)

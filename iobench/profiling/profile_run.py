@@ -62,6 +62,7 @@ from iobench.recording.this_process import machine, package_versions, thread_set
 from iobench.sources.opening import open_source, with_sample_dim
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
+from iobench.storage.near_places import near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
 
 if TYPE_CHECKING:
@@ -545,6 +546,7 @@ def _document(
             "resident_known_by": resident.method,
         },
         **limits_of_files(one.files),
+        **near_places(one.files),
         "cold_known": counts_device_reads(one.files),
         "setup": {
             what: round(seconds, 6) for what, seconds in {**profiled.setup_s, **one.setup_s}.items()

@@ -50,12 +50,12 @@ def test_what_was_copied_before_the_loop_is_exposed_and_stands_beside_the_epochs
     trained(script, epochs=3)
     found = staged(script)
     assert (found.staged_ns, found.outside_ns, found.waited_ns, found.hidden_ns) == (500, 500, 0, 0)
-    assert (found.nbytes, found.n_lanes, found.bytes_per_s) == (2_000, 2, 4e9)
+    assert (found.nbytes, found.bytes_per_s) == (2_000, 4e9)
     epoch_ns = 5 * 70 + 3
     assert (found.epoch_ns, found.n_epochs, found.n_all_epochs) == (epoch_ns, 3, 3)
     assert found.staging_to_epoch == pytest.approx(500 / epoch_ns)
     text = text_of(script)
-    assert "Copying 2.00 kB nearer took 500 ns, by 2 threads: 4.00 GB/s" in text
+    assert "Staging took 500 ns: 2.00 kB copied, 4.00 GB/s" in text
     assert "All of that is exposed" in text
     assert "T_staging / T_epoch is 1.42" in text
 
@@ -148,8 +148,14 @@ def test_what_is_not_known_is_not_said() -> None:
     found = staged(script)
     assert (found.nbytes, found.bytes_per_s, found.slowdown, found.epoch_ns) == (None,) * 4
     text = text_of(script)
-    assert "how many bytes that were is not known" in text
+    assert "how many bytes were copied is not known" in text
     assert "T_staging / T_epoch is not known" in text
+    there = Script()
+    copied(there, 0, 10, nbytes=0)
+    there.now = 20
+    trained(there, epochs=1)
+    assert staged(there).bytes_per_s is None
+    assert "Nothing was copied" in text_of(there)
     bare = Script()
     trained(bare, epochs=1)
     assert staged(bare) is None

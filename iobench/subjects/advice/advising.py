@@ -6,16 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from iobench.analysis.break_even import BreakEven, predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
-from iobench.recording.kinds import WORKER_KINDS
+from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS
+from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 from iobench.subjects.advice.candidates import (
+    READ_STAGES,
     Found,
     bounded_candidates,
     measured_candidates,
     replayed_candidates,
+    staged_nbytes,
     worthless,
 )
 from iobench.subjects.advice.commands import commands_of
@@ -28,7 +33,7 @@ from iobench.subjects.advice.figures import (
     Evidence,
 )
 from iobench.subjects.advice.gains import GainPredictor, beginning_of
-from iobench.subjects.advice.levers import Lever, RuledOut
+from iobench.subjects.advice.levers import Lever, Reason, RuledOut
 from iobench.subjects.advice.measured import ways_of
 from iobench.subjects.advice.validation import validation_advice
 from iobench.subjects.replay.figures import is_told, payoffs
@@ -42,19 +47,24 @@ __all__ = ["advice_of", "advise", "bill_of"]
 PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
 HOUR_NS: Final = 3600e9
+FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
+COPIERS: Final = 4
+"""Threads that stage, at the least."""
 
 
 def advice_of(
-    measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int = 1
+    measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int | None = None
 ) -> Advice | None:
-    """Return the advice on a run, for a bill of so many ranks and epochs; None without a batch."""
+    """Return the advice on a run, for so many ranks and epochs; None without a batch."""
     found = tuple(measured)
     ways, circumstances = ways_of(found)
     if not ways:
         return None
+    if epochs is not None:
+        circumstances = replace(circumstances, epochs=epochs)
     validations = [told for each in found if (told := validation_advice(each)) is not None]
     return replace(
-        advise(ways, circumstances, ranks=ranks, epochs=epochs),
+        advise(ways, circumstances, ranks=ranks, epochs=epochs or 1),
         validation=max(validations, key=lambda each: each.wait_ns, default=None),
     )
 
@@ -97,9 +107,11 @@ def advise(
         items += replayed_candidates(predictor)
         items += bounded_candidates(predictor)
     judged = [worthless(item) or item if isinstance(item, Found) else item for item in items]
-    priced = [
+    every = [
         _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)
     ]
+    priced = [each for each in every if not _too_late(each, circumstances)]
+    late = [late for each in every if (late := _too_late(each, circumstances))]
     # Of a pipeline each call was replayed: what nobody could replay comes after that.
     after = baseline.run.rule is LoaderRule.PIPELINE
     priced.sort(
@@ -113,7 +125,7 @@ def advise(
         payoffs=payoffs(beginning_of(baseline.run, PAYOFF_BATCHES)) if trusted else None,
         changes=tuple(each for each in priced if each.gain.is_proven),
         to_measure=tuple(each for each in priced if not each.gain.is_proven),
-        ruled_out=tuple(each for each in judged if isinstance(each, RuledOut)),
+        ruled_out=(*(each for each in judged if isinstance(each, RuledOut)), *late),
         epoch_s=epoch_s,
         bill=bill_of(baseline, circumstances, ranks or circumstances.ranks, epochs),
     )
@@ -145,10 +157,19 @@ def _priced(
         cost=cost,
         saved_s=saved_s,
         break_even=None
-        if cost.convert_s == 0.0
-        else BreakEven.of(cost.convert_s, epoch_s, saved_s, at_least=cost.at_least),
+        if cost.spent_s == 0.0
+        else BreakEven.of(cost.spent_s, epoch_s, saved_s, at_least=cost.at_least),
         commands=commands_of(found.candidate, circumstances.facts, ways[0]),
     )
+
+
+def _too_late(change: AdvisedChange, circumstances: Circumstances) -> RuledOut | None:
+    """Return that staging has not paid by the end of the training; None where it has."""
+    after = None if change.break_even is None else change.break_even.epochs
+    last = circumstances.epochs
+    if Lever.STAGE not in change.candidate.levers or after is None or last is None or last > after:
+        return None
+    return RuledOut(change.candidate, Reason.TOO_FEW_EPOCHS, after, last)
 
 
 def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
@@ -161,6 +182,14 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
     if Lever.CACHE in levers:
         sizes = circumstances.n_samples_all or 0, circumstances.sample_nbytes or 0
         return Cost(memory_nbytes=sizes[0] * sizes[1] or None)
+    if Lever.STAGE in levers:
+        size = staged_nbytes(baseline, circumstances)
+        rate, by = _staging_rate(baseline, circumstances)
+        cost = Cost(stage_s=size / rate if size and rate else None, staged_by=by)
+        near, place = circumstances.facts.near, found.candidate.settings["stage"]
+        if near and any(each.in_memory and each.path == place for each in near.places):
+            return replace(cost, memory_nbytes=size)
+        return replace(cost, disk_nbytes=size)
     if Lever.PAGE_CACHE in levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
     if Lever.LOADED in levers and circumstances.tasks is not None:
@@ -196,6 +225,26 @@ def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circ
     if Lever.MEMORY in found.candidate.levers:
         return replace(least, memory_nbytes=stored)
     return replace(least, disk_nbytes=stored)
+
+
+def _staging_rate(baseline: LoadingWay, circumstances: Circumstances) -> tuple[float | None, str]:
+    """Return how many bytes a second may be copied, and how that is known.
+
+    What a probe of the files' mount got in large reads, else what this run's readers got at once.
+    """
+    facts, run = circumstances.facts, baseline.run
+    mount = facts.near and circumstances.folder and facts.near.mount_of(circumstances.folder)
+    for limits in read_limits(facts.storage_limits):
+        found = limits.fastest(COPIERS, DEVICE, SERVER, STORAGE, order="sequential")
+        if limits.mount == mount and found is not None:
+            return found.bytes_per_s, "the rate that a probe found"
+    kinds = [name.partition(":")[0] for name in run.stages]
+    waits = run.work_ns - np.where([kind in FUSED for kind in kinds], np.maximum(run.cpu_ns, 0), 0)
+    spent_ns = int(waits[:, [kind in READ_STAGES for kind in kinds]].sum())
+    nbytes = int(run.read_nbytes.sum())
+    if spent_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
+        return None, ""
+    return nbytes / spent_ns * 1e9 * max(1, run.workers), "the rate of this run's reads"
 
 
 def _convert_s(way: LoadingWay, ways: Sequence[LoadingWay]) -> float | None:

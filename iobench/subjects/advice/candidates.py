@@ -11,6 +11,7 @@ import numpy as np
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.recording.kinds import (
+    MIXED_KINDS,
     READING_KINDS,
     WORKER_KINDS,
     Kind,
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import Circumstances
 
 __all__ = [
+    "READ_STAGES",
     "WORTH_SAYING",
     "Found",
     "bounded_candidates",
     "measured_candidates",
     "replayed_candidates",
+    "staged_nbytes",
     "worthless",
 ]
 
@@ -58,6 +61,12 @@ MEMORY_FRACTION: Final = 0.5
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
+READ_STAGES: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
+"""Of these what is not on a CPU may be waiting for storage."""
+MEMORY_NBYTES_PER_S: Final = 1e9
+"""What the page cache gives a reader at the least, of machines that trainings run on."""
+ROOM: Final = 1.05
+"""Of the bytes to be staged, what has to be free: folders take room, and others write meanwhile."""
 CACHE_FRACTION: Final = 0.8
 """Of the memory, what files may take to stay in the page cache beside the training."""
 READ_PER_BYTE: Final = 1.5
@@ -300,6 +309,7 @@ def bounded_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
         yield from _loader(predictor)
     yield from _tasks(predictor)
     yield from _caches(predictor)
+    yield from _staging(predictor)
     tasks = predictor.circumstances.tasks
     if _first_store(predictor) is None and (tasks is None or not tasks.variables):
         # A store holds samples as they are asked for; what dask reads is no measure of its use.
@@ -450,6 +460,64 @@ def _caches(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     yield _fits(in_memory, finished or None, memory, MEMORY_FRACTION) or Found(
         in_memory, _from_memory(predictor)
     )
+
+
+def staged_nbytes(baseline: LoadingWay, circumstances: Circumstances) -> int | None:
+    """Return what is to be staged: all files, or of a script what it read of them in an epoch."""
+    return baseline.all_nbytes(circumstances.files_nbytes) or circumstances.epoch_nbytes
+
+
+def _staging(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    """Yield copying the files once to storage of this machine's own, where others share theirs."""
+    baseline, circumstances = predictor.baseline, predictor.circumstances
+    near, folder = circumstances.facts.near, circumstances.folder
+    is_probe = baseline.store is not None and baseline.given is None
+    if near is None or folder is None or is_probe:
+        return
+    needed = staged_nbytes(baseline, circumstances)
+    candidate = Candidate((Lever.STAGE,), {"stage": "node-local storage", "of": folder})
+    cold = circumstances.cold_fraction
+    if near.mount_of(folder) is None:
+        yield RuledOut(candidate, Reason.NEAR_ALREADY)
+    elif cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
+        yield RuledOut(candidate, Reason.CACHED_ALREADY)
+    elif not near.places:
+        yield RuledOut(candidate, Reason.NOWHERE_NEAR)
+    elif needed is None:
+        yield RuledOut(candidate, Reason.SIZE_UNKNOWN)
+    else:
+        place = next((each for each in near.places if each.free_nbytes > ROOM * needed), None)
+        if place is None:
+            room = max(each.free_nbytes for each in near.places)
+            yield RuledOut(candidate, Reason.TOO_LARGE, needed, room)
+            return
+        memory = circumstances.memory_nbytes or near.memory_nbytes
+        cached = place.in_memory or (memory is not None and needed <= CACHE_FRACTION * memory)
+        candidate = replace(candidate, settings={"stage": place.path, "of": folder})
+        yield Found(candidate, _staged(predictor, in_memory=cached))
+
+
+def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
+    """Return what reading a staged copy gains, where memory holds it; else at most that.
+
+    Reading then takes its time on a CPU, and as long as copying its bytes from memory. What is read
+    and decoded in one can be told apart by its CPU time alone: else there is only a bound.
+    """
+    run = predictor.run
+    known = (run.cpu_ns >= 0) | (run.work_ns == 0)
+    kinds = [kind_of(stage) for stage in run.stages]
+    is_read, is_fused = ([kind in of for kind in kinds] for of in (READING, READ_STAGES))
+    fused_ns = (
+        np.where(known, 0, run.work_ns)[:, is_fused].sum()
+        - np.where(known, 0, run.work_ns)[:, is_read].sum()
+    )
+    told = in_memory and (run.read_nbytes >= 0).all() and any(is_fused)
+    if not told or fused_ns > HARDLY_COLD * run.work_ns[:, is_fused].sum():
+        return predictor.bound(factors(run, {k: cpu_fraction(run, k) for k in READ_STAGES}))
+    left = {kind: cpu_fraction(run, kind) for kind in READING}
+    left |= {k: cpu_fraction(run, k) for k in READ_STAGES - {*READING} if known[:, is_fused].all()}
+    change = replace(factors(run, left), read_nbytes_per_s=MEMORY_NBYTES_PER_S)
+    return predictor.without_storage().gain(change, parallel=True)
 
 
 def _fits(

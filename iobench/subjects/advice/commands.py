@@ -24,7 +24,10 @@ ONE_RUN: Final = {"--out", "--json", "--name"}
 """Options not to repeat: a run directory is written once, and another run is another one."""
 SETTINGS: Final = {
     name: OF_PROFILE[f"--{name.replace('_', '-')}"].name
-    for name in ("format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir")
+    for name in (
+        *("format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir"),
+        *(("stage",) if "--stage" in OF_PROFILE else ()),
+    )
 }
 """What a profile can be told; anything else is done where the script or the store is made."""
 SCRIPT_SETTINGS: Final = (
@@ -131,6 +134,8 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     name = (sources[0] if sources else None) or facts.dataset or "SOURCE"
     if facts.is_script:  # its samples come from an object of its own
         name = "MODULE:DATASET"
+    if Lever.STAGE in levers:
+        return tuple(_staged(settings, given, facts))
     if "copy" in settings:
         return tuple(_in_memory(str(settings["copy"]), given, baseline))
     if STORED & levers and "store" not in settings:
@@ -170,6 +175,18 @@ def _sources(given: ProfileCommand | None, facts: RunFacts) -> tuple[str, ...]:
     if facts.sources is not None:
         return facts.sources
     return given.targets if given is not None else ()
+
+
+def _staged(
+    settings: Mapping[str, str | int], given: ProfileCommand | None, facts: RunFacts
+) -> Iterator[str]:
+    """Yield what stages the files, and loads the copy."""
+    place, folder = str(settings["stage"]), str(settings["of"])
+    yield shlex.join(["iobench", "stage", folder, "--to", place])
+    if given is not None and "--stage" in OF_PROFILE:
+        yield given.varied({"--stage": place})
+    elif facts.is_script:
+        yield f"# {folder} in the script: the folder of the copy, which that command prints"
 
 
 def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:

@@ -178,6 +178,12 @@ class Circumstances:
         Share of its process's time that a script's training loop is.
     idle_fraction : float or None
         Share of the time in which the devices had nothing to do for want of input.
+    folder : str or None
+        What has all files in it that were read; None where that is not known.
+    epoch_nbytes : int or None
+        Read in an epoch of a script, over all its processes.
+    epochs : int or None
+        Of the training, as somebody said; else of a script, as it had.
     ranks : int
         Training processes of the run.
     n_loaders : int
@@ -201,6 +207,9 @@ class Circumstances:
     machine: Machine | None = None
     loop_fraction: float | None = None
     idle_fraction: float | None = None
+    folder: str | None = None
+    epoch_nbytes: int | None = None
+    epochs: int | None = None
     ranks: int = 1
     n_loaders: int = 1
     n_folded: int = 0
@@ -259,6 +268,10 @@ class Cost:
     disk_nbytes, memory_nbytes : int or None
     starts : bool
         Whether workers have to start, which takes a time that no run told.
+    stage_s : float or None
+        Seconds that copying the files takes once.
+    staged_by : str
+        At which rate, in words.
     """
 
     convert_s: float | None = 0.0
@@ -266,6 +279,14 @@ class Cost:
     disk_nbytes: int | None = 0
     memory_nbytes: int | None = 0
     starts: bool = False
+    stage_s: float | None = 0.0
+    staged_by: str = ""
+
+    @property
+    def spent_s(self) -> float | None:
+        """What is spent once, before the epochs."""
+        unknown = self.convert_s is None or self.stage_s is None
+        return None if unknown else (self.convert_s or 0.0) + (self.stage_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

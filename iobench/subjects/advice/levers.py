@@ -41,6 +41,8 @@ class Lever(Enum):
     """The files are read once before."""
     MEMORY = "memory"
     """Finished samples in a file system in memory."""
+    STAGE = "stage"
+    """The files copied once to storage of the node itself."""
     OFFLINE = "offline"
     """Decoding and preprocessing moved out of the training."""
     CHUNKS = "chunks"
@@ -134,6 +136,8 @@ class Candidate:
                     yield f"cache() after {settings['of']}"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, its workers kept"
+                case Lever.STAGE:
+                    yield f"files staged in {settings['stage']}"
                 case Lever.CODEC:
                     how = settings.get("codec") or settings.get("dtype")
                     yield f"stored as {how}" if how else "another codec"
@@ -167,6 +171,9 @@ class Reason(Enum):
     READS_WHAT_IT_USES = "reads what it uses"
     CHUNKS_FIT = "chunks fit"
     NO_SOURCE = "no source"
+    NEAR_ALREADY = "near already"
+    NOWHERE_NEAR = "nowhere near"
+    TOO_FEW_EPOCHS = "too few epochs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +240,17 @@ class RuledOut:
                 return (
                     "takes a conversion, and this run has finished stores alone; name their source "
                     "beside them, as in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
+                )
+            case Reason.NEAR_ALREADY:
+                return "the files lie on no file system that other machines share."
+            case Reason.NOWHERE_NEAR:
+                return "neither $SLURM_TMPDIR, $TMPDIR nor /dev/shm is this machine's own."
+            case Reason.TOO_FEW_EPOCHS:
+                epochs = None if available is None else int(available)
+                return (
+                    f"it has paid for itself after {units.epochs(needed or 0.0)} epochs, and there "
+                    f"{'is' if epochs == 1 else 'are'} {units.count(epochs)}; --epochs says how "
+                    "many a longer training has."
                 )
             case Reason.CHUNKS_FIT:
                 return (

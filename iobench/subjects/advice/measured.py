@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.subjects.device.figures import device_sums
+from iobench.subjects.storage.figures import storage_of
 from iobench.subjects.tasks.figures import tasks_of
 
 if TYPE_CHECKING:
@@ -190,11 +192,35 @@ def _circumstances(
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,
         idle_fraction=None if idle_ns is None else min(1.0, idle_ns / whole.wall_ns),
+        folder=_folder(found),
+        epoch_nbytes=_epoch_nbytes(found),
+        epochs=len(found.deliveries.complete_epochs) or None if facts.is_script else None,
         ranks=max(1, len(profile.ranks)),
         n_loaders=n_loaders,
         n_folded=exposure.n_folded,
         tasks=found.once(tasks_of),
     )
+
+
+def _folder(found: RankRun) -> str | None:
+    """Return what all files that were read have in common, of a script those that spans name."""
+    near = found.about.near
+    if near is None or near.folder is not None or not found.about.is_script:
+        return None if near is None else near.folder
+    storage = found.once(storage_of)
+    rows = () if storage is None else storage.rows
+    files = [row for row in rows if row.scope == "file" and row.name.startswith("/")]
+    # What a script reads beside its data, as settings, may lie elsewhere.
+    far = [row for row in files if near.mount_of(row.name) is not None]
+    for found_files in (far, files):
+        if 2 * sum(row.asked or 0 for row in found_files) > (rows[0].asked or 0):
+            return os.path.commonpath([row.name for row in found_files])
+    return None
+
+
+def _epoch_nbytes(found: RankRun) -> int | None:
+    storage = found.once(storage_of) if found.about.is_script else None
+    return None if storage is None or storage.sanity is None else storage.sanity.nbytes
 
 
 def _samples_of_epoch(found: RankRun, run: RecordedRun) -> int | None:

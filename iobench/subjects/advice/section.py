@@ -258,6 +258,10 @@ def _cost_parts(cost: Cost) -> Iterator[str]:
         yield "a conversion of unknown length"
     elif cost.convert_s:
         yield f"{'at least ' * cost.at_least}{_seconds(cost.convert_s)} to convert"
+    if cost.stage_s is None:
+        yield "copying the files once, for a time that is not known"
+    elif cost.stage_s:
+        yield f"{_seconds(cost.stage_s)} to copy the files once, at {cost.staged_by}"
     for nbytes, what, unknown in (
         (cost.disk_nbytes, "on disk", "unknown room on disk"),
         (cost.memory_nbytes, "of memory", "unknown memory"),

@@ -33,7 +33,8 @@ class Staging:
     Parameters
     ----------
     staged_ns : int
-        T_staging: the time in which at least one thread or process copied.
+        T_staging: the time in which at least one thread or process copied, or waited for one that
+        did.
     outside_ns : int
         Of it, what lies before, between and after the passes over loaders, or held the loop's own
         thread up: exposed.
@@ -44,8 +45,6 @@ class Staging:
         Beside a loop that computed.
     nbytes : int or None
         Bytes copied; None where a span does not tell.
-    n_lanes : int
-        Threads, of all processes, that copied.
     epoch_ns : int or None
         T_epoch: the median of whole epochs that began after all was copied; of ``iobench profile``
         all samples at the time of one. None without.
@@ -63,7 +62,6 @@ class Staging:
     waited_ns: int
     hidden_ns: int
     nbytes: int | None
-    n_lanes: int = field(metadata=key("threads"))
     epoch_ns: int | None = None
     n_epochs: int = field(default=0, metadata=key("epochs_measured"))
     n_all_epochs: int = field(default=0, metadata=key("epochs"))
@@ -71,7 +69,7 @@ class Staging:
 
     @figure
     def bytes_per_s(self) -> float | None:
-        """What copying obtained, all threads together; null where bytes were not told."""
+        """What copying obtained; null where bytes were not told, or none were copied."""
         return self.nbytes / self.staged_ns * 1e9 if self.nbytes and self.staged_ns else None
 
     @figure
@@ -111,7 +109,6 @@ def staging_of(run: RankRun) -> Staging | None:
         waited_ns=waited,
         hidden_ns=looped - waited,
         nbytes=nbytes,
-        n_lanes=len(np.unique(np.stack([spans["process"], spans["thread"]]), axis=1).T),
     )
     after = _epochs(run, int(end.max()))
     rate = found.bytes_per_s

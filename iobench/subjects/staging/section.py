@@ -24,13 +24,14 @@ def staging_section(found: Staging) -> Section:
 
 
 def _lines(found: Staging) -> Iterator[str]:
-    took, threads = units.duration(found.staged_ns), found.n_lanes
-    by = f"by {threads} thread{'s' * (threads != 1)}"
-    if found.bytes_per_s is None:
-        yield f"Copying files nearer took {took}, {by}; how many bytes that were is not known."
+    took = units.duration(found.staged_ns)
+    if found.nbytes is None:
+        yield f"Staging took {took}; how many bytes were copied is not known."
+    elif not found.nbytes:
+        yield f"Nothing was copied: it took {took} to find the staged copy as it was, or to wait."
     else:
         rate = units.byte_rate(found.bytes_per_s)
-        yield f"Copying {units.nbytes(found.nbytes)} nearer took {took}, {by}: {rate}."
+        yield f"Staging took {took}: {units.nbytes(found.nbytes)} copied, {rate}."
     if found.hidden_ns or found.waited_ns:
         yield (
             f"Of that, {units.duration(found.hidden_ns)} are hidden, beside a loop that computed; "

@@ -1,0 +1,188 @@
+"""Staging is proposed where storage holds the loop up and a near place has room, and nowhere else.
+
+The known truth of a gain is the same loader's rule run over near reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import STAGES, pool
+
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
+from iobench.recording.kinds import Kind
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.figures import Evidence
+from iobench.subjects.advice.levers import Lever, Reason
+from iobench.subjects.advice.measured import measured_rank
+from iobench.subjects.advice.section import advice_document
+
+MS, MB, GB = 10**6, 10**6, 10**9
+DISK = {
+    "path": "/local/job", "mount": "/local", "file_system": "xfs", "in_memory": False,
+    "free_nbytes": 100 * GB,
+}  # fmt: skip
+SHM = {**DISK, "path": "/dev/shm", "mount": "/dev/shm", "in_memory": True, "free_nbytes": 8 * GB}
+NEAR = {"places": [DISK, SHM], "shared": {"/scratch": "lustre"}, "folder": "/scratch/data"}
+RUN = {
+    "command": "iobench profile /scratch/data/a.nc --batches 60",
+    "format": "source",
+    "framework": "torch",
+    "n_samples_all": 1000,
+    "sample_nbytes": 2 * MB,
+    "files_nbytes": 2 * GB,
+    "machine": {"cpus": 16, "memory_nbytes": 64 * GB},
+    "cache": {"resident_fraction_before": 0.0},
+    "near": NEAR,
+}
+
+
+def run_of(reads_ms, *, workers=2, step_ms=5.0, rest_ms=4.0, cpu=0.02, nbytes=8 * MB, **config):
+    """Return a run that read so long for each batch, of which ``cpu`` is on one; None unknown."""
+    durations = [[round(each * MS) for each in (read, rest_ms, 1.0)] for read in reads_ms]
+    sketch = pool(durations, workers=workers, step_ns=round(step_ms * MS))
+    for span in sketch.spans:
+        if span["kind"] == Kind.READ:
+            span["nbytes"] = nbytes
+        if span["kind"] in STAGES and cpu is not None:
+            share = cpu if span["kind"] == Kind.READ else 1.0
+            span["cpu_ns"] = round(share * (span["end_ns"] - span["start_ns"]))
+    profile = sketch.profile()
+    told = {**profile.config, **RUN, **config}
+    return Run(replace(profile, path=Path("run"), config=told)).of_rank()
+
+
+def advised(run, **bill: Any):
+    advice = advice_of([measured_rank(run, recorded_runs(run))], **bill)
+    assert advice is not None
+    return advice
+
+
+def staging(advice):
+    changes = (*advice.changes, *advice.to_measure)
+    return next((each for each in changes if Lever.STAGE in each.candidate.levers), None)
+
+
+def why_not(advice) -> Reason | None:
+    ruled_out = {lever: each.reason for each in advice.ruled_out for lever in each.candidate.levers}
+    return ruled_out.get(Lever.STAGE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.data(),
+    workers=st.integers(0, 6),
+    step_ms=st.floats(0.5, 60),
+    rest_ms=st.floats(0, 40),
+    latency_ms=st.floats(20, 200),
+    mbytes=st.floats(0.1, 16),
+)
+def test_the_predicted_gain_is_that_of_near_reads(
+    data, workers, step_ms, rest_ms, latency_ms, mbytes
+) -> None:
+    spread = st.lists(st.floats(0.5, 2.0), min_size=40, max_size=40)
+    far = [latency_ms * each for each in data.draw(spread)]
+    near = [max(0.02 * each, mbytes * MB / GB * 1000) for each in far]  # CPU time, or 1 GB/s
+    shape = {"workers": workers, "step_ms": step_ms, "rest_ms": rest_ms}
+    run = run_of(far, nbytes=round(mbytes * MB), **shape)
+    truth = run_of(near, **shape).exposure.judged.wall_ns / run.exposure.judged.wall_ns
+    advice = advised(run)
+    change = staging(advice)
+    if change is None:
+        assert why_not(advice) in (Reason.GAINS_NOTHING, Reason.NOT_WAITED_FOR)
+        assert 1 - truth < 0.2
+        return
+    assert change.gain.evidence is Evidence.REPLAYED
+    assert change.gain.saved == pytest.approx(1 - truth, abs=0.03)
+    if change.gain.low is not None:
+        assert change.gain.low <= 1 - truth <= change.gain.high
+
+
+def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> None:
+    advice = advised(run_of([100.0] * 60))
+    change = staging(advice)
+    # 8 MB in 0.1 s of each of two readers.
+    assert change.cost.stage_s == pytest.approx(2 * GB / 160e6)
+    assert change.cost.disk_nbytes == 2 * GB
+    assert change.commands[0] == "iobench stage /scratch/data --to /local/job"
+    assert change.break_even.epochs == pytest.approx(change.cost.stage_s / change.saved_s)
+    text = " ".join(TerminalRenderer().render(advice_document(advice, "run")).split())
+    assert "files staged in /local/job" in text
+    assert "to copy the files once, at the rate of this run's reads" in text
+
+
+def test_what_a_probe_of_that_mount_found_is_the_rate() -> None:
+    read = {
+        "order": "sequential", "way": "direct", "threads": 4, "n_reads": 4, "nbytes": GB,
+        "wall_ns": 10**9, "latency_ns": [1, 1, 1, 1], "resident_fraction": None,
+        "device_nbytes": None, "served_by": "server", "refused": "",
+    }  # fmt: skip
+    limits = {
+        "version": 1, "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre",
+        "reach": "network", "wall_ns": 1, "like": "", "request_nbytes": MB, "n_files": 1,
+        "files_nbytes": GB, "reads": [read], "opens": [], "memcpy_bytes_per_s": {}, "spent_ns": 1,
+        "read_nbytes": GB, "notes": [],
+    }  # fmt: skip
+    cost = staging(advised(run_of([100.0] * 60, storage_limits=[limits]))).cost
+    assert (cost.stage_s, cost.staged_by) == (2.0, "the rate that a probe found")
+    elsewhere = staging(advised(run_of([100.0] * 60, storage_limits=[{**limits, "mount": "/b"}])))
+    assert elsewhere.cost.staged_by == "the rate of this run's reads"
+
+
+def test_of_reads_whose_decoding_is_in_them_there_is_a_bound() -> None:
+    run = run_of([100.0] * 60, cpu=None)
+    spans = run.profile.spans.copy()
+    spans["kind"][spans["kind"] == Kind.READ] = Kind.FUSED
+    fused = Run(replace(run.profile, spans=spans)).of_rank()
+    assert staging(advised(fused)).gain.evidence is Evidence.BOUND
+
+
+SMALL = {**DISK, "free_nbytes": GB}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"near": {**NEAR, "folder": "/local/data"}}, Reason.NEAR_ALREADY),
+        ({"near": {**NEAR, "folder": "/home/data"}}, Reason.NEAR_ALREADY),
+        ({"cache": {"resident_fraction_before": 1.0}}, Reason.CACHED_ALREADY),
+        ({"near": {**NEAR, "places": []}}, Reason.NOWHERE_NEAR),
+        ({"near": {**NEAR, "places": [SMALL]}}, Reason.TOO_LARGE),
+        ({"files_nbytes": None}, Reason.SIZE_UNKNOWN),
+        ({"near": {**NEAR, "folder": None}}, None),
+        ({"near": None}, None),
+    ],
+)
+def test_it_is_not_proposed(config, reason) -> None:
+    advice = advised(run_of([100.0] * 60, **config))
+    assert staging(advice) is None
+    assert why_not(advice) is reason
+
+
+def test_where_the_disk_is_too_small_memory_may_have_room() -> None:
+    change = staging(advised(run_of([100.0] * 60, near={**NEAR, "places": [SMALL, SHM]})))
+    assert change.candidate.settings["stage"] == "/dev/shm"
+    assert (change.cost.memory_nbytes, change.cost.disk_nbytes) == (2 * GB, 0)
+
+
+def test_it_is_not_proposed_where_reading_is_hidden() -> None:
+    advice = advised(run_of([5.0] * 60, step_ms=50.0))
+    assert staging(advice) is None
+    assert why_not(advice) in (Reason.GAINS_NOTHING, Reason.NOT_WAITED_FOR)
+
+
+def test_it_is_not_proposed_for_a_training_that_ends_before_it_has_paid() -> None:
+    run = run_of([100.0] * 60)
+    least = staging(advised(run)).break_even.epochs
+    assert why_not(advised(run, epochs=max(1, int(least)))) is Reason.TOO_FEW_EPOCHS
+    few = advised(run, epochs=max(1, int(least)))
+    text = " ".join(TerminalRenderer().render(advice_document(few, "run")).split())
+    assert "it has paid for itself after" in text
+    assert staging(advised(run, epochs=int(least) + 1)) is not None
