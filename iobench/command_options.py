@@ -157,6 +157,11 @@ OF_PROFILE: Final = OF_SOURCE | {
             "Read what counters of energy of GPUs and processors may be read, 10 times a second.",
             "auto|off",
         ),
+        CommandOption(
+            "--monitor",
+            "Look at CPUs, memory, disks and network so many times a second, 1 to 10; auto: 2.",
+            "auto|off|HZ",
+        ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
         CommandOption("--name", "What the run is called: in reports, by trackers, its directory."),
         CommandOption(

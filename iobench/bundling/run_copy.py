@@ -15,6 +15,7 @@ from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.errors import ProfileError, StorageError
 from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
+from iobench.recording.monitor import MONITOR_FOLDER
 from iobench.recording.opened_files import OPENED_FOLDER
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
@@ -30,6 +31,7 @@ KNOWN: Final = {
     "processes": "*.json",
     "digests": "*.bin",
     "energy": "*.jsonl",
+    MONITOR_FOLDER: "*.samples",
     OPENED_FOLDER: "*.json",
 }
 """Folders of a run directory, and what is in them; nothing else is passed on."""
@@ -126,6 +128,7 @@ def texts_of_run(run: RunFiles) -> Iterator[str]:
         if name.startswith("spans/"):
             yield from texts_of_spans(data)
         elif not name.startswith("digests/"):
+            data = data.partition(b"\n")[0] if name.startswith(MONITOR_FOLDER) else data
             yield data.decode("utf-8", "replace")
 
 
@@ -160,6 +163,10 @@ def scrubbed_run(run: RunFiles, scrubber: Scrubber) -> dict[str, bytes]:
                 found[f"{OPENED_FOLDER}/process-{number:05d}.json"] = _whole(data, scrubber)
             case "energy":
                 found[f"energy/energy-{number:05d}.jsonl"] = _lines(data, scrubber)
+            case folder if folder == MONITOR_FOLDER:
+                head, _, readings = data.partition(b"\n")
+                told = _lines(head + b"\n", scrubber) + readings
+                found[f"{MONITOR_FOLDER}/machine-{number:05d}.samples"] = told
             case _:
                 found[f"digests/digests-{number:05d}.bin"] = rewritten_digests(data)
     return found

@@ -29,7 +29,7 @@ from iobench.cli.source_options import (
     split_names,
     split_options,
 )
-from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
+from iobench.cli.tracer_options import AUTO, Darshan, Energy, Monitor, darshan_words
 from iobench.command_options import split_formats
 from iobench.errors import OptionError
 
@@ -82,6 +82,7 @@ def profile(
     digests: Annotated[bool, declared("--digests")] = False,
     darshan: Darshan = None,
     energy: Energy = AUTO,
+    monitor: Monitor = AUTO,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
@@ -136,6 +137,7 @@ def profile(
         digests=digests,
         darshan=darshan_words(darshan),
         energy=energy,
+        monitor=monitor,
         command=("iobench", *sys.argv[1:]),
     )
     if context.obj is not None:  # another command only asks what these words mean

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iobench.cli.command import declared
-from iobench.cli.tracer_options import AUTO, Darshan, Energy, darshan_words
+from iobench.cli.tracer_options import AUTO, Darshan, Energy, Monitor, darshan_words
 
 if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand
@@ -58,6 +58,7 @@ def run(
     ] = False,
     darshan: Darshan = None,
     energy: Energy = AUTO,
+    monitor: Monitor = AUTO,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -86,6 +87,7 @@ def run(
         digests=digests,
         darshan=darshan_words(darshan),
         energy=energy,
+        monitor=monitor,
         batches_per_step=batches_per_step,
     )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))

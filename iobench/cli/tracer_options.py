@@ -6,12 +6,13 @@ from typing import Annotated, Final
 
 from iobench.cli.command import declared
 
-__all__ = ["AUTO", "Darshan", "Energy", "darshan_words"]
+__all__ = ["AUTO", "Darshan", "Energy", "Monitor", "darshan_words"]
 
 AUTO: Final = "auto"
 
 Darshan = Annotated[list[str] | None, declared("--darshan")]
 Energy = Annotated[str, declared("--energy")]
+Monitor = Annotated[str, declared("--monitor")]
 
 
 def darshan_words(asked: list[str] | None) -> tuple[str, ...]:

@@ -18,16 +18,18 @@ from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.energy_reader import start_energy_reader, wants_energy
+from iobench.recording.energy_reader import wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
+from iobench.recording.monitor import monitor_period_ns, start_monitor
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (
     RUN_DETAIL,
     RUN_DIGESTS,
     RUN_ENERGY,
+    RUN_MONITOR,
     RUN_PATH,
     RUN_SPOOL,
     RUN_STEPS,
@@ -47,7 +49,7 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY),
+    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -76,6 +78,8 @@ class ScriptRun:
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     energy : str
         ``auto`` reads what counters of energy may be read; ``off``.
+    monitor : str
+        How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
     batches_per_step : int, optional
         Batches of one step of the optimiser, where nobody sees that.
     """
@@ -89,6 +93,7 @@ class ScriptRun:
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
+    monitor: str = "auto"
     batches_per_step: int | None = None
 
 
@@ -148,6 +153,7 @@ def run_script(
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
     wants_energy(asked.energy)
+    monitor_period_ns(asked.monitor)
     choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
     run = _join(asked, job, choice, say)
@@ -168,7 +174,7 @@ def run_script(
             "spans become sums"
         )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
-    with _energy_read(asked, job, run, environment):
+    with _watched(asked, job, run, environment):
         started_ns = clock.now_ns()
         code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
         ended_ns = clock.now_ns()
@@ -190,18 +196,19 @@ def run_script(
 
 
 @contextlib.contextmanager
-def _energy_read(
+def _watched(
     asked: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
 ) -> Iterator[None]:
-    """Read this machine's counters of energy meanwhile; of its launchers the first one does."""
-    reader = None
-    if wants_energy(asked.energy) and job.local_rank == 0:
-        reader = start_energy_reader([run.path], environment)
+    """Look at this machine and its counters meanwhile; of its launchers the first one does."""
+    if job.local_rank != 0:
+        yield
+        return
+    energy = wants_energy(asked.energy)
+    reader = start_monitor([run.path], environment, energy=energy, monitor=asked.monitor)
     try:
         yield
     finally:
-        if reader is not None:
-            reader.close()
+        reader.close()
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:
@@ -229,7 +236,7 @@ def _join(
         name=checked_name(asked.name),
     )
     document["darshan"] = choice.document()
-    document["energy"] = asked.energy
+    document |= {"energy": asked.energy, "monitor": asked.monitor}
     document |= limits_of_host() | near_places()
     try:
         path = _default_path(asked, job) if asked.out is None else asked.out

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.profiles.machine_samples import MachineSamples
     from iobench.recording.digests import DigestTable
     from iobench.recording.energy_file import HostEnergy
     from iobench.recording.facts import ProcessFacts
@@ -145,6 +146,8 @@ class Profile:
         Processes whose recording stopped, as on a full disk.
     energy : tuple of HostEnergy
         What counters of energy showed, of all machines; empty where nobody looked.
+    machines : tuple of MachineSamples
+        What these machines did meanwhile; empty where nobody looked.
     folded : Folded or None
         Of a run too long to be kept whole: what was before its spans.
 
@@ -165,6 +168,7 @@ class Profile:
     rank: int | None = None
     digests: DigestTable | None = None
     energy: tuple[HostEnergy, ...] = ()
+    machines: tuple[MachineSamples, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
     folded: Folded | None = None
     about: RunFacts = field(init=False, compare=False, repr=False)

@@ -11,6 +11,7 @@ import numpy as np
 from iobench.errors import ProfileError
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.profiles.folded import without_folded
+from iobench.profiles.machine_samples import MachineSamples, read_machines
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.digests import DigestTable, read_digests
 from iobench.recording.energy_file import HostEnergy, read_energy
@@ -95,6 +96,7 @@ class RankProfiles(Sequence[Profile]):
         self.about = about.with_processes(self._facts)
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
+        self._machines = read_machines(run.path)
         self._stopped = run.stopped()
         self._run = run
         self._files: dict[int, list[Path]] = {}
@@ -160,6 +162,7 @@ class RankProfiles(Sequence[Profile]):
             rank=rank,
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
             energy=self._energy,
+            machines=self._machines,
             stopped=[each for each in self._stopped if rank is None or each.rank == rank],
         )
 
@@ -174,6 +177,7 @@ def make_profile(
     rank: int | None = None,
     digests: DigestTable | None = None,
     energy: Sequence[HostEnergy] = (),
+    machines: Sequence[MachineSamples] = (),
     stopped: Sequence[StoppedRecording] = (),
 ) -> Profile:
     """Join the span files of one run; the other parameters are those of `Profile`."""
@@ -204,6 +208,7 @@ def make_profile(
         rank=rank,
         digests=digests,
         energy=tuple(energy),
+        machines=tuple(machines),
         stopped=tuple(stopped),
         folded=folded,
     )

@@ -15,6 +15,7 @@ from iobench.loaders.stage_timer import Detail
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.energy_reader import wants_energy
+from iobench.recording.monitor import monitor_period_ns
 from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
@@ -90,6 +91,8 @@ class RunConfig(SourceRequest):
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     energy : str
         ``auto`` reads what counters of energy may be read; ``off``.
+    monitor : str
+        How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
     """
 
     stores: tuple[str, ...] = ()
@@ -116,6 +119,7 @@ class RunConfig(SourceRequest):
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
+    monitor: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -146,6 +150,7 @@ class RunConfig(SourceRequest):
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
         wants_energy(self.energy)
+        monitor_period_ns(self.monitor)
         check_device(self.device)
         checked_name(self.name)
         if self.compute != UNET:

@@ -55,7 +55,8 @@ from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
-from iobench.recording.energy_reader import start_energy_reader, wants_energy
+from iobench.recording.energy_reader import wants_energy
+from iobench.recording.monitor import start_monitor
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
@@ -147,6 +148,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                     "darshan": tracing.document(),
                     "detail": config.detail,
                     "energy": config.energy,
+                    "monitor": config.monitor,
                     "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
                 }
                 directory = RunDirectory.create(path, document, spool=config.spool)
@@ -157,10 +159,12 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 runs.append(run)
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
-            if wants_energy(config.energy):
-                reader = start_energy_reader([directory.path for directory in directories])
-                if reader is not None:
-                    stack.callback(reader.close)
+            reader = start_monitor(
+                [directory.path for directory in directories],
+                energy=wants_energy(config.energy),
+                monitor=config.monitor,
+            )
+            stack.callback(reader.close)
             with screen.progress("measuring") as move:
                 measure(runs, progress=_run_progress(runs, config, move))
             for one, why in reasons:

@@ -23,7 +23,6 @@ taken.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +44,6 @@ ENERGY_VERSION: Final = 1
 LARGEST: Final = 1 << 60
 MOST_WATTS: Final = 10_000
 """No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
-PLACES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,11 +130,6 @@ class HostEnergy:
     n_damaged: int
     closed: bool
     usage: tuple[GpuReading, ...] = ()
-
-
-def energy_path(run: Path, host: str, boot_id: str) -> Path:
-    """Return the file of one machine; containers of several may share a name."""
-    return run / "energy" / f"{PLACES.sub('_', host)}-{PLACES.sub('_', boot_id)[:8]}.jsonl"
 
 
 def first_line(head: EnergyHead) -> dict[str, Any]:

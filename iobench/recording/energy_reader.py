@@ -1,13 +1,10 @@
-"""Reads a machine's counters of energy while a run goes on, a few times a second, in a thread."""
+"""Reads a machine's counters of energy while a run goes on, a few times a second."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import signal
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError
@@ -21,21 +18,20 @@ from iobench.recording.energy_counters import (
     EnergyHead,
     FoundCounters,
 )
-from iobench.recording.energy_file import energy_path, first_line
+from iobench.recording.energy_file import first_line
 from iobench.recording.energy_gpus import find_gpu_counters
+from iobench.recording.host_reader import claimed_files
 from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["EnergyReader", "find_counters", "start_energy_reader", "wants_energy"]
+__all__ = ["EnergyReader", "find_counters", "open_energy_reader", "wants_energy"]
 
 logger = logging.getLogger(__name__)
 
 PERIOD_NS: Final = 100_000_000
-PATIENCE_S: Final = 2.0
-"""A driver that does not answer keeps nobody from leaving for longer."""
 TOLD_EVERY: Final = 256
 MOST_READINGS: Final = 1 << 17
 """After so many, 3.6 hours, readings come half as often, and again: files stay small."""
@@ -75,9 +71,7 @@ def find_counters(
 
 
 class EnergyReader:
-    """Writes what counters show into files, until it is closed; made by `start_energy_reader`.
-
-    Nothing that goes wrong with it is an error of the run.
+    """Writes what counters show into files; a `HostReading`, made by `open_energy_reader`.
 
     Parameters
     ----------
@@ -99,9 +93,6 @@ class EnergyReader:
         self._gauges = [(places[gauge.name], gauge) for gauge in found.gauges]
         self._failed: set[int] = set()
         self._n_readings = self._cpu_ns = 0
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
         self._write(
             first_line(
                 EnergyHead(
@@ -115,30 +106,12 @@ class EnergyReader:
             )
         )
 
-    def start(self) -> None:
-        """Read from now on."""
+    @property
+    def period_ns(self) -> int:
+        """Time to the next reading; 0 where no counter can be read."""
         if not self._found.counters:
-            self._finish()
-            return
-        self.read()
-        self._thread = threading.Thread(target=self._run, name="iobench-energy", daemon=True)
-        try:
-            with _no_signals():
-                self._thread.start()
-        except RuntimeError as error:  # no more threads for this user
-            self._thread = None
-            logger.warning("energy: no counter is read (%s); the run goes on", error)
-            self._finish()
-
-    def close(self) -> None:
-        """Read once more and end; idempotent, and nothing in a fork of the process."""
-        if os.getpid() != self._pid or self._stopped.is_set():
-            return
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join(PATIENCE_S)
-            if self._thread.is_alive():
-                logger.warning("energy: a counter does not answer; what it showed so far is kept")
+            return 0
+        return self._period_ns << (self._n_readings // MOST_READINGS)
 
     def read(self) -> None:
         """Read all counters once, and write what they show."""
@@ -163,22 +136,11 @@ class EnergyReader:
             self._write(self._took())
         self._cpu_ns += self._clock.cpu_ns() - cpu_ns
 
-    def _run(self) -> None:
-        due_ns = self._clock.now_ns()
-        while True:
-            now_ns = self._clock.now_ns()
-            due_ns += self._period_ns << (self._n_readings // MOST_READINGS)
-            due_ns = max(due_ns, now_ns)  # readings that were missed are not made up for
-            if self._stopped.wait((due_ns - now_ns) / 1e9):
-                break
-            self.read()
-        self.read()
-        self._finish()
-
     def _took(self) -> dict[str, Any]:
         return {"readings": self._n_readings, "cpu_ns": self._cpu_ns}
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Say that this is the end, and close all."""
         self._write({"closed": True, **self._took()})
         while self._files:
             os.close(self._files.pop())
@@ -198,27 +160,14 @@ class EnergyReader:
             os.close(file)
 
 
-@contextlib.contextmanager
-def _no_signals() -> Iterator[None]:
-    """Let threads begun here be sent no signal: who waits for signals shall get all of them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def start_energy_reader(
+def open_energy_reader(
     runs: Sequence[Path],
     environment: Mapping[str, str] = os.environ,
     *,
     clock: Clock = SYSTEM_CLOCK,
     period_ns: int = PERIOD_NS,
 ) -> EnergyReader | None:
-    """Begin to read this machine's counters for some run directories.
+    """Open this machine's counters for some run directories.
 
     None where another process of this machine does so already, or nothing can be written: that is
     a warning, and the run goes on.
@@ -233,22 +182,8 @@ def start_energy_reader(
     period_ns : int
         Time from one reading to the next.
     """
-    files = []
-    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-    for run in runs:
-        path = energy_path(run, host_name(), boot_id())
-        if path.exists():
-            continue
-        try:
-            path.parent.mkdir(exist_ok=True)
-            files.append(os.open(path, how, 0o666))
-        except OSError as error:
-            if path.exists():  # somebody was faster
-                continue
-            logger.warning("%s: no energy is read (%s)", path, error.strerror or error)
+    files = [file for _, file in claimed_files(runs, "energy", "jsonl")]
     if not files:
         return None
     found = find_counters(environment, clock=clock)
-    reader = EnergyReader(files, found, clock=clock, period_ns=period_ns)
-    reader.start()
-    return reader
+    return EnergyReader(files, found, clock=clock, period_ns=period_ns)

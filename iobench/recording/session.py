@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iobench.recording.delivery_log import DeliveryLog
-    from iobench.recording.energy_reader import EnergyReader
     from iobench.recording.facts import ProcessFacts
+    from iobench.recording.host_reader import HostReader
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
@@ -61,6 +61,8 @@ RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
 """Environment: ``1`` keeps a digest of every sample."""
 RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 """Environment: ``1`` reads counters of energy."""
+RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
+"""Environment: ``auto`` or a rate looks at the machine meanwhile."""
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
@@ -148,6 +150,7 @@ class Recording:
         spool: Path | None,
         digests: bool = False,
         energy: bool = False,
+        monitor: str = "off",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.job: JobRank = find_job()
@@ -157,8 +160,8 @@ class Recording:
         self.step = 0
         self.clock = clock
         self._path, self._spool = path, spool
-        self._energy = energy
-        self._energy_reader: EnergyReader | None = None
+        self._energy, self._monitor = energy, monitor
+        self._host_reader: HostReader | None = None
         self._facts_path: Path | None = None
         self._started = self._closed = False
         self._pid = os.getpid()
@@ -215,8 +218,7 @@ class Recording:
         if self._path is not None and run.path != self._path.absolute() and self.job.rank == 0:
             logger.warning("%s: holds a run already; recording into %s", self._path, run.path)
         self._begin(run, _unit_costs(self.clock))
-        if self._energy:
-            self._read_energy()
+        self._read_host(energy=self._energy, monitor=self._monitor)
         self._to_environment()
         _current = self
         return self
@@ -267,15 +269,17 @@ class Recording:
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
         self.keep_nbytes, self.ended_workers = other.keep_nbytes, other.ended_workers
         self.digests = other.digests
-        if self._energy:
-            other._read_energy()
+        other._read_host(energy=self._energy, monitor=self._monitor)
 
-    def _read_energy(self) -> None:
-        """Read this machine's counters of energy; of its training processes the first one does."""
-        if self.job.local_rank == 0 and self._energy_reader is None:
-            from iobench.recording.energy_reader import start_energy_reader
+    def _read_host(self, *, energy: bool, monitor: str) -> None:
+        """Look at this machine meanwhile; of its training processes the first one does."""
+        wanted = energy or monitor != "off"
+        if wanted and self.job.local_rank == 0 and self._host_reader is None:
+            from iobench.recording.monitor import start_monitor
 
-            self._energy_reader = start_energy_reader([self.run.path], clock=self.clock)
+            self._host_reader = start_monitor(
+                [self.run.path], energy=energy, monitor=monitor, clock=self.clock
+            )
 
     def _to_environment(self) -> None:
         """Let processes that are started from here find the run."""
@@ -308,8 +312,8 @@ class Recording:
             self.ended_workers.close()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
-        if self._energy_reader is not None:
-            self._energy_reader.close()
+        if self._host_reader is not None:
+            self._host_reader.close()
         self.facts.ended = "closed" if error is None else type(error).__name__
         self.write_facts()
         for name, before in self._environment.items():
@@ -493,6 +497,7 @@ def record(
     detail: str = "auto",
     digests: bool = False,
     energy: bool = False,
+    monitor: str = "off",
     spool: Path | str | None = None,
 ) -> Recording:
     """Record what the loaders of this script do: ``with iobench.record("run"):``.
@@ -518,6 +523,9 @@ def record(
         of this process reads them: Python 3.12 and later warn (``DeprecationWarning``) where a
         process with threads forks, as for the workers of a DataLoader. ``iobench run`` reads them
         in the launcher, beside the script.
+    monitor : str
+        Look at CPUs, memory, disks and network meanwhile: ``"auto"``, or how often a second, 1 to
+        10; by a thread as well, which is that of ``energy`` too.
     spool : Path or str, optional
         Node-local folder for span files until they are gathered.
 
@@ -529,7 +537,7 @@ def record(
     Raises
     ------
     OptionError
-        If ``steps`` or ``detail`` cannot be used.
+        If ``steps``, ``detail`` or ``monitor`` cannot be used.
     MissingExtraError
         If ``digests`` are asked for, and xxhash is not installed.
     """
@@ -540,12 +548,17 @@ def record(
         path = environment[RUN_PATH]
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
+    if monitor != "off":
+        from iobench.recording.monitor import monitor_period_ns
+
+        monitor_period_ns(monitor)
     return Recording(
         None if path is None else Path(path),
         steps=checked_steps(steps),
         detail=detail,
         digests=digests,
         energy=energy,
+        monitor=monitor,
         spool=None if spool is None else Path(spool),
     )
 
@@ -577,6 +590,7 @@ def _start_as_told(path: str) -> Recording | None:
             detail=os.environ.get(RUN_DETAIL) or "auto",
             digests=_wants_digests(),
             energy=os.environ.get(RUN_ENERGY) == "1",
+            monitor=os.environ.get(RUN_MONITOR) or "off",
             spool=os.environ.get(RUN_SPOOL) or None,
         ).start(numbered=False)  # one that this process was told of is that of its job, or none
     except IobenchError as error:

@@ -54,7 +54,7 @@ KIND: Final = "iobench suite archive"
 VERSION: Final = 1
 SAME_SAMPLES: Final = frozenset(
     {"format", "framework", "workers", "prefetch", "cache", "compute", "machine", "energy",
-     "darshan", "device", "detail", "store-dir"}
+     "monitor", "darshan", "device", "detail", "store-dir"}
 )  # fmt: skip
 """Options whose cells deliver equal samples."""
 OWN_FILES: Final = frozenset({RECIPE_FILE, "versions.json", "figures.json"})

@@ -12,7 +12,8 @@ import threading
 import pytest
 
 import iobench
-from iobench.recording import energy_counters, energy_reader
+from iobench.recording import energy_counters, energy_reader, host_reader
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.energy_counters import (
     CounterError,
     CounterRoots,
@@ -21,7 +22,8 @@ from iobench.recording.energy_counters import (
     UsageGauge,
 )
 from iobench.recording.energy_file import read_energy
-from iobench.recording.energy_reader import EnergyReader, start_energy_reader
+from iobench.recording.energy_reader import EnergyReader, open_energy_reader
+from iobench.recording.host_reader import HostReader
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -47,6 +49,11 @@ class Meter:
 
     def close(self):
         self.closed += 1
+
+
+def start_energy_reader(runs, *, clock=SYSTEM_CLOCK, **options):
+    reading = open_energy_reader(runs, clock=clock, **options)
+    return None if reading is None else HostReader([reading], clock).start()
 
 
 @pytest.fixture
@@ -171,7 +178,8 @@ def test_readings_come_half_as_often_after_hours(tmp_path, monkeypatch):
     waited = []
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     found = FoundCounters((Meter(),))
-    reader = EnergyReader([file], found, clock=FakeClock(), period_ns=100 * MS)
+    clock = FakeClock()
+    reader = HostReader([EnergyReader([file], found, clock=clock, period_ns=100 * MS)], clock)
 
     def wait(seconds):
         waited.append(round(seconds * 10))
@@ -200,7 +208,7 @@ def test_no_thread_is_one_warning(tmp_path, machine, monkeypatch, caplog):
         raise RuntimeError("can't start new thread")
 
     meter = machine(Meter())
-    monkeypatch.setattr(energy_reader.threading.Thread, "start", refuses)
+    monkeypatch.setattr(host_reader.threading.Thread, "start", refuses)
     reader = start_energy_reader([tmp_path])
     reader.close()
     assert caplog.text.count("can't start new thread") == 1
@@ -228,7 +236,7 @@ def test_a_thread_that_reads_gets_no_signal(tmp_path, machine):
 
 
 def test_a_driver_that_hangs_keeps_nobody_from_leaving(tmp_path, machine, monkeypatch, caplog):
-    monkeypatch.setattr(energy_reader, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(host_reader, "PATIENCE_S", 0.01)
     meter = machine(Meter())
     reader = start_energy_reader([tmp_path], period_ns=MS)
     meter.goes_on.clear()
@@ -267,7 +275,7 @@ def test_a_full_disk_is_one_warning(tmp_path, machine, monkeypatch, caplog, shor
     really_write = os.write
 
     def full(file, data):
-        if file not in reader._files:
+        if file not in reader._readings[0]._files:
             return really_write(file, data)
         if short:
             return really_write(file, data[:5])
@@ -287,7 +295,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, caplog):
     (tmp_path / "energy").write_text("")
     with caplog.at_level(logging.WARNING):
         assert start_energy_reader([tmp_path]) is None
-    assert "no energy is read" in caplog.text
+    assert "nothing is read for it" in caplog.text
 
 
 def test_a_script_reads_where_it_asks_for_it(tmp_path, machine, monkeypatch):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.host_time import length_before, training_process, waits_and_walls
+from iobench.profiles.machine_samples import of_process
 from iobench.recording.kinds import stage_name
-from iobench.recording.span_file import Flag
 from iobench.subjects.energy.figures import (
     ENERGY_KINDS,
     CountedEnergy,
@@ -51,8 +52,8 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
     profile = run.whole
     if not profile.energy:
         return None
-    who = _training_process(run)
-    here = next((each for each in profile.energy if _is_of(each, who)), None)
+    who = training_process(run)
+    here = of_process(profile.energy, who)
     if here is None:
         host = "" if who is None else who.host
         untold = tuple(
@@ -95,21 +96,6 @@ def _trained_on(about: RunFacts) -> str:
     return (about.dataset or "") if about.is_script and not about.stand_in else ""
 
 
-def _training_process(run: RankRun) -> Process | None:
-    processes, rank = run.profile.processes, run.exposure.rank
-    if run.loop.process >= 0:
-        return processes[run.loop.process]
-    return next((each for each in processes if each.rank == rank), None)
-
-
-def _is_of(energy: HostEnergy, who: Process | None) -> bool:
-    if who is None:
-        return False
-    if energy.boot_id and who.boot_id:
-        return energy.boot_id == who.boot_id
-    return energy.host == who.host
-
-
 def _n_ranks_at(profile: Profile, who: Process | None) -> int:
     host = "" if who is None else who.host
     told = {each.rank for each in profile.facts if each.role == "consumer" and each.host == host}
@@ -146,12 +132,8 @@ class _RunEdges:
     """The stretches of time of a run, and its waits, that energy is told of."""
 
     def __init__(self, run: RankRun) -> None:
-        deliveries = run.deliveries
-        self.waits = deliveries.asked_ns, deliveries.delivered_ns
-        self.walls = deliveries.from_ns, deliveries.until_ns
-        self.has_waits = len(deliveries) > 0
-        if not self.has_waits:
-            self.walls = _extent(run)
+        self.waits, self.walls = waits_and_walls(run)
+        self.has_waits = len(run.deliveries) > 0
         self.wall_ns = int((self.walls[1] - self.walls[0]).sum())
 
     def counted(self, series: EnergySeries, host: str, n_sharing: int) -> CountedEnergy | None:
@@ -184,19 +166,6 @@ class _RunEdges:
         return end - begin, held - asked
 
 
-def _extent(run: RankRun) -> tuple[Integers, Integers]:
-    """Return from when to when a process without a wait has spans."""
-    spans = run.profile.spans
-    spans = spans[(spans["flags"] & Flag.IO) == 0]
-    if not len(spans):
-        none = np.zeros(0, dtype=np.int64)
-        return none, none
-    return (
-        np.array([spans["start_ns"].min()], dtype=np.int64),
-        np.array([spans["end_ns"].max()], dtype=np.int64),
-    )
-
-
 def _bounds(
     series: EnergySeries, start_ns: Integers, end_ns: Integers, n_sharing: int
 ) -> tuple[int, int]:
@@ -209,17 +178,8 @@ def _bounds(
         return 0, 0
     risen = np.diff(series.energy_uj // n_sharing)
     begin, end = series.time_ns[:-1] - series.source.period_ns, series.time_ns[1:]
-    inside = _length_before(start_ns, end_ns, end) - _length_before(start_ns, end_ns, begin)
+    inside = length_before(start_ns, end_ns, end) - length_before(start_ns, end_ns, begin)
     return int(risen[inside == end - begin].sum()), int(risen[inside > 0].sum())
-
-
-def _length_before(start_ns: Integers, end_ns: Integers, time_ns: Integers) -> Integers:
-    """Return how much of some stretches, one after another, lies before each moment."""
-    before = np.append(0, np.cumsum(end_ns - start_ns))
-    place = np.searchsorted(start_ns, time_ns, side="right") - 1
-    last = np.maximum(place, 0)
-    found: Integers = before[last] + np.minimum(time_ns, end_ns[last]) - start_ns[last]
-    return np.where(place >= 0, found, 0)
 
 
 def _joined(parts: Sequence[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:

@@ -1,0 +1,1 @@
+"""What the machine was doing while the training loop waited, and else."""
