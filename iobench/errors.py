@@ -1,14 +1,15 @@
 """Every error iobench raises on purpose, in one tree.
 
 Each message is one line: which file or name, what was expected, what to do. The command line
-prints it and exits 1 (75 where the work can be resumed); any other exception is a bug and keeps
-its traceback.
+prints it and exits 1 (75 where the work can be resumed, 69 where a package or device is not here);
+any other exception is a bug and keeps its traceback.
 
 ::
 
     IobenchError
     ├── UnknownNameError      (LookupError)   no dataset, format or option of that name
     ├── OptionError           (ValueError)    an option's value cannot be used
+    │   └── MissingDeviceError                a device that is named is not here
     ├── MissingExtraError     (ImportError)   an optional library is not installed
     ├── MissingFileError      (FileNotFoundError)  a source file is not where it was looked for
     ├── FileFormatError       (ValueError)    a file is cut short, corrupt or of another schema
@@ -25,12 +26,15 @@ its traceback.
 
 from __future__ import annotations
 
+from typing import Final
+
 from iobench.masking import mask_text, printable
 
 __all__ = [
     "DeviceError",
     "FileFormatError",
     "IobenchError",
+    "MissingDeviceError",
     "MissingExtraError",
     "MissingFileError",
     "OptionError",
@@ -45,11 +49,15 @@ __all__ = [
     "WorkerError",
 ]
 
+UNAVAILABLE: Final = 69
+"""Exit code of what a package or a device is missing for, as sysexits.h has it."""
+
 
 class IobenchError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for the user.
 
-    ``exit_code`` is what the command line exits with: 1, or 75 where the same command resumes.
+    ``exit_code`` is what the command line exits with: 1, 75 where the same command resumes, or
+    69 where something is not here that can be installed or put in.
     No message holds a credential, nor what a terminal would obey, though names of files and of
     what is in them may: texts are masked and spelled out when the error is made.
     """
@@ -72,8 +80,16 @@ class OptionError(IobenchError, ValueError):
     """An option has a value that cannot be used."""
 
 
+class MissingDeviceError(OptionError):
+    """A device that is named is not here, or its driver refuses it to us."""
+
+    exit_code = UNAVAILABLE
+
+
 class MissingExtraError(IobenchError, ImportError):
     """An optional library is missing; the message is the line that installs it."""
+
+    exit_code = UNAVAILABLE
 
 
 class MissingFileError(IobenchError, FileNotFoundError):

@@ -172,13 +172,15 @@ def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
 
     Its interval is that of Tukey and McLaughlin (Sankhya A 25, 1963): what was dropped counts for
     the variance as the nearest that was kept, since what is left over differs less than repeats
-    do. Without any left it is unknown; of a single one its interval is.
+    do. Without any left it is unknown; of a single one its interval is. What was never below 0, as
+    times and rates are not, has no interval that is.
     """
     mean, variance, n_kept = _trimmed(values, drop)
     if mean is None or n_kept < FEWEST_BLOCKS:
         return Interval(mean)
     half = student(n_kept - 1) * sqrt(variance)
-    return Interval(mean, mean - half, mean + half)
+    low = mean - half
+    return Interval(mean, max(low, 0.0) if min(values) >= 0 else low, mean + half)
 
 
 def trimmed_ratio(a: Sequence[float], b: Sequence[float], drops: tuple[int, int]) -> Interval:

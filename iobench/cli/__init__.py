@@ -1,7 +1,7 @@
 """The command line: one command, one file. ``main`` turns an IobenchError into one line.
 
 Results go to stdout, progress and notes to stderr. Exit 0 done, 1 an error said in one line,
-2 usage, 75 interrupted and resumable.
+2 usage, 69 a package or device is not here, 75 interrupted and resumable.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import MissingExtraError, OptionError
+from iobench.errors import MissingDeviceError, MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ def choose_device(asked: str) -> ChosenDevice:
 
     Raises
     ------
-    OptionError
+    MissingDeviceError
         If one is named that is not there, or that the driver refuses.
     MissingExtraError
         If one is named and torch is not installed.
@@ -121,7 +121,9 @@ def _found(asked: str) -> ChosenDevice:
         return ChosenDevice(found, found.facts())
     except RuntimeError as error:
         why = str(error).partition("\n")[0]
-        raise OptionError(f"--device {asked}: {found.name} cannot be used: {why}") from error
+        raise MissingDeviceError(
+            f"--device {asked}: {found.name} cannot be used: {why}"
+        ) from error
 
 
 def _may_have_one() -> bool:

@@ -45,7 +45,7 @@ from iobench.report.suite_words import said_cell
 from iobench.suites.metrics import METRICS, why_not_given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["MACHINE", "Cell", "SuiteRecipe", "read_recipe", "recipe_names", "said_cell"]
 
@@ -253,15 +253,16 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
         told = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{where}: is no TOML ({error})") from error
-    for change in changes:
-        _change(told, change)
+    changed = {_change(told, change) for change in changes}
     recipe = SuiteRecipe.from_json(told, where=where, name=name)
+    _check_skips(recipe, changed, where)
     for cell in recipe.cells():
         note_secrets(cell.words)
     return recipe
 
 
-def _change(told: dict[str, Any], change: str) -> None:
+def _change(told: dict[str, Any], change: str) -> str:
+    """Change what a recipe says, and return which key that is of."""
     key, equals, value = change.partition("=")
     table, dot, key = key.strip().rpartition(".")
     key = key.replace("_", "-")
@@ -287,6 +288,23 @@ def _change(told: dict[str, Any], change: str) -> None:
     elif table == "suite" and re.fullmatch(r"-?\d{1,18}", value):
         said = int(value)
     told.setdefault(table, {})[key] = said
+    return key
+
+
+def _check_skips(recipe: SuiteRecipe, changed: Collection[str], where: str) -> None:
+    """Raise OptionError for what is skipped and in no cell, unless that is by a change."""
+    every = {key: (values,) for key, values in recipe.fixed.items()} | dict(recipe.vary)
+    for skip in recipe.skip:
+        if not skip:
+            raise OptionError(f"{where}: [[skip]]: expected options and their values")
+        for key in skip.keys() - changed:
+            values = every.get(key, ())
+            for pattern in skip[key]:
+                if not any(_fits(each, pattern) for each in values):
+                    there = ", ".join(map(" ".join, values)) or f"no {key} in [fixed] or [vary]"
+                    raise OptionError(
+                        f"{where}: [[skip]] {key} {pattern!r}: no cell has that; there is {there}"
+                    )
 
 
 def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
@@ -322,7 +340,7 @@ def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
         raise OptionError(
             f"{where}: [fixed] {MACHINE}: expected it in [vary], by patterns of hosts"
         )
-    skip = tuple(_skipped(each, {*fixed, *vary}, where) for each in told.get("skip", []))
+    skip = tuple(_skipped(each, where) for each in told.get("skip", []))
     title = suite.get("title", suite.get("name", name))
     found: dict[str, Any] = {
         "name": suite.get("name", name), "title": title, "fixed": fixed, "vary": vary,
@@ -393,19 +411,15 @@ def _values(key: str, value: Any, where: str) -> Values:
     return tuple(map(str, several))
 
 
-def _skipped(told: Any, known: Iterable[str], where: str) -> Mapping[str, Values]:
-    if not isinstance(told, dict) or not told:
+def _skipped(told: Any, where: str) -> Mapping[str, Values]:
+    if not isinstance(told, dict):
         raise OptionError(f"{where}: [[skip]]: expected options and their values")
     found = {}
     for key, value in told.items():
-        name = _option(key, where, "[skip]")
-        if name in known:
-            several = value if isinstance(value, list) else [value]
-            found[name] = tuple(
-                str(each).lower() if isinstance(each, bool) else str(each) for each in several
-            )
-    # Of an option that no cell has, none is meant.
-    return found if len(found) == len(told) else {}
+        several = value if isinstance(value, list) else [value]
+        told_of = (str(each).lower() if isinstance(each, bool) else str(each) for each in several)
+        found[_option(key, where, "[skip]")] = tuple(told_of)
+    return found
 
 
 def _masked(name: str, values: Values) -> list[str]:
@@ -416,9 +430,13 @@ def _masked(name: str, values: Values) -> list[str]:
 
 def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:
     return bool(skip) and all(
-        any(fnmatch.fnmatchcase(" ".join(options[key]), pattern) for pattern in patterns)
+        any(_fits(options.get(key), pattern) for pattern in patterns)
         for key, patterns in skip.items()
     )
+
+
+def _fits(values: Values | None, pattern: str) -> bool:
+    return values is not None and fnmatch.fnmatchcase(" ".join(values), pattern)
 
 
 def _metrics(told: Any, where: str) -> tuple[str, ...]:

@@ -11,18 +11,18 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from iobench.errors import IobenchError, TrialError
+from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim, try_claim
 from iobench.launch.script_commit import commit_of
@@ -33,9 +33,10 @@ from iobench.suites.metrics import figures_of_run
 from iobench.suites.recipe import said_cell
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, write_result
 from iobench.suites.suite_table import said_figure, said_metric
+from iobench.trials.limited_run import end_group, run_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from iobench.profiles.run_facts import RunFacts
     from iobench.sources.request import Screen
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["Forecast", "forecast", "run_suite"]
 
 POLL_S: Final = 2.0
-INTERRUPTED: Final = 75
+INTERRUPTED: Final = (75, -signal.SIGTERM, -signal.SIGINT, -signal.SIGUSR1)
+"""How a process ends that was told to stop."""
 ERROR: Final = "iobench: "
 """How a command's line begins that says what is wrong."""
 LONGEST_REASON: Final = 500
@@ -103,8 +105,6 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     ------
     StorageError
         If the folder cannot be written.
-    TrialError
-        If a run was interrupted from outside; the same command goes on.
     """
     folder.make()
     with storage_errors(folder.host_place):
@@ -184,92 +184,48 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
             shutil.rmtree(run)
     started, begun_ns = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC), now_ns()
     words = ["profile", *job.cell.words, f"--out={run}", f"--name={folder.recipe.name}"]
-    why = _run_process(words, log, folder.recipe.limit_s, folder.host_place)
+    command = [sys.executable, "-m", "iobench", *words]
+    try:
+        with storage_errors(log):
+            ended = run_limited(
+                command, log, folder.recipe.limit_s, partial(_note_process, folder.host_place)
+            )
+    finally:
+        _note_process(folder.host_place, None)
     took_s = (now_ns() - begun_ns) / 1e9
-    result = Result(
+    found, status, why = None, MEASURED, ""
+    if ended.code:
+        if ended.code in INTERRUPTED:
+            # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
+            threading.Event().wait(POLL_S)
+        status = NOT_AVAILABLE if ended.code == UNAVAILABLE else FAILED
+        told = [line for line in ended.lines if line.startswith(ERROR)] or ended.lines
+        why = told[-1].removeprefix(ERROR) if ended.code > 0 and told else ended.how
+    elif ended.code is None:
+        status, why = FAILED, f"{ended.how} of {_long(folder.recipe.limit_s)}"
+    else:
+        try:
+            found = figures_of_run(run)
+        except IobenchError as error:
+            status, why = FAILED, str(error)
+    facts = None if found is None else found.facts
+    return Result(
         suite=folder.recipe.name,
         recipe_digest=folder.recipe.digest,
         cell=job.cell.values,
         round=job.round,
-        status=MEASURED,
+        status=status,
         started=started.isoformat(timespec="seconds"),
-        machine=_machine(machine() | {"memory_nbytes": psutil.virtual_memory().total}, None),
-        versions=_versions(commit, machine()["python"], version("iobench")),
+        reason=why[:LONGEST_REASON] or None,
+        figures={} if found is None else found.figures,
+        machine=_machine(facts),
+        versions=_versions(commit, facts),
+        samples_digest=None if found is None else found.samples_digest,
+        stand_in=None if facts is None else facts.stand_in,
+        run=run.name if (run / "run.json").exists() else None,
         took_s=took_s,
         options=job.cell.told,
     )
-    if not why:
-        try:
-            found = figures_of_run(run)
-        except IobenchError as error:
-            why = str(error)
-        else:
-            facts = found.facts
-            return replace(
-                result,
-                figures=found.figures,
-                machine=_machine(facts.machine, facts),
-                versions=_versions(
-                    commit, facts.machine.get("python"), facts.iobench_version, facts.versions
-                ),
-                samples_digest=found.samples_digest,
-                stand_in=facts.stand_in,
-                run=run.name,
-            )
-    kept = run.name if (run / "run.json").exists() else None
-    status = NOT_AVAILABLE if _is_missing(why) else FAILED
-    return replace(result, status=status, reason=why[:LONGEST_REASON], run=kept)
-
-
-def _is_missing(why: str) -> bool:
-    """Tell whether a package or device is not here, by the line that says so.
-
-    What ``--device`` can be was looked at before: what is refused of it now is the device.
-    """
-    return "pip install" in why or why.startswith("--device ")
-
-
-def _run_process(words: Sequence[str], log: Path, limit_s: float, host: Path) -> str:
-    """Run a command of this interpreter's iobench; return why it failed, ``""`` if it did not.
-
-    Raises
-    ------
-    TrialError
-        If somebody interrupted it.
-    """
-    with storage_errors(log), log.open("w") as file:
-        # A session of its own: what it starts ends with it, and no terminal interrupts it.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "iobench", *words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        _note_process(host, process.pid)
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return f"took longer than its limit of {_long(limit_s)}"
-    finally:
-        _end(process)
-        _note_process(host, None)
-    if not code:
-        return ""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    errors = [line for line in lines if line.startswith(ERROR)] or [each for each in lines if each]
-    said = errors[-1].removeprefix(ERROR) if errors else ""
-    if code in (INTERRUPTED, -signal.SIGTERM, -signal.SIGINT):
-        stopped = TrialError(f"a run was interrupted ({said or 'by a signal'}); run it again")
-        stopped.exit_code = INTERRUPTED
-        raise stopped
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return said if code > 0 and said else f"{how}{f': {said}' if said else ''}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _note_process(host: Path, pid: int | None) -> None:
@@ -289,7 +245,7 @@ def _end_what_was_left(host: Path) -> None:
         process = psutil.Process(int(pid))
         # The same number may be another process's by now.
         if name == host_name() and abs(process.create_time() - float(created)) < 1:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_group(process.pid)
             process.wait(10)
     with contextlib.suppress(OSError):
         (host / "measuring").unlink()
@@ -303,20 +259,23 @@ def _commit() -> str:
     return f"{told.hash}{'+changes' if told.dirty else ''}"
 
 
-def _versions(
-    commit: str, python: Any, own: str | None, others: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    told = {"iobench": own, "commit": commit, "python": python, **(others or {})}
+def _versions(commit: str, facts: RunFacts | None) -> dict[str, str]:
+    own = version("iobench") if facts is None else facts.iobench_version
+    python = (machine() if facts is None else facts.machine).get("python")
+    others = {} if facts is None else facts.versions
+    told = {"iobench": own, "commit": commit, "python": python, **others}
     return {name: str(each) for name, each in told.items() if each}
 
 
-def _machine(told: Mapping[str, Any], facts: RunFacts | None) -> dict[str, Any]:
+def _machine(facts: RunFacts | None) -> dict[str, Any]:
     """Return what a result says of a machine; what is not known is missing."""
+    told = facts.machine if facts is not None else machine()
+    memory = told.get("memory_nbytes") if facts is not None else psutil.virtual_memory().total
     found = {
         "host": told.get("host"),
         "cpu_model": told.get("cpu_model"),
         "cores": told.get("cpus"),
-        "memory_bytes": told.get("memory_nbytes"),
+        "memory_bytes": memory,
         "kernel": told.get("system"),
     }
     if facts is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from iobench.errors import DeviceError, OptionError
+from iobench.errors import DeviceError, MissingDeviceError, OptionError
 from iobench.recording.accelerator import DeviceCopy
 from iobench.torch.tensors import as_tensor
 
@@ -305,7 +305,7 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
 
     Raises
     ------
-    OptionError
+    MissingDeviceError
         If there is none of that kind and number, or the driver refuses.
     """
     api: Any = getattr(torch, device.type)
@@ -316,7 +316,7 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
         index = device.index if device.index is not None else api.current_device()
     except (RuntimeError, AssertionError, AttributeError) as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise OptionError(
+        raise MissingDeviceError(
             f"{told}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}; leave it "
             "out to go on without"
         ) from None
@@ -324,5 +324,5 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
         instances = ""
         if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
             instances = ", of instances of MIG only one for a process"
-        raise OptionError(f"{told}: torch sees {count} {kind} devices here{instances}")
+        raise MissingDeviceError(f"{told}: torch sees {count} {kind} devices here{instances}")
     return TorchAccelerator(torch.device(device.type, index))

@@ -21,10 +21,8 @@ interrupted.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
-import os
 import platform
 import signal
 import subprocess
@@ -35,11 +33,13 @@ from typing import Any
 
 from iobench.files.atomic import write_atomically
 from iobench.recording.clocks import now_ns
+from iobench.trials.limited_run import run_limited
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("gpu_day_rows.py")
 MEASURED, STAND_IN, NOT_AVAILABLE, FAILED = "measured", "stand-in", "not available", "failed"
 INTERRUPTED = 75
+LONGEST_WHY = 200
 
 
 @dataclass(frozen=True)
@@ -121,39 +121,16 @@ def run_row(row: Row, folder: Path, limit_s: float, fake: bool) -> dict[str, Any
         sys.executable, str(SCRIPT), row.function or row.name, row.argument, json.dumps(asked),
     ]  # fmt: skip
     begun_ns = now_ns()
-    with log.open("w") as file:
-        # A session of its own: what it starts ends with it.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
-        try:
-            process.wait(limit_s)
-            why = "" if answer.exists() else ended(process.returncode, log)
-        except subprocess.TimeoutExpired:
-            why = f"took more than its {limit_s:.0f} s"
-        finally:
-            end(process)
-    found = {"state": FAILED, "why": why, "figures": {}}
+    ended = run_limited(command, log, limit_s)
+    found: dict[str, Any] = {"state": FAILED, "why": "", "figures": {}}
     if answer.exists():
         found |= json.loads(answer.read_text())
         answer.unlink()
-    if why:
-        found |= {"state": FAILED, "why": why}
+    elif ended.code is not None:
+        found["why"] = ended.how[:LONGEST_WHY]
+    if ended.code is None:
+        found |= {"state": FAILED, "why": f"{ended.how} of {limit_s:.0f} s"}
     return found | {"seconds": round((now_ns() - begun_ns) / 1e9, 1)}
-
-
-def ended(code: int, log: Path) -> str:
-    """Say how a process ended that told nothing."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return f"{how}: {lines[-1][:200]}" if lines else how
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def kept(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:

@@ -158,7 +158,7 @@ def test_without_a_library_nothing_is_read_or_printed(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     target = tmp_path / "made.svg"
-    assert main(["report", str(tmp_path / "no such run"), option, str(target)]) == 1
+    assert main(["report", str(tmp_path / "no such run"), option, str(target)]) == 69
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.strip().endswith(f"pip install '{installed}'")

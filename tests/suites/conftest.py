@@ -9,7 +9,9 @@ import pytest
 
 DATA = """
 import os
+import signal
 import numpy as np
+from iobench import errors
 
 class Samples:
     def __len__(self):
@@ -18,9 +20,19 @@ class Samples:
     def __getitem__(self, number):
         if os.environ.get("BROKEN") == "yes":
             raise ValueError("no such sample today")
+        if os.environ.get("BROKEN") == "ended":
+            os.kill(os.getpid(), signal.SIGTERM)
         return {"x": np.random.default_rng(number).random((16, 16), "f4")}
 
 def make():
+    if os.environ.get("BROKEN") == "extra":
+        raise errors.MissingExtraError("needs rain: pip install rain")
+    if os.environ.get("BROKEN") == "words":
+        raise errors.FileFormatError("cloudy; never pip install rain")
+    if os.environ.get("BROKEN") == "full":
+        full = errors.StorageError("No space left on device")
+        full.exit_code = 75
+        raise full
     return Samples()
 """
 RECIPE = """

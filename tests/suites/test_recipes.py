@@ -98,6 +98,9 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ('["one", "two"]', '["one", "one"]', "expected distinct values"),
         ('framework = "tensorflow"\nformat', "format", None),
         ('format = ["source", "zarr:*"]', 'formt = "x"', "did you mean format"),
+        ('"zarr:*"', '"zar:*"', "skip.* format 'zar:.*': no cell has that; there is source, zarr"),
+        ('framework = "tensorflow"', "workers = 2", "no cell has that; there is no workers in"),
+        ("[[skip]]", "[[skip]]\n[[skip]]", "skip.*: expected options and their values"),
         ("[fixed]", "[fixed", "mine.toml: is no TOML"),
     ],
 )
@@ -112,6 +115,12 @@ def test_what_is_wrong_is_said_in_one_line(
     with pytest.raises(IobenchError, match=told) as caught:
         recipe(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_change_leaves_nothing_of_may_be_skipped(tmp_path: Path) -> None:
+    assert len(recipe(tmp_path, RECIPE, "framework=native").cells()) == 6
+    kept = recipe(tmp_path).to_json() | {"skip": [{}]}  # as folders have it that were made before
+    assert len(SuiteRecipe.from_json(kept, where="recipe.json").cells()) == 12
 
 
 def test_a_skip_of_all_leaves_nothing(tmp_path: Path) -> None:

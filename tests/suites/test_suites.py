@@ -194,6 +194,19 @@ def test_cells_that_fail_are_rows(
     assert told["cells"][0]["status"] == MEASURED
 
 
+def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A full disk, and a process that somebody else ends: the suite itself was not interrupted."""
+    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
+    for broken, reason in (("full", "No space left"), ("ended", "interrupted")):
+        monkeypatch.setenv("BROKEN", broken)
+        told = shown(capsys, recipe, "--out", tmp_path / broken, code=1)
+        assert told["cells"][0]["status"] == "failed"
+        assert reason in told["cells"][0]["reason"]
+
+
 def test_what_is_not_here_is_not_available(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +220,18 @@ def test_what_is_not_here_is_not_available(
     assert told["cells"][0]["status"] == "not available"
     assert told["cells"][0]["reason"].startswith("--device cuda:0: torch")
     assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
+
+
+def test_a_missing_package_is_told_by_more_than_its_words(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
+    for broken, status, code in (("extra", "not available", 0), ("words", "failed", 1)):
+        monkeypatch.setenv("BROKEN", broken)
+        told = shown(capsys, recipe, "--out", tmp_path / broken, code=code)
+        assert told["cells"][0]["status"] == status
+        assert "pip install rain" in told["cells"][0]["reason"]
 
 
 def test_a_run_that_takes_too_long_is_ended(
@@ -279,6 +304,7 @@ def test_a_lossy_store_shows_its_price(
         ('compute = "none"', 'compute = "unet"\nworkers = 0'), ("batches = 4", "batches = 12"),
         ('"step_s", "samples_per_s"', '"final_loss", "run_s", "energy_j", "max_relative_error"'),
         ("repeats = 3", "repeats = 1\ndrop = 0"), ('energy = "off"', 'energy = "auto"'),
+        ('"60s"', '"5min"'),
     )  # fmt: skip
     told = shown(capsys, recipe, "--out", tmp_path / "out", "--history", tmp_path / "history")
     rows = {row["cell"]["format"]: row["figures"] for row in told["cells"]}

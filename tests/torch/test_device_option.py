@@ -220,7 +220,7 @@ def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(
     device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device.fall_away()
-    assert main(["profile", "copied_numbers:Numbered", "--device", "cuda"]) == 1
+    assert main(["profile", "copied_numbers:Numbered", "--device", "cuda"]) == 69
     why = "fake:0 cannot be used: CUDA error: device-side assert triggered"
     assert f"--device cuda: {why}" in capsys.readouterr().err
     profiled("--compute", "none")
@@ -239,7 +239,7 @@ def test_other_words_are_refused(asked: str) -> None:
 def test_a_device_that_is_not_there_is_one_line(
     asked: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["profile", "copied_numbers:Numbered", "--device", asked]) == 1
+    assert main(["profile", "copied_numbers:Numbered", "--device", asked]) == 69
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
     assert f"--device {asked}: torch " in said

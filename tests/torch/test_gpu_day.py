@@ -184,7 +184,7 @@ def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
     assert code == 1
     assert table["dies"][2:5] == ["failed", "", "killed by SIGKILL"]
     assert table["raises"][4] == "ended with 1: no such luck"
-    assert table["hangs"][4] == "took more than its 2 s"
+    assert table["hangs"][4] == "took longer than its limit of 2 s"
     assert table["fine"][2:5] == ["measured", "it", "n 3, rates 1.235/{a 2}"]
     kept = (tmp_path / "day" / "table.md").read_text()
     assert shown(kept) == table

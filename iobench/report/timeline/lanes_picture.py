@@ -11,7 +11,7 @@ import numpy as np
 
 from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.placement.placing import place_segments
-from iobench.errors import OptionError
+from iobench.errors import MissingExtraError, OptionError
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.report import units
@@ -201,7 +201,7 @@ def _matplotlib() -> tuple[Any, Any]:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError as error:
-        raise OptionError(
+        raise MissingExtraError(
             "--lanes: needs matplotlib, which is not installed; pip install 'iobench[darshan]'"
         ) from error
     return Figure, Patch

@@ -244,7 +244,7 @@ def _cell(figure: HistoryFigure, period: str) -> Cell:
 def _interval(metric: str, point: HistoryPoint) -> str:
     if point.low is None or point.high is None:
         return ""
-    low, high = (said(figure_cell(metric, each)) for each in (max(point.low, 0.0), point.high))
+    low, high = (said(figure_cell(metric, each)) for each in (point.low, point.high))
     return f" ({low} to {high})"
 
 
@@ -260,7 +260,7 @@ def _chart(figure: HistoryFigure) -> SmallChart:
         ChartPoint(
             point.period,
             figure_cell(figure.metric, point.value),
-            None if point.low is None else max(point.low, 0.0) * factor,
+            None if point.low is None else point.low * factor,
             None if point.high is None else point.high * factor,
             f"{_interval(figure.metric, point)}, {point.suite}",
         )

@@ -1,0 +1,80 @@
+"""A command in a process of its own, with a limit and a log: nothing of it stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ["Ended", "end_group", "run_limited"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended.
+
+    Parameters
+    ----------
+    code : int or None
+        Its exit code, or minus the signal; None where it took longer than its limit.
+    lines : tuple of str
+        What it wrote last, without empty lines.
+    """
+
+    code: int | None
+    lines: tuple[str, ...]
+
+    @property
+    def how(self) -> str:
+        """The same in words, with its last line."""
+        if self.code is None:
+            return "took longer than its limit"
+        told = f"ended with {self.code}"
+        if self.code < 0:
+            told = f"killed by {signal.Signals(-self.code).name}"
+        return f"{told}: {self.lines[-1]}" if self.lines else told
+
+
+def run_limited(
+    command: Sequence[str],
+    log: Path,
+    limit_s: float,
+    started: Callable[[int], None] = lambda pid: None,
+) -> Ended:
+    """Run a command to its end, or to that of its limit; what it says goes into the log.
+
+    ``started`` is told its process id.
+
+    Raises
+    ------
+    OSError
+        If the log cannot be written.
+    """
+    with log.open("w") as file:
+        # A session of its own: what it starts ends with it, and no terminal interrupts it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
+    code = None
+    try:
+        started(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(limit_s)
+    finally:
+        end_group(process.pid)
+        process.wait()
+    lines = (line.strip() for line in log.read_text(errors="replace").splitlines())
+    return Ended(code, tuple(line for line in lines if line))
+
+
+def end_group(pid: int) -> None:
+    """End a process that leads a group, and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
