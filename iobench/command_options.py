@@ -162,6 +162,12 @@ OF_PROFILE: Final = OF_SOURCE | {
             "Look at CPUs, memory, disks and network so many times a second, 1 to 10; auto: 2.",
             "auto|off|HZ",
         ),
+        CommandOption(
+            "--limits",
+            "Seconds for probing the files as the run reads them, before and after it. [default: "
+            "2, or IOBENCH_LIMITS]",
+            "off|SECONDS",
+        ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
         CommandOption("--name", "What the run is called: in reports, by trackers, its directory."),
         CommandOption(

@@ -105,6 +105,7 @@ def no_places_of_the_user(
     (folder / "cache" / "iobench" / "finished").unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("IOBENCH_LIMITS", "0.01")  # of each of hundreds of profiles
     for name in ("IOBENCH_STORE_DIR", "SCRATCH", "CLIMETLAB_MIRROR"):
         monkeypatch.delenv(name, raising=False)
 

@@ -83,6 +83,7 @@ def profile(
     darshan: Darshan = None,
     energy: Energy = AUTO,
     monitor: Monitor = AUTO,
+    limits: Annotated[str, declared("--limits")] = AUTO,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
@@ -138,6 +139,7 @@ def profile(
         darshan=darshan_words(darshan),
         energy=energy,
         monitor=monitor,
+        limits=limits,
         command=("iobench", *sys.argv[1:]),
     )
     if context.obj is not None:  # another command only asks what these words mean

@@ -448,7 +448,16 @@ class RunFacts:
     steps : tuple of int or None
         First step recorded, and the first one not; None where all were.
     storage_limits : object
-        What ``iobench limits`` had found of the storage when the run was made, for its reader.
+        What a probe of the run found, then ``iobench limits`` some time before, for its reader.
+    storage_probed : str or None
+        When the first of these was found, ``before`` or ``after`` the run; None of
+        ``iobench limits``.
+    storage_after : object
+        What the probe found after the run.
+    no_storage_probe : str or None
+        Why the storage could not be probed.
+    storage_probe_s : float or None
+        What the probes took, which is in no other figure.
     mounts : tuple of str or None
         Of a script: the mount points then, by which its files are told to lie on one.
     near : NearPlaces or None
@@ -524,6 +533,10 @@ class RunFacts:
     launcher: str = field(default="", metadata=HIDDEN)
     steps: tuple[int, int] | None = None
     storage_limits: Any = field(default=None, metadata=HIDDEN)
+    storage_probed: str | None = field(default=None, metadata=HIDDEN)
+    storage_after: Any = field(default=None, metadata=HIDDEN)
+    no_storage_probe: str | None = field(default=None, metadata=HIDDEN)
+    storage_probe_s: float | None = field(default=None, metadata=HIDDEN)
     mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
     near: NearPlaces | None = field(default=None, metadata=HIDDEN)
     chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)

@@ -20,6 +20,7 @@ from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
+from iobench.storage.run_probe import probe_seconds
 
 __all__ = ["AUTO_PIPELINES", "OF_STORES", "RunConfig"]
 
@@ -93,6 +94,9 @@ class RunConfig(SourceRequest):
         ``auto`` reads what counters of energy may be read; ``off``.
     monitor : str
         How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
+    limits : str
+        Seconds that probes of the storage may take in all, before the run and after it; ``auto``
+        for those of `probe_seconds`, or ``off``.
     """
 
     stores: tuple[str, ...] = ()
@@ -120,6 +124,7 @@ class RunConfig(SourceRequest):
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
     monitor: str = "auto"
+    limits: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -151,6 +156,7 @@ class RunConfig(SourceRequest):
         Detail.parse(self.detail)
         wants_energy(self.energy)
         monitor_period_ns(self.monitor)
+        probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)
         if self.compute != UNET:

@@ -51,6 +51,7 @@ from iobench.profiling.device_link import measure_link
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.given_stores import check_made_of, open_given
 from iobench.profiling.profiled import samples_of_source, samples_of_stores
+from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
@@ -65,6 +66,7 @@ from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.near_places import near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
+from iobench.storage.run_probe import probe_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,10 +100,16 @@ def profile(config: RunConfig, screen: Screen) -> Path:
         run directory.
     """
     with ProfileTracing(config.darshan, screen) as tracing:
-        return _profile(config, screen, tracing)
+        out, probes, directories = _profile(config, screen, tracing)
+    # Neither this one nor that before the run is in a tracer's log.
+    for number, directory in enumerate(directories):
+        directory.update(**probes.after(number))
+    return out
 
 
-def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path:
+def _profile(
+    config: RunConfig, screen: Screen, tracing: ProfileTracing
+) -> tuple[Path, RunProbes, Sequence[RunDirectory]]:
     _import_frameworks(config)
     device = choose_device(config.device)
     if config.device == AUTO and device.accelerator is not None:
@@ -129,9 +137,11 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
     turns = secrets.token_hex(8) if len(prepared) > 1 else None
+    probes = RunProbes(probe_seconds(config.limits), len(prepared))
+    directories: list[RunDirectory] = []
     try:
         with ExitStack() as stack:
-            directories, reasons = [], []
+            reasons = []
             for position, one in enumerate(prepared):
                 path = out if len(prepared) == 1 else out / folders[position]
                 if config.cache == "cold":
@@ -141,6 +151,9 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 one, why = with_read_ahead(config, one, batch_size)
                 reasons.append((one, why))
                 document = _document(config, profiled, one, compute, batch_size, costs)
+                document |= probes.before(
+                    one, document["n_samples_all"], document["storage_limits"]
+                )
                 limit, limit_s = _limits(config, one, batch_size)
                 document |= {
                     "position": position,
@@ -174,7 +187,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         if any(run.n_batches for run in runs):
             stopped.add_note(f"what was measured until then is kept: iobench report {out}")
         raise
-    return out
+    return out, probes, directories
 
 
 def _with_sample_dim(config: RunConfig, screen: Screen) -> RunConfig:

@@ -1,12 +1,15 @@
-"""What ``iobench limits`` does, without the command line: whose requests, which threads, kept."""
+"""What ``iobench limits`` does, without the command line, and the probes before and after a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.errors import OptionError, StorageError
+from iobench.errors import IobenchError, OptionError, StorageError
+from iobench.files.ranges import FileRange
+from iobench.files.urls import is_url
+from iobench.loaders.pipeline import Pipeline
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
@@ -19,7 +22,9 @@ from iobench.storage.limit_probe import (
     Probe,
     probe_limits,
 )
+from iobench.storage.page_cache import files_nbytes
 from iobench.storage.probe_reads import ALIGNMENT
+from iobench.storage.run_probe import probe_run
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import make_item
@@ -28,9 +33,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from iobench.profiling.formats import Prepared
     from iobench.storage.limit_figures import StorageLimits
 
-__all__ = ["ANY", "Requests", "default_threads", "measured_limits", "requests_of_folder"]
+__all__ = [
+    "ANY",
+    "Requests",
+    "RunProbes",
+    "default_threads",
+    "measured_limits",
+    "requests_of_folder",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +183,92 @@ def _kept(probe: Probe) -> StorageLimits | None:
 
 def _runs_below(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.glob("*/run.json")) if folder.is_dir() else []
+
+
+SOME_SAMPLES: Final = 16
+
+
+class RunProbes:
+    """Probes of what the runs of a profile read, before them and after; of equal ones one.
+
+    Parameters
+    ----------
+    duration_s : float or None
+        For all of them together; None for none.
+    n_runs : int
+    """
+
+    def __init__(self, duration_s: float | None, n_runs: int) -> None:
+        self.duration_s = None if duration_s is None else duration_s / (2 * n_runs)
+        self._found: dict[Any, StorageLimits | str] = {}
+        self._asked: list[tuple[tuple[Path, ...], Requests, int]] = []
+        self._spent_ns: list[int] = []
+
+    def before(self, one: Prepared, n_samples_all: int | None, kept: list[Any]) -> dict[str, Any]:
+        """Probe, and return what ``run.json`` says of it and of those ``kept`` from others."""
+        if self.duration_s is None:
+            return {}
+        requests = requests_of_run(one, n_samples_all)
+        readers = max(1, one.threads or one.workers)
+        self._asked.append((tuple(one.files), requests, readers))
+        found = self._probed(len(self._asked) - 1, seed=0)
+        if isinstance(found, str):
+            return {"no_storage_probe": found}
+        return {"storage_limits": [found.to_dict(), *kept], "storage_probed": "before"}
+
+    def after(self, number: int) -> dict[str, Any]:
+        """Probe again for a run, by its number, and return what ``run.json`` says of both."""
+        if self.duration_s is None or isinstance(self._probed(number, seed=0), str):
+            return {}
+        found = self._probed(number, seed=1)
+        spent = {"storage_probe_s": self._spent_ns[number] / 1e9}
+        return spent if isinstance(found, str) else {"storage_after": found.to_dict(), **spent}
+
+    def _probed(self, number: int, seed: int) -> StorageLimits | str:
+        files, requests, readers = self._asked[number]
+        key = (files, requests.nbytes, readers, seed)
+        self._spent_ns += [0] * (number + 1 - len(self._spent_ns))
+        if key not in self._found:
+            self._found[key] = self._probe(files, requests, readers, seed)
+            found = self._found[key]
+            self._spent_ns[number] += 0 if isinstance(found, str) else found.spent_ns
+        return self._found[key]
+
+    def _probe(
+        self, files: tuple[Path, ...], requests: Requests, readers: int, seed: int
+    ) -> StorageLimits | str:
+        assert self.duration_s is not None
+        try:
+            if files and not requests.nbytes and not any(map(is_url, files)):
+                return "how much is read at once is not known"
+            return probe_run(
+                files,
+                requests.nbytes,
+                readers,
+                like=requests.like,
+                duration_s=self.duration_s,
+                seed=seed,
+            )
+        except (IobenchError, OSError) as error:  # the run tells what is wrong with its files
+            return str(error)
+
+
+def requests_of_run(one: Prepared, n_samples_all: int | None) -> Requests:
+    """Return the reads of a run to be: of a store its extents, else what files have of a sample.
+
+    Of 0 bytes where that is not known.
+    """
+    work = one.work
+    if isinstance(work, Pipeline) and one.store is not None and len(work):
+        some = range(0, len(work), -(-len(work) // SOME_SAMPLES))
+        where = [work.where[number] for number in some]
+        if all(isinstance(each, list) and each for each in where):
+            extents = [extent for each in where for extent in each]
+            if all(isinstance(extent, FileRange) for extent in extents):
+                sizes = sorted(extent.nbytes for extent in extents)
+                return Requests(sizes[len(sizes) // 2], ("random",), "samples of the store")
+    nbytes = files_nbytes(one.files)
+    n_samples = n_samples_all if one.store is None else one.store.get("n_samples")
+    if not nbytes or not n_samples:
+        return Requests(0, ("random",))
+    return Requests(-(-nbytes // n_samples), ("random",), "what the files have of a sample")

@@ -76,6 +76,8 @@ class ReadFigures:
         ``"page cache"``, ``"the file system's cache"``, ``"memory"``, ``"mixed"`` or ``"unknown"``.
     refused : str
         Why there is no figure, else ``""``.
+    turns_bytes_per_s : tuple of float
+        Of each turn where it was read in several, by all readers at once.
     """
 
     order: str
@@ -89,6 +91,7 @@ class ReadFigures:
     device_nbytes: int | None = None
     served_by: str = UNKNOWN
     refused: str = ""
+    turns_bytes_per_s: tuple[float, ...] = ()
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -244,8 +247,11 @@ def _fields_of(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_from(kind: type[Any], row: Mapping[str, Any]) -> Any:
-    made = _fields_of(kind, row)
+    turns = "turns_bytes_per_s"
+    made = _fields_of(kind, {turns: (), **row})
     made["latency_ns"] = tuple(map(int, made["latency_ns"]))
+    if turns in made:
+        made[turns] = tuple(map(float, made[turns]))
     return kind(**made)
 
 

@@ -204,7 +204,9 @@ class _Counts(ctypes.Structure):
     )
 
 
-def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | None:
+def pages_of(
+    fd: int, offset: int = 0, nbytes: int | None = None, *, tries: bool = True
+) -> Pages | None:
     """Return what the page cache holds of a range of an open file; None where nothing tells.
 
     Parameters
@@ -213,6 +215,8 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
         Open for reading.
     offset, nbytes : int
         The range, cut at the end of the file; to its end where ``nbytes`` is None.
+    tries : bool
+        Whether pages may be tried, which loads those that are cold.
     """
     if sys.platform != "linux":
         return None
@@ -229,7 +233,9 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
     mapped = _by_mincore(fd, first, end - first)
     if mapped is not None and (found is None or mapped.resident):
         return mapped
-    return found or _by_trying(fd, first, end - first)
+    if found is not None or not tries:
+        return found
+    return _by_trying(fd, first, end - first)
 
 
 def _n_pages(nbytes: int) -> int:

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -43,8 +43,8 @@ __all__ = [
     "read_ranges",
 ]
 
-
-MAX_FILES: Final = 128
+T = TypeVar("T")
+MAX_FILES, MAX_PATHS = 128, 1024
 MAX_ENTRIES: Final = 20_000
 MAX_ENTRIES_OF_A_FOLDER: Final = 2_000
 SMALL: Final = 0.1
@@ -67,11 +67,17 @@ class ChosenFiles:
     notes: tuple[str, ...] = ()
 
 
-def choose_files(path: Path, request_nbytes: int, *, clock: Clock, deadline_ns: int) -> ChosenFiles:
-    """Return files below ``path``, or itself; hidden ones and links to folders are left out.
+def choose_files(
+    paths: Path | list[Path] | tuple[Path, ...],
+    request_nbytes: int,
+    *,
+    clock: Clock,
+    deadline_ns: int,
+) -> ChosenFiles:
+    """Return files below paths, or themselves; hidden ones and links to folders are left out.
 
-    Folders are looked through level by level, at most 20,000 entries, 2,000 of one folder, and
-    none after the deadline.
+    Of more than 1,024 paths so many are looked at. Folders are looked through level by level, at
+    most 20,000 entries, 2,000 of one folder, and none after the deadline.
 
     Raises
     ------
@@ -82,6 +88,29 @@ def choose_files(path: Path, request_nbytes: int, *, clock: Clock, deadline_ns: 
     StorageError
         If it cannot be read.
     """
+    several = _spread(paths, MAX_PATHS) if isinstance(paths, list | tuple) else [paths]
+    found: list[ProbeFile] = []
+    notes: list[str] = []
+    for path in several:
+        files, told = _files_at(path, clock, deadline_ns)
+        found += files
+        notes += told
+    if not found:
+        why = f" ({notes[0]})" if notes else ""
+        raise MissingFileError(
+            f"{several[0]}: holds no file to read{why}; a probe reads existing files and writes "
+            "none"
+        )
+    found = sorted(_without_small(found, request_nbytes), key=lambda file: file.path)
+    return ChosenFiles(tuple(_spread(found, MAX_FILES)), tuple(dict.fromkeys(notes)))
+
+
+def _spread(among: Sequence[T], most: int) -> Sequence[T]:
+    n = min(len(among), most)
+    return [among[number * len(among) // n] for number in range(n)]
+
+
+def _files_at(path: Path, clock: Clock, deadline_ns: int) -> tuple[list[ProbeFile], list[str]]:
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; limits are those of a mounted folder")
     try:
@@ -90,22 +119,11 @@ def choose_files(path: Path, request_nbytes: int, *, clock: Clock, deadline_ns: 
         raise MissingFileError(f"{path}: is not there; name a file or folder that is") from error
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-    notes: list[str] = []
     if stat.S_ISREG(status.st_mode):
-        found = [ProbeFile(path, status.st_size)] if status.st_size else []
-    elif stat.S_ISDIR(status.st_mode):
-        found, notes = _below(path, clock, deadline_ns)
-    else:
-        raise OptionError(f"{path}: is neither a file nor a folder")
-    if not found:
-        why = f" ({notes[0]})" if notes else ""
-        raise MissingFileError(
-            f"{path}: holds no file to read{why}; a probe reads existing files and writes none"
-        )
-    found = sorted(_without_small(found, request_nbytes), key=lambda file: file.path)
-    n = min(len(found), MAX_FILES)
-    chosen = tuple(found[number * len(found) // n] for number in range(n))
-    return ChosenFiles(chosen, tuple(notes))
+        return [ProbeFile(path, status.st_size)] if status.st_size else [], []
+    if stat.S_ISDIR(status.st_mode):
+        return _below(path, clock, deadline_ns)
+    raise OptionError(f"{path}: is neither a file nor a folder")
 
 
 def _below(root: Path, clock: Clock, deadline_ns: int) -> tuple[list[ProbeFile], list[str]]:
@@ -243,8 +261,9 @@ class RequestSlots:
         return made
 
 
-ALIGNMENT: Final = 4096
-"""Of offsets, lengths and buffers of direct reads; no device in use asks for more."""
+ALIGNMENT: Final = max(4096, mmap.PAGESIZE)
+"""Of offsets, lengths and buffers of direct reads; no device in use asks for more, and whole pages
+can be dropped again."""
 
 
 @dataclass(slots=True)

@@ -145,8 +145,8 @@ class Demands:
 def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:
     """Return the machine a run had, as far as its ``run.json`` and its spans tell.
 
-    Its cores are those it was allowed. Storage is bounded by what ``iobench limits`` found of the
-    one mount the files lie on; else nothing is known of it.
+    Its cores are those it was allowed. Storage is bounded by what a probe of the run, else
+    ``iobench limits``, found of the one mount the files lie on; else nothing is known of it.
 
     Parameters
     ----------
@@ -169,8 +169,8 @@ def _probed_rate(profile: Profile) -> float | None:
     if len({each.mount for each in limits}) != 1:
         return None
     workers = profile.about.workers or profile.about.threads or 1
-    found = limits[0].fastest(workers, DEVICE, SERVER, STORAGE)
-    return None if found is None else found.bytes_per_s
+    every = (each.fastest(workers, DEVICE, SERVER, STORAGE) for each in limits)
+    return next((found.bytes_per_s for found in every if found is not None), None)
 
 
 def _loop_cpu_fraction(profile: Profile) -> float:

@@ -1,19 +1,22 @@
-"""How much of what storage can do a run used, by the limits that were kept of it."""
+"""How much of what storage can do a run used, by its own probes or limits that were kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from iobench.json_keys import HIDDEN, key
+from iobench.json_keys import HIDDEN, figure, key
 from iobench.storage.limit_figures import (
     CACHE,
     DEVICE,
+    DIRECT,
     MEMORY,
     OWN_CACHE,
     SERVER,
     STORAGE,
+    UNKNOWN,
     read_limits,
 )
 from iobench.subjects.storage.figures import storage_of
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import RankRun
-    from iobench.storage.limit_figures import StorageLimits
+    from iobench.storage.limit_figures import ReadFigures, StorageLimits
 
 __all__ = ["LimitUse", "limit_of", "limit_use"]
 
@@ -32,6 +35,13 @@ CACHES: Final = (CACHE, OWN_CACHE, MEMORY)
 COLD, WARM = 0.9, 0.1
 """A run with a larger cold share is held against the device, with a smaller one against the cache;
 between them against both, in the run's proportion."""
+ONE_PASS: Final = 1.1
+"""Reading no more than this of its files, a run reads nothing twice that was cold before it."""
+LEAST_TURNS: Final = 4
+"""All turns of one probe slower than all of another: by chance once in 35 times of four, in 126 of
+five."""
+APART: Final = 1.25
+"""And the medians by so much, since turns that follow each other are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +50,11 @@ class LimitUse:
 
     Parameters
     ----------
-    used_bytes_per_s : float
+    used_bytes_per_s : float or None
         Bytes read over wall time.
-    limit_bytes_per_s : float
-        What the probe reached with reads served as the run's were.
+    limit_bytes_per_s : float or None
+        What the probe reached with reads served as the run's were, the mean of before and after;
+        None where that is not known.
     served_by : tuple of str
         Who served those: one, or storage and the cache.
     threads : tuple of int
@@ -56,35 +67,154 @@ class LimitUse:
         When it was probed.
     order : str
         ``"random"`` or ``"sequential"``.
+    probed : str
+        ``"before and after"`` the run, ``"before"`` or ``"after"`` it; ``""`` where
+        `iobench limits` did some time before, or nobody could.
+    before_bytes_per_s, after_bytes_per_s : float or None
+        What storage gave then, the page cache left out.
+    changed : bool
+        Whether these differ by more than chance: all turns of one, and its median by a quarter.
+    storage_bytes_per_s, cache_bytes_per_s : float or None
+        What was reached past the page cache or where it held nothing, and out of it.
+    by_residency : bool
+        Whether nobody counted what came from storage, and what the page cache held before tells.
+    reason : str
+        Why there is no limit.
     """
 
-    used_bytes_per_s: float
-    limit_bytes_per_s: float
-    served_by: tuple[str, ...]
-    threads: tuple[int, ...]
-    request_nbytes: int
-    mount: str
-    wall_ns: int = field(metadata=key("probed_wall_ns"))
-    order: str = field(metadata=HIDDEN)
+    used_bytes_per_s: float | None
+    limit_bytes_per_s: float | None
+    served_by: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
+    request_nbytes: int = 0
+    mount: str = ""
+    wall_ns: int = field(default=0, metadata=key("probed_wall_ns"))
+    order: str = field(default="random", metadata=HIDDEN)
+    probed: str = ""
+    before_bytes_per_s: float | None = None
+    after_bytes_per_s: float | None = None
+    changed: bool = False
+    storage_bytes_per_s: float | None = None
+    cache_bytes_per_s: float | None = None
+    by_residency: bool = field(default=False, metadata=HIDDEN)
+    reason: str = ""
+
+    @figure
+    def used_fraction(self) -> float | None:
+        """Share of the limit that was used; None where either is unknown."""
+        if self.used_bytes_per_s is None or not self.limit_bytes_per_s:
+            return None
+        return self.used_bytes_per_s / self.limit_bytes_per_s
 
 
 def limit_of(run: RankRun) -> LimitUse | None:
-    """Return how a run is held against the kept limits of its storage, if there are any.
+    """Return how a run is held against what its storage gave, or was known to give.
 
     A run that reads from several mounts is held against none: what it read of each is not counted.
     """
     facts, exposure = run.about, run.exposure
     limits: Sequence[StorageLimits] = read_limits(facts.storage_limits)
+    readers = max(1, exposure.workers or facts.threads)
+    if facts.storage_probed in ("before", "after") and limits:
+        after = read_limits([facts.storage_after])
+        return _by_probes(run, limits[0], after[0] if after else None, readers)
     if facts.mounts is not None:
         limits = _of_named_files(run, limits, facts.mounts)
-    if len(limits) != 1:
+    if len(limits) == 1:
+        found = limit_use(
+            exposure.whole,
+            limits[0],
+            readers=readers,
+            cold_fraction=exposure.whole.cold_fraction,
+        )
+        if found is not None:
+            return found
+    if facts.no_storage_probe is None:
         return None
-    return limit_use(
-        exposure.whole,
-        limits[0],
-        readers=max(1, exposure.workers or facts.threads),
-        cold_fraction=exposure.whole.cold_fraction,
+    return LimitUse(None, None, reason=facts.no_storage_probe)
+
+
+def _by_probes(
+    run: RankRun, first: StorageLimits, after: StorageLimits | None, readers: int
+) -> LimitUse:
+    """Return the use of what a run's own probes found, whatever is known of it."""
+    window, probed = run.exposure.whole, str(run.about.storage_probed)
+    cold, by_residency = window.cold_fraction, False
+    if cold is None:
+        cold = _cold_by_residency(run)
+        by_residency = cold is not None
+    both = [first] if after is None else [first, after]
+    uses = [limit_use(window, each, readers=readers, cold_fraction=cold) for each in both]
+    known = [use for use in uses if use is not None]
+    beyond = [each.fastest(readers, *BEYOND) or _past(each) for each in both]
+    cached = [each.fastest(readers, *CACHES) for each in both]
+    use = known[0] if known else LimitUse(_rate(window), None, mount=first.mount)
+    limit = sum(each.limit_bytes_per_s or 0 for each in known) / len(known) if known else None
+    rates = [None if each is None else each.bytes_per_s for each in beyond]
+    return replace(
+        use,
+        limit_bytes_per_s=limit,
+        request_nbytes=first.request_nbytes,
+        threads=use.threads or first.threads,
+        wall_ns=first.wall_ns,
+        probed=probed if after is None else "before and after",
+        before_bytes_per_s=rates[0] if probed == "before" else None,
+        after_bytes_per_s=rates[-1] if probed == "after" or after is not None else None,
+        changed=after is not None and _differ(*beyond),
+        storage_bytes_per_s=_mean(rates),
+        cache_bytes_per_s=_mean([None if each is None else each.bytes_per_s for each in cached]),
+        by_residency=by_residency,
+        reason="" if known else _why(window, cold, first),
     )
+
+
+def _rate(window: PartExposure) -> float | None:
+    if not window.read_nbytes or not window.wall_ns:
+        return None
+    return window.read_nbytes / window.wall_ns * 1e9
+
+
+def _mean(rates: Sequence[float | None]) -> float | None:
+    known = [each for each in rates if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _past(limits: StorageLimits) -> ReadFigures | None:
+    """Return direct reads of whom nobody knows who served them."""
+    found = (each for each in limits.reads if each.way == DIRECT and each.bytes_per_s)
+    return next((each for each in found if each.served_by == UNKNOWN), None)
+
+
+def _differ(before: ReadFigures | None, after: ReadFigures | None) -> bool:
+    """Tell whether two probes of storage differ by more than chance: by their turns."""
+    if before is None or after is None or before.way != after.way:
+        return False
+    turns = (before.turns_bytes_per_s, after.turns_bytes_per_s)
+    if min(map(len, turns)) < LEAST_TURNS:
+        return False
+    slow, fast = sorted(turns, key=max)
+    return max(slow) < min(fast) and median(fast) >= APART * median(slow)
+
+
+def _cold_by_residency(run: RankRun) -> float | None:
+    """Return 1 or 0 where the page cache held nothing, or all, before a run that tells no more."""
+    facts, window = run.about, run.exposure.whole
+    held = facts.cache.resident_fraction_before
+    if held is None or not window.read_nbytes:
+        return None
+    if held >= COLD:
+        return 0.0
+    once = window.read_nbytes <= ONE_PASS * (facts.files_nbytes or 0)
+    return 1.0 if held <= WARM and (once or facts.cache.asked == "cold") else None
+
+
+def _why(window: PartExposure, cold: float | None, limits: StorageLimits) -> str:
+    if not window.read_nbytes:
+        return "what the run read was not counted"
+    if cold is None:
+        return "what of it came from storage is not known"
+    refused = next((each.refused for each in limits.reads if each.refused), "")
+    return refused or "the probe met no reads that were served alike"
 
 
 def limit_use(
@@ -109,7 +239,7 @@ def limit_use(
         slowness += part / figures.bytes_per_s
         of.append(figures)
     return LimitUse(
-        used_bytes_per_s=window.read_nbytes / window.wall_ns * 1e9,
+        used_bytes_per_s=_rate(window),
         limit_bytes_per_s=1 / slowness,
         served_by=tuple(each.served_by for each in of),
         threads=tuple(each.threads for each in of),

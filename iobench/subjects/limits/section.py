@@ -1,4 +1,4 @@
-"""How much of what its storage can do a run used, in one sentence."""
+"""How much of what its storage can do a run used, in a sentence or two."""
 
 from __future__ import annotations
 
@@ -15,16 +15,71 @@ __all__ = ["SUBJECT", "limit_section"]
 
 def limit_section(use: LimitUse) -> Section:
     """Return what was used of what storage can do, and how it is known what that is."""
+    lines = _of_probes(use) if use.probed else [_of_kept(use)]
+    return Section("storage_limit", "What storage can do", tuple(map(Sentence, lines)))
+
+
+def _of_kept(use: LimitUse) -> str:
+    if use.used_bytes_per_s is None or use.limit_bytes_per_s is None:
+        return f"The storage was not probed: {use.reason}."
+    return (
+        f"Used {_of(use.used_bytes_per_s, use.limit_bytes_per_s)} ({use.order} {_reads(use)}, "
+        f"by 'iobench limits' on {units.moment(use.wall_ns)})."
+    )
+
+
+def _reads(use: LimitUse) -> str:
     by = " and ".join(
         f"the {each}" if each in (CACHE, DEVICE, SERVER) else each for each in use.served_by
     )
-    threads = "1 thread" if use.threads[0] == 1 else f"{use.threads[0]} threads"
-    line = (
-        f"Used {_of(use.used_bytes_per_s, use.limit_bytes_per_s)} "
-        f"({use.order} reads of {units.nbytes(use.request_nbytes)} from {by}, "
-        f"{threads}, by 'iobench limits' on {units.moment(use.wall_ns)})."
-    )
-    return Section("storage_limit", "What storage can do", (Sentence(line),))
+    readers = "1 thread" if use.threads[0] == 1 else f"{use.threads[0]} threads"
+    return f"reads of {units.nbytes(use.request_nbytes)}{f' from {by}' if by else ''}, {readers}"
+
+
+def _of_probes(use: LimitUse) -> list[str]:
+    used = "" if use.used_bytes_per_s is None else f"Read {units.byte_rate(use.used_bytes_per_s)}; "
+    lines = []
+    if use.limit_bytes_per_s is None or use.used_fraction is None:
+        gave = [
+            f"{units.byte_rate(rate)} {where}"
+            for rate, where in (
+                (use.storage_bytes_per_s, "past the page cache"),
+                (use.cache_bytes_per_s, "out of it"),
+            )
+            if rate is not None
+        ]
+        told = " and ".join(gave) or "no figure"
+        line = (
+            f"{used}probed {use.probed} the run, storage gave a reader of its shape {told} "
+            f"({_reads(use)}). What share that is, is not known: {use.reason}."
+        )
+        lines.append(line[0].upper() + line[1:])
+    else:
+        share = units.fraction(use.used_fraction)
+        known = ", which held all or none of it before" if use.by_residency else ""
+        told = (
+            f"so it used {share} of it"
+            if use.used_fraction <= 1
+            else "less than it read: it reads in another size or order than the probe"
+        )
+        who = "storage" if set(use.served_by) - {CACHE} else "the page cache"
+        lines.append(
+            f"{used}{who} gave a reader of its shape {units.byte_rate(use.limit_bytes_per_s)}, "
+            f"{told} (random {_reads(use)}{known}, {use.probed} the run)."
+        )
+    if use.changed and use.before_bytes_per_s and use.after_bytes_per_s:
+        slower = use.after_bytes_per_s < use.before_bytes_per_s
+        why = (
+            "others use it, or it slows down once much was read"
+            if slower
+            else "others used it, or it keeps what the run read"
+        )
+        before, after = map(units.byte_rate, (use.before_bytes_per_s, use.after_bytes_per_s))
+        lines.append(
+            f"The storage gave {before} before the run and {after} after it, further apart than "
+            f"its repeats: {why}."
+        )
+    return lines
 
 
 def _of(used: float, limit: float) -> str:

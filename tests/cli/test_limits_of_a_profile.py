@@ -1,0 +1,87 @@
+"""``--limits`` of ``iobench profile``: what storage gave a reader of the run's shape, both ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.profiling.storage_limits import RunProbes
+from iobench.storage.limit_figures import read_limits
+from iobench.storage.page_cache import evict, residency
+
+QUICK = ("--tiny", "--batches", "4", "--compute", "none", "--workers", "1", "--json")
+NAME = "maelstrom-power"
+
+
+@pytest.fixture
+def profiled(store_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def profile(*more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        out = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        words = ["profile", NAME, *QUICK, "--store-dir", str(store_dir), "--out", str(out), *more]
+        assert main(words) == 0
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        return run, json.loads((out / "run.json").read_text())
+
+    return profile
+
+
+def test_a_profile_is_held_against_its_own_storage_before_and_after(profiled: Any) -> None:
+    run, told = profiled("--limits", "0.4", "--format", "tfrecord")
+    before, after = read_limits([told["storage_limits"][0], told["storage_after"]])
+    assert before.path == after.path
+    assert before.request_nbytes == after.request_nbytes
+    assert before.threads == after.threads == (1,)
+    use = run["storage_limit"]
+    assert use["probed"] == "before and after"
+    assert use["request_nbytes"] == before.request_nbytes
+    assert use["storage_bytes_per_s"] or use["cache_bytes_per_s"]
+    assert told["storage_probe_s"] == pytest.approx((before.spent_ns + after.spent_ns) / 1e9)
+    if use["limit_bytes_per_s"] is not None:
+        assert use["used_fraction"] == use["used_bytes_per_s"] / use["limit_bytes_per_s"]
+
+
+def test_nothing_is_probed_where_that_is_off(profiled: Any, monkeypatch) -> None:
+    run, told = profiled("--limits", "off")
+    assert told["storage_limits"] == []
+    assert not {"storage_probed", "storage_after", "storage_probe_s"} & set(told)
+    assert run["storage_limit"] is None
+    monkeypatch.setenv("IOBENCH_LIMITS", "off")
+    assert profiled()[0]["storage_limit"] is None
+
+
+def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkeypatch) -> None:
+    probed, held = RunProbes.before, []
+
+    def before(self: RunProbes, one: Any, *rest: Any) -> dict[str, Any]:
+        evict(one.files)
+        held.append(residency(one.files).fraction)
+        told = probed(self, one, *rest)
+        held.append(residency(one.files).fraction)
+        return told
+
+    monkeypatch.setattr(RunProbes, "before", before)
+    run, told = profiled("--limits", "0.2", "--format", "tfrecord")
+    if held[0] != 0.0:
+        pytest.skip("this file system keeps what is dropped, or does not tell")
+    assert held == [0.0, 0.0]
+    assert read_limits(told["storage_limits"])[0].read_nbytes > 0
+    if told["cold_known"]:
+        assert run["cold_fraction"] > 0.0
+
+
+def test_a_dataset_without_files_says_so(profiled: Any, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_numbers.py").write_text(
+        "import numpy as np\n"
+        "class Numbered:\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, number): return {'field': np.full(3, number, 'f4')}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--limits", "0.1")
+    assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick]) == 0
+    told = json.loads(Path("run/run.json").read_text())
+    assert told["no_storage_probe"] == "the files that are read are not known"
