@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["find_leftovers"]
 
 PREFIX: Final = 3
-BINARY: Final = (".spans", ".bin")
+BINARY: Final = (".spans", ".bin", ".samples")
 LEAST_IN_BINARY: Final = 6
 """Shorter names are found in figures by chance; the texts of these files are looked through."""
 PACKED: Final = re.compile(rb"[A-Za-z0-9+/]{200,}={0,2}")
@@ -79,6 +79,8 @@ def _names_in(
     if file.endswith(".spans"):
         for text in texts_of_spans(data):
             yield from _found(text.encode(), wanted, names, more, least=PREFIX)
+    if file.endswith(".samples"):
+        yield from _found(data.partition(b"\n")[0], wanted, names, more, least=PREFIX)
 
 
 def _without_escapes(data: bytes) -> bytes:

@@ -121,9 +121,7 @@ def _found(asked: str) -> ChosenDevice:
         return ChosenDevice(found, found.facts())
     except RuntimeError as error:
         why = str(error).partition("\n")[0]
-        raise MissingDeviceError(
-            f"--device {asked}: {found.name} cannot be used: {why}"
-        ) from error
+        raise MissingDeviceError(f"--device {asked}: {found.name} cannot be used: {why}") from error
 
 
 def _may_have_one() -> bool:

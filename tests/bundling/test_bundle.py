@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from named_runs import CONFIG, ENVIRONMENT, HOME, HOST, SECRETS, USER
+from stand_in_machine import StandInMachine
 
 from iobench.analysis.run import open_runs
 from iobench.bundling.bundle import Bundle, make_bundle
@@ -43,9 +44,15 @@ def without_texts(value: Any) -> Any:
 
 
 def test_a_whole_bundle_has_the_same_figures_and_none_of_the_names(
-    tmp_path: Path, write: Write
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write(tmp_path / "magrathea" / "run").path
+    machine = StandInMachine(tmp_path)
+    reader = machine.reader(run, monkeypatch, host=HOST)
+    for share in (1.0, 0.5, 0.0):
+        reader.read()
+        machine.advance(60, cpus=[share] * 4, disk=share)
+    reader.finish()
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     bundle = bundled(run)
     folder = unpacked(bundle, tmp_path)
@@ -55,6 +62,7 @@ def test_a_whole_bundle_has_the_same_figures_and_none_of_the_names(
             assert secret.encode() not in held.lower(), (secret, file)
     one, two = to_json(open_runs(run)), to_json(open_runs(folder))
     assert without_texts(one) == without_texts(two)
+    assert two["runs"][0]["machine"]["machines"][0]["cpu"]["wait_fraction"] > 0.5
     assert json.loads((folder / "report.json").read_text())["runs"][0]["wait_ns"] == 61_000_000
     assert "Exposed I/O: 50 %" in (folder / "report.txt").read_text()
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before

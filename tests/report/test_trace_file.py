@@ -16,12 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, on_machine, pool
 from scripts import Script
+from stand_in_machine import StandInMachine
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError, StorageError
+from iobench.profiles.machine_samples import read_machines
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
@@ -445,3 +447,30 @@ def test_ranks_are_read_one_by_one_and_shown_as_processes_of_their_own(tmp_path:
         for pid in names
     }
     assert first["rank 1 consumer"] - first["rank 0 consumer"] == 10
+
+
+def test_a_machine_is_counters_of_its_own_once_for_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = ran(busy_pool(), host="boot")
+    machine = StandInMachine(tmp_path, n_cpus=2, disks={'a"%d': True})
+    machine.clock.advance(3 * MS)
+    machine.ns = 3 * MS
+    reader = machine.reader(tmp_path, monkeypatch)
+    reader.read()
+    for share in (1.0, 1.0, 0.0):
+        machine.advance(20, cpus=[share, 0.0], disk=share)
+        reader.read()
+    reader.finish()
+    document = written(tmp_path, replace(profile, machines=read_machines(tmp_path)))
+    (named,) = [
+        each for each in of(document, "M", "process_name") if each["args"]["name"] == "machine boot"
+    ]
+    base_ns = int(document["otherData"]["base_wall_ns"])
+    offset = profile.processes[0].anchors[0].wall_ns - profile.processes[0].anchors[0].monotonic_ns
+    for name, most in (("CPU 0 (%)", 100.0), ("CPUs (%)", 50.0), ('a"%d busy (%)', 100.0)):
+        found = of(document, "C", name)
+        assert {each["pid"] for each in found} == {named["pid"]}
+        # Where it is as before nothing is said, and its last step lasts until its end.
+        assert [each["args"]["value"] for each in found] == [most, 0.0, 0.0]
+        assert [ns(each) for each in found] == [at * MS + offset - base_ns for at in (3, 43, 63)]

@@ -9,6 +9,7 @@ from iobench.recording import monitor
 from iobench.recording.host_reader import claimed_files
 from iobench.recording.machine_counters import MachineCounters
 from iobench.recording.monitor import MachineReader
+from iobench.recording.this_process import boot_id
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -150,7 +151,7 @@ class StandInMachine:
         """Return the reader of this machine; ``""`` is the one that the test runs on."""
         if host:
             monkeypatch.setattr(monitor, "host_name", lambda: host)
-            monkeypatch.setattr(monitor, "boot_id", lambda: "boot")
+            monkeypatch.setattr(monitor, "boot_id", lambda: "boot" if host == "here" else boot_id())
         run.mkdir(parents=True, exist_ok=True)
         files = [*claimed_files([run], "machine", "samples")]
         counters = MachineCounters.open(self.root)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from iobench.recording.kinds import Kind, Trait
 from iobench.recording.span_file import Flag
+from iobench.report.timeline.machine_lanes import machine_payload
 from iobench.report.timeline.model import timeline_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class TimelinePayload:
         and for each its ``kinds``, ``sorts`` (as `Kind.family`) and ``queued``; ``steps``:
         ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what
         `choose_spans` says; ``n_names_left_out``; ``columns``: ``[{name, prediction, offset,
-        nbytes}]`` of the inflated stream.
+        nbytes}]`` of the inflated stream; ``machine``: what `machine_payload` says.
     data : str
         The columns, deflated, in base64.
     """
@@ -101,6 +102,7 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
         "columns": columns,
+        "machine": machine_payload(run, timeline.start_ns, timeline.end_ns),
     }
     return TimelinePayload(meta, base64.b64encode(zlib.compress(stream)).decode("ascii"))
 

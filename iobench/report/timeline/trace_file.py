@@ -13,6 +13,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
 from iobench.report import units
+from iobench.report.timeline.machine_lanes import counter_entries, lanes_of_machine
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.torch_trace import read_torch_trace, torch_entries
 from iobench.report.timeline.trace_clock import machine_of, wall_offsets
@@ -136,11 +137,17 @@ def write_trace(
     with _opened(path) as file:
         writer = TraceWriter(file, _about(seen, base_ns, torch))
         known: list[tuple[Process, int]] = []
+        hosts: set[tuple[str, str]] = set()
         several = len({each.path for each in seen}) > 1
         for part in _parts(runs):
             run = f"{part.profile.path.name} " if several else ""
             moved = _moved(part.profile, offsets) - base_ns
             known += _write_rank(part, run, moved, writer)
+            if (machine := lanes_of_machine(part)) and (run, machine.host) not in hosts:
+                hosts.add((run, machine.host))
+                pid = writer.process(-1, f"{run}machine {machine.host}")
+                moved_ns = offsets[machine.host, machine.boot_id] - base_ns
+                writer.add(counter_entries(machine, pid, moved_ns))
         for each in torch:
             writer.add(torch_entries(each, known, base_ns, writer))
         writer.close()

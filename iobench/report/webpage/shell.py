@@ -45,6 +45,7 @@ TIMELINE_SCRIPTS: Final = (
     "view.js",
     "describe.js",
     "overlay.js",
+    "machine.js",
     "input.js",
     "frame.js",
     "timeline.js",

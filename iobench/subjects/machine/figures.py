@@ -49,6 +49,7 @@ class ResourceUse:
     Parameters
     ----------
     name : str
+        What it is.
     wait_fraction : float or None
         Of the time that the training loop waited; null where it did not wait, or it is unknown.
     other_fraction : float or None
@@ -107,6 +108,7 @@ class MachineUse:
     Parameters
     ----------
     host : str
+        Its name on the network.
     rank : int
         Whose waits are meant: of several training processes of the machine, the one that waited
         longest.
@@ -117,7 +119,7 @@ class MachineUse:
     cpu : ResourceUse
         Of the CPUs or the quota, the one that was nearer to its end.
     core : CoreUse or None
-        Null where there is one CPU alone.
+        The busiest of the CPUs beside the others; null where there is one CPU alone.
     throttled_fraction : float or None
         Of the quota's periods within waits, those in which it was used up.
     memory_nbytes : int or None
@@ -137,7 +139,9 @@ class MachineUse:
         Network, in the way that carried more, of what the link carries; fractions are null where
         that is unknown.
     gpus : tuple of ResourceUse
+        For how much of the time something ran on them, as their driver tells it.
     processes : tuple of ProcessMemory
+        Of this training process; of a job, of all of them on the machine.
     wait_ns : int
         That readings cover.
     told_apart : float
@@ -179,6 +183,7 @@ class MachineFigures:
     Parameters
     ----------
     machines : tuple of MachineUse
+        By name.
     """
 
     machines: tuple[MachineUse, ...]

@@ -15,6 +15,7 @@ from many_spans import many_spans, two_ranks
 from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure
+from iobench.profiles.machine_samples import read_machines
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.json_report import to_json
@@ -24,6 +25,7 @@ from iobench.report.timeline.page_payload import timeline_payload
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
 from schedules import CONSUMER, Sketch, epochs, pool
+from stand_in_machine import StandInMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -511,3 +513,53 @@ def test_a_run_without_waits_has_a_timeline_and_no_charts(
     empty = tmp_path / "empty.html"
     empty.write_text(page_of([timeline_payload(Run(Sketch({"workers": 0}).profile()))]))
     ready(open_page(empty))
+
+
+def test_the_machine_is_below_the_lanes_over_the_same_time(
+    open_page: PageOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = small_run()
+    end_ns = int(made.profile().spans["end_ns"].max())
+    machine = StandInMachine(tmp_path, n_cpus=2, disks={'<img src=x onerror="boom">': False})
+    reader = machine.reader(tmp_path, monkeypatch)
+    reader.read()
+    while machine.ns < end_ns:
+        early = machine.ns < end_ns // 2
+        machine.advance(10, cpus=[1.0, 0.0], disk=1.0 if early else 0.0)
+        reader.read()
+    reader.finish()
+    profile = replace(made.profile(), machines=read_machines(tmp_path))
+    page = ready(open_page(write_timeline(tmp_path / "page.html", profile)))
+    lanes = page.evaluate("timeline.spans.meta.machine.flatMap(({ lanes }) => lanes)")
+    names = [each["name"] for each in lanes]
+    assert names[:3] == ["CPUs", "CPU 0", "CPU 1"]
+    assert '<img src=x onerror="boom"> busy' in names
+
+    def said_at(name: str, share: float) -> str:
+        x, y = page.evaluate(
+            """([name, share]) => {
+              const { machine, gutter, plotWidth } = timeline;
+              const box = machine.canvas.getBoundingClientRect();
+              const row = machine.places.rows.find(({ lane }) => lane.name === name);
+              return [box.left + gutter + share * plotWidth, box.top + row.top + row.height / 2];
+            }""",
+            [name, share],
+        )
+        page.mouse.move(x, y)
+        return str(page.evaluate("timeline.tip.hidden ? '' : timeline.tip.textContent"))
+
+    page.locator(".tl-machine").scroll_into_view_if_needed()
+    assert "50 %" in said_at("CPUs", 0.5)
+    assert "100 %" in said_at("CPU 0", 0.3)
+    assert "0 %" in said_at("CPU 1", 0.3)
+    busy = '<img src=x onerror="boom"> busy'
+    assert (busy in said_at(busy, 0.2), "100 %" in said_at(busy, 0.2)) == (True, True)
+    assert "0 %" in said_at(busy, 0.9)
+    # Zoomed into the first half, its last tenth lies there too.
+    page.evaluate("timeline.change(() => timeline.view.show(0, timeline.view.length / 2))")
+    settled(page)
+    assert "100 %" in said_at(busy, 0.9)
+
+
+def test_a_run_that_nobody_looked_at_has_no_rows_of_a_machine(page: Page) -> None:
+    assert page.locator(".tl-machine").count() == 0

@@ -50,6 +50,13 @@
     timeline.canvas.setAttribute("aria-roledescription", "timeline");
     timeline.canvas.setAttribute("aria-label", label(timeline));
     timeline.names = make(timeline.space, "div", "tl-names");
+    if (spans.meta.machine.length) {
+      const canvas = make(container, "canvas", "tl-machine");
+      canvas.setAttribute("role", "img");
+      const names = spans.meta.machine.flatMap(({ lanes }) => lanes.map((lane) => lane.name));
+      canvas.setAttribute("aria-label", `The machine meanwhile: ${names.join(", ")}.`);
+      timeline.machine = new iobench.Machine(timeline, canvas);
+    }
     timeline.tip = make(container, "div", "tl-tip");
     timeline.tip.hidden = true;
     timeline.live = make(container, "p", "tl-live");
@@ -57,6 +64,11 @@
     const key = "Hatched: the training loop waits. Filled from below: the part of the work that it "
       + "waited for. Pale: hidden work, which cost nothing.";
     make(container, "p", "tl-help", key);
+    if (timeline.machine) {
+      const all = "Below, the machine: a row's full height is all there is of it, or the most there was; "
+        + "low rows are CPUs, strong where busy. All that ran on it is in them.";
+      make(container, "p", "tl-help", all);
+    }
     const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
       + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
       + "n and p from span to span, Escape.";

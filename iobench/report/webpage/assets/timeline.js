@@ -61,6 +61,7 @@
         canvas.style.height = `${height}px`;
       }
       this.overviewImage = null;
+      this.machine?.layOut();
       this._nameLanes();
       this.redraw();
     }
@@ -178,6 +179,7 @@
       context.putImageData(this.image, 0, 0);
       iobench.drawOver(this, context, ticks(this.view, this.plotWidth, 110));
       iobench.drawOverview(this);
+      this.machine?.draw();
       const { at } = describe;
       this.said.textContent = `${at(this.view.from)} to ${at(this.view.to)}`;
       this.frames += 1;
@@ -211,17 +213,22 @@
     }
 
     showTip(span, x, y) {
-      const { tip, spans } = this;
+      const { spans } = this;
+      this.tellTip(spans.meta.stages[spans.stage[span]], describe.facts(spans, span), x, y, this.scroller);
+    }
+
+    // Pairs of a name and a text, beside a point of an element's plot.
+    tellTip(title, facts, x, y, { offsetLeft, offsetTop }) {
+      const { tip } = this;
       tip.replaceChildren();
-      make(tip, "b", "", spans.meta.stages[spans.stage[span]]);
+      make(tip, "b", "", title);
       const list = make(tip, "dl");
-      for (const [name, text] of describe.facts(spans, span)) {
+      for (const [name, text] of facts) {
         make(list, "dt", "", name);
         make(list, "dd", "", text);
       }
       tip.hidden = false;
       // Beside the pointer, inside the container.
-      const { offsetLeft, offsetTop } = this.scroller;
       const room = this.container.clientWidth - tip.offsetWidth - 4;
       const left = offsetLeft + this.gutter + x + 14;
       tip.style.left = `${Math.max(4, left > room ? Math.min(left - tip.offsetWidth - 28, room) : left)}px`;

@@ -1,0 +1,183 @@
+"""What a machine did while a run went on, as lanes below those of its processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.profiles.machine_samples import of_process
+from iobench.report.timeline.trace_writer import TextPart, as_us, texts_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.analysis.run import RankRun, Run
+    from iobench.profiles.machine_samples import MachineSamples
+    from iobench.recording.energy_file import GpuReading
+
+__all__ = ["MachineLane", "MachineLanes", "counter_entries", "lanes_of_machine", "machine_payload"]
+
+Floats = NDArray[np.float64]
+SHARE, BYTES, RATE = "share", "bytes", "rate"
+MOST_STEPS: Final = 2000
+"""Of a lane on a page; of more, several become their mean."""
+STEPS: Final = 1000
+"""A page has values in so many steps of a lane's top."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MachineLane:
+    """One figure of a machine over time.
+
+    Parameters
+    ----------
+    name : str
+    unit : str
+        ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second.
+    edges_ns : ndarray of int64, shape (n_steps + 1,)
+        Monotonic.
+    values : ndarray of float64, shape (n_steps,)
+        Means between two edges; NaN is unknown.
+    top : float
+        What fills the lane.
+    is_part : bool
+        Whether it is one of many alike, drawn small: a CPU.
+    """
+
+    name: str
+    unit: str
+    edges_ns: NDArray[np.int64]
+    values: Floats
+    top: float
+    is_part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLanes:
+    """All lanes of one machine, as the process that ran on it calls it."""
+
+    host: str
+    boot_id: str
+    lanes: tuple[MachineLane, ...]
+
+
+def lanes_of_machine(run: RankRun) -> MachineLanes | None:
+    """Return the lanes of the machine that a training process ran on; None if nobody looked."""
+    who = next((each for each in run.profile.processes if each.rank == run.rank), None)
+    samples = of_process(run.whole.machines, who)
+    if who is None or samples is None or len(samples.time_ns) < 2:
+        return None
+    energy = of_process(run.whole.energy, who)
+    gpus = _gpu_lanes(() if energy is None else energy.usage)
+    return MachineLanes(who.host, who.boot_id, (*_lanes(samples), *gpus))
+
+
+def _lanes(samples: MachineSamples) -> Iterator[MachineLane]:
+    edges, head = samples.time_ns, samples.head
+
+    def lane(name: str, unit: str, values: Floats | None, top: float | None = None) -> Any:
+        if values is None or np.isnan(values).all():
+            return
+        largest = float(np.nanmax(values))
+        yield MachineLane(name, unit, edges, values, top or largest or 1.0)
+
+    if head.cpus:
+        for name, values in samples.cpu_limits().items():
+            yield from lane("CPUs" if name == "cpus" else "CPUs of the quota", SHARE, values, 1.0)
+        for number, values in zip(head.cpus, samples.busy().T, strict=True):
+            yield MachineLane(f"CPU {number}", SHARE, edges, values, 1.0, is_part=True)
+    for what in ("memory", "io", "cpu"):
+        held = samples.per_second(f"pressure.{what}_us")
+        yield from lane(f"held up for {what}", SHARE, None if held is None else held / 1e6, 1.0)
+    for name, column, top in (
+        ("memory taken", "memory.used_nbytes", head.memory_nbytes),
+        ("memory of the cgroup", "cgroup.used_nbytes", head.memory_limit_nbytes),
+        ("page cache", "memory.cached_nbytes", head.memory_nbytes),
+    ):
+        if column in samples.values:
+            yield from lane(name, BYTES, samples.values[column][1:], top)
+    for disk in samples.names("disk"):
+        busy = samples.per_second(f"disk:{disk}.busy_ms")
+        yield from lane(f"{disk} busy", SHARE, None if busy is None else busy / 1e3, 1.0)
+        for way in ("read", "written"):
+            yield from lane(f"{disk} {way}", RATE, samples.per_second(f"disk:{disk}.{way}"))
+    for link in samples.names("net"):
+        for way in ("received", "sent"):
+            moved = samples.per_second(f"net:{link}.{way}")
+            yield from lane(f"{link} {way}", RATE, moved, head.links.get(link))
+
+
+def _gpu_lanes(usage: tuple[GpuReading, ...]) -> Iterator[MachineLane]:
+    for name in dict.fromkeys(each.source.name for each in usage):
+        readings = [each for each in usage if each.source.name == name]
+        edges = np.array([each.time_ns for each in readings], dtype=np.int64)
+        if len(edges) < 2:
+            continue
+        title = readings[0].source.title
+        busy = [np.nan if each.busy_percent is None else each.busy_percent for each in readings]
+        taken = [np.nan if each.used_nbytes is None else each.used_nbytes for each in readings]
+        yield MachineLane(f"{title} busy", SHARE, edges, np.array(busy[1:]) / 100, 1.0)
+        top = float(np.nanmax([*taken, 1.0]))
+        yield MachineLane(f"{title} memory", BYTES, edges, np.array(taken[1:], dtype=float), top)
+
+
+def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
+    """Return what a page draws of a run's machines: lanes that share their edges, in groups.
+
+    ``edges`` in microseconds since the first moment of the timeline, and of each lane ``values`` in
+    thousandths of its ``top``, null where unknown.
+    """
+    groups: dict[tuple[str, Any], dict[str, Any]] = {}
+    found = {each.host: each for each in map(lanes_of_machine, run.parts) if each is not None}
+    for host, machine in found.items():
+        for each in machine.lanes:
+            first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
+            part = slice(max(first - 1, 0), last + 1)
+            seen = each.edges_ns[part]
+            edges, values = _thinned(seen, each.values[part][: len(seen) - 1])
+            key = (host, id(each.edges_ns))
+            group = groups.setdefault(
+                key, {"edges": ((edges - start_ns) // 1000).tolist(), "lanes": []}
+            )
+            shown = np.clip(np.rint(values / each.top * STEPS), 0, STEPS)
+            group["lanes"].append(
+                {
+                    "name": f"{host} {each.name}" if len(found) > 1 else each.name,
+                    "unit": each.unit,
+                    "top": each.top,
+                    "small": each.is_part,
+                    "values": [None if np.isnan(v) else int(v) for v in shown.tolist()],
+                }
+            )
+    return [each for each in groups.values() if len(each["edges"]) > 1]
+
+
+def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64], Floats]:
+    n_joined = -(-len(values) // MOST_STEPS)
+    if n_joined < 2:
+        return edges, values
+    first = np.arange(0, len(values), n_joined)
+    step = np.diff(edges) * ~np.isnan(values)
+    total = np.add.reduceat(np.nan_to_num(values) * step, first)
+    known = np.add.reduceat(step, first)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.append(edges[first], edges[-1:]), np.where(known > 0, total / known, np.nan)
+
+
+def counter_entries(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[str]:
+    """Yield each lane as a counter of a trace: shares in per cent, the others in bytes."""
+    for each in machine.lanes:
+        values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values
+        name = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
+        # The last step lasts until its end; what is as before says nothing.
+        time_ns, values = each.edges_ns + moved_ns, np.round(np.append(values, values[-1:]), 1)
+        shown = ~np.isnan(values) & np.append(True, np.diff(values) != 0) & (time_ns >= 0)
+        shown[-1] = ~np.isnan(values[-1]) and time_ns[-1] >= 0
+        told = json.dumps(f"{each.name} ({name})").replace("%", "%%")
+        head = f'{{"ph":"C","name":{told},"pid":{pid},"ts":%d.%03d,"args":{{"value":%.1f}}}}'
+        parts = (TextPart(head, (*as_us(time_ns[shown]), values[shown])),)
+        yield from texts_of_rows(int(shown.sum()), parts)

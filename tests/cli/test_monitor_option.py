@@ -1,0 +1,163 @@
+"""``--monitor``: what a real machine did while a loop waited, held against psutil's own counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.launch.running import ScriptRun, run_script
+from iobench.profiles.machine_samples import read_machines
+from iobench.profiling.config import RunConfig
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc of Linux")
+
+MODULE = """
+import time
+import numpy as np
+
+class Slow:
+    def __len__(self):
+        return 16
+    def __getitem__(self, number):
+        time.sleep(0.15)
+        return {"field": np.full((3, 4), number, "f4")}
+"""
+BURN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+while True:
+    pass
+"""
+OFF = 0.25
+"""What others on the machine may do between psutil's look and ours."""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_MONITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("own_numbers.py").write_text(MODULE)
+
+
+@contextmanager
+def busy(cpus: list[int]) -> Iterator[None]:
+    """Keep some CPUs busy."""
+    words = [sys.executable, "-c", BURN]
+    burning = [subprocess.Popen([*words, str(cpu)], stdout=subprocess.PIPE) for cpu in cpus]
+    try:
+        for each in burning:
+            assert each.stdout is not None
+            each.stdout.readline()
+        yield
+    finally:
+        for each in burning:
+            each.kill()
+            each.communicate()
+
+
+def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[Any, dict[int, float]]:
+    """Return what a run that sleeps says of its machine, and how busy psutil saw each CPU."""
+    quick = ("--batches", "16", "--compute", "none", "--workers", "0", "--json", "--energy", "off")
+    before = psutil.cpu_times(percpu=True)
+    assert main(["profile", "own_numbers:Slow", "--out", "run", *quick, *more]) == 0
+    after = psutil.cpu_times(percpu=True)
+    told = json.loads(capsys.readouterr().out)["runs"][0]["machine"]
+    return told, {cpu: _busy(before[cpu], after[cpu]) for cpu in sorted(os.sched_getaffinity(0))}
+
+
+def _busy(before: Any, after: Any) -> float:
+    idle, total = (
+        sum(getattr(after, each, 0.0) - getattr(before, each, 0.0) for each in names)
+        for names in (
+            ("idle", "iowait"),
+            ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"),
+        )
+    )
+    return 1 - idle / total if total else 0.0
+
+
+def test_cpus_that_are_all_busy_are_saturated(capsys: pytest.CaptureFixture[str]) -> None:
+    with busy(sorted(os.sched_getaffinity(0))):
+        told, _ = profiled(capsys)
+    (found,) = told["machines"]
+    assert found["cpu"]["saturated"]
+    assert found["cpu"]["wait_fraction"] >= 0.9
+    assert found["cpus"] == len(os.sched_getaffinity(0))
+    assert found["core"] is None or not found["core"]["busiest"]["saturated"]
+
+
+@pytest.mark.skipif(len(psutil.Process().cpu_affinity()) < 2, reason="one CPU is all CPUs")
+def test_one_busy_cpu_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    last = max(os.sched_getaffinity(0))
+    with busy([last]):
+        told, seen = profiled(capsys)
+    (found,) = told["machines"]
+    core, mean = found["core"], sum(seen.values()) / len(seen)
+    assert found["cpu"]["wait_fraction"] == pytest.approx(mean, abs=OFF)
+    assert core["busiest"]["wait_fraction"] >= 0.9
+    others = [share for cpu, share in seen.items() if cpu != last]
+    if max(others) < 0.3:  # else somebody else on this machine is busy as well
+        assert (core["cpu"], core["busiest"]["saturated"]) == (last, True)
+        assert not found["cpu"]["saturated"]
+
+
+def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    told, seen = profiled(capsys, "--monitor", "10")
+    (found,) = told["machines"]
+    mean = sum(seen.values()) / len(seen)
+    assert found["cpu"]["wait_fraction"] == pytest.approx(mean, abs=OFF)
+    if mean < 0.6:  # else others are busy on this machine
+        assert not found["cpu"]["saturated"]
+    (samples,) = read_machines(Path("run"))
+    assert samples.head.period_ns == 100_000_000
+    names = {each["name"]: each["peak_nbytes"] for each in found["processes"]}
+    assert names["training process"] > 10 << 20
+
+
+def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several runs in turns each has its own file, of one and the same thread."""
+    options = ("--batches", "4", "--compute", "none", "--workers", "0", "--energy", "off")
+    formats = ("--framework", "native,workers")
+    assert main(["profile", "own_numbers:Slow", "--out", "run", *options, *formats]) == 0
+    capsys.readouterr()
+    found = [read_machines(each.parent)[0] for each in sorted(Path("run").glob("*/run.json"))]
+    assert len(found) == 2
+    assert np.array_equal(found[0].time_ns, found[1].time_ns)
+
+
+def test_off_looks_at_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--json")
+    assert main(["profile", "own_numbers:Slow", "--out", "run", *quick, "--monitor", "off"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["machine"] is None
+    assert not Path("run/machine").exists()
+    assert json.loads(Path("run/run.json").read_text())["monitor"] == "off"
+
+
+def test_a_launcher_looks_for_its_command() -> None:
+    command = (sys.executable, "-c", "import time; time.sleep(0.3)")
+    ended = run_script(ScriptRun(command, out=Path("run"), energy="off", monitor="10"), print)
+    assert ended.code == 0
+    (found,) = read_machines(Path("run"))
+    assert (found.head.pid, len(found.time_ns) > 2) == (os.getpid(), True)
+
+
+def test_a_rate_that_there_is_not_is_refused_before_anything_begins() -> None:
+    with pytest.raises(OptionError, match="--monitor 20: expected auto, off or 1 to 10"):
+        RunConfig(targets=("own_numbers:Slow",), monitor="20")
+    with pytest.raises(OptionError, match="--monitor fast"):
+        run_script(ScriptRun((sys.executable,), out=Path("run"), monitor="fast"), print)
+    assert not Path("run").exists()
