@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from iobench.cli.documents import Json, print_document
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -51,7 +53,7 @@ def advise(
             help="Passes over all samples: of the bill, and for staging. [default: 1; a script's]"
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Rank what would help by the gain predicted for it, with its cost and the command.
 
@@ -61,7 +63,6 @@ def advise(
     """
     import json as json_text
 
-    from iobench.cli.documents import print_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.profiling.profile_run import profile

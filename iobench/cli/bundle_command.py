@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 
 if TYPE_CHECKING:
     from iobench.bundling.bundle import Replacement
@@ -27,7 +27,7 @@ def bundle(
     show: Annotated[
         bool, typer.Option("--show", help="Print what would be replaced by what; write nothing.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Pack a run for a help desk, with its report; paths, users and hosts are replaced."""
     import os

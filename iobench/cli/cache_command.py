@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 
 __all__ = ["cache"]
 
@@ -24,7 +24,7 @@ def cache(
         list[str] | None,
         typer.Option(help="Remove the item at this path, or 'all'; repeatable."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """List the stand-ins, probes, stores and indexes that iobench made, or remove them."""
     from iobench.errors import MissingFileError

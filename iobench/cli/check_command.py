@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from iobench.cli.command import IobenchCommand
-from iobench.cli.documents import print_answer, print_document
+from iobench.cli.documents import Json, print_answer, print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,7 @@ def check(
             metavar="[FILE]", help="Add a summary to a file, such as $GITHUB_STEP_SUMMARY."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 cannot be told, 1 error.
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_document, write_document
+from iobench.cli.documents import (
+    Html,
+    Json,
+    Markdown,
+    Renderer,
+    print_document,
+    shown_as,
+    write_document,
+)
 
 __all__ = ["compare"]
 
@@ -21,16 +29,10 @@ def compare(
             "--quarterly folders that hold runs or results of suites, however deep.",
         ),
     ],
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print tables for an issue instead.")
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page that opens in a browser, with plots."),
-    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+    renderer: Renderer = "",
+    html: Html = None,
     group: Annotated[
         bool,
         typer.Option(
@@ -60,8 +62,9 @@ def compare(
     """
     from iobench.errors import OptionError
 
-    if json + markdown + csv > 1:
-        raise OptionError("--json, --markdown, --csv: expected one of them")
+    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
+    if csv and told_as:
+        raise OptionError("--csv: expected without another form of output")
     if quarterly and (group or anyway):
         raise OptionError("--quarterly: expected without --group and --anyway")
     if csv and not quarterly:
@@ -83,6 +86,6 @@ def compare(
 
         document = comparison_document(compare_runs(runs, anyway=anyway, group=group))
     if not csv:
-        print_document(document, "json" if json else "markdown" if markdown else "")
+        print_document(document, told_as)
     if html is not None:
         write_document(document, html)

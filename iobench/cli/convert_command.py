@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 from iobench.cli.source_options import (
     AllowGaps,
     DataDir,
@@ -134,7 +134,7 @@ def convert(
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Write samples into a standard container, verified and resumable, or say what it takes."""
     from iobench.cli.conversion_text import forecast_told, outcome_told, profile_command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="[EXTRA...]", help="Check these extras alone. [default: all]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Import every optional library and CliMetLab plugin, and say what installs those missing.
 

@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from iobench.report.document import Block, Document, Section
 
-__all__ = ["print_answer", "print_document", "say_written", "write_document", "write_text"]
+__all__ = [
+    "Html",
+    "Json",
+    "Markdown",
+    "Renderer",
+    "print_answer",
+    "print_document",
+    "say_written",
+    "shown_as",
+    "write_document",
+    "write_text",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print it as Markdown, for an issue.")]
+Renderer = Annotated[
+    str, typer.Option("--as", metavar="NAME", help="Print it by a renderer that is installed.")
+]
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write it as a page, for a browser.")
+]
+"""How commands say what becomes of their document."""
+
+
+def shown_as(*, json: bool, markdown: bool, renderer: str) -> str:
+    """Return the renderer that is asked for, ``""`` for that of terminals.
+
+    Raises
+    ------
+    OptionError
+        If several are.
+    """
+    from iobench.errors import OptionError
+
+    named = [*["json"] * json, *["markdown"] * markdown, *[renderer] * bool(renderer)]
+    if len(named) > 1:
+        raise OptionError("--json, --markdown and --as: all go to stdout; name one of them")
+    return "".join(named)
 
 
 def print_document(document: Document, renderer: str = "", *, file: TextIO | None = None) -> None:

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_document, write_document
+from iobench.cli.documents import (
+    Html,
+    Json,
+    Markdown,
+    Renderer,
+    print_document,
+    shown_as,
+    write_document,
+)
 
 __all__ = ["history"]
 
@@ -41,14 +49,10 @@ def history(
         Periods,
         typer.Option(help="What a column is; of several suites in it the newest stands for it."),
     ] = Periods.QUARTER,
-    json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print tables for an issue instead.")
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page with a chart of each figure."),
-    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+    renderer: Renderer = "",
+    html: Html = None,
 ) -> None:
     """Show each figure of suites over time, how far it spreads, and what changed beside it.
 
@@ -56,13 +60,12 @@ def history(
     before and after it.
     """
     from iobench.cli.screen import TerminalScreen
-    from iobench.errors import IobenchError, OptionError
+    from iobench.errors import IobenchError
     from iobench.subjects.history.figures import make_history
     from iobench.subjects.history.section import history_document
     from iobench.suites.history_folder import TABLE, read_history, write_table
 
-    if json and markdown:
-        raise OptionError("--json, --markdown: expected one of them")
+    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     found = read_history(folder)
     made = make_history(found.suites, found.skipped, metrics=metric or (), by=by.value)
     if found.is_history:
@@ -71,6 +74,6 @@ def history(
         except IobenchError as error:
             TerminalScreen().note(f"{folder / TABLE} is not of these results: {error}")
     document = history_document(made)
-    print_document(document, "json" if json else "markdown" if markdown else "")
+    print_document(document, told_as)
     if html is not None:
         write_document(document, html)

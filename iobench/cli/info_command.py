@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 from iobench.cli.source_options import DataDir, DatasetOptions, FilesGlob, StoreDir, split_options
 
 __all__ = ["info"]
@@ -25,7 +25,7 @@ def info(
     files: FilesGlob = None,
     option: DatasetOptions = None,
     store_dir: StoreDir = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Say what a dataset's samples are, a format's options, what a file, a store or a run is."""
     from iobench.chunks.zarr_arrays.store import is_zarr

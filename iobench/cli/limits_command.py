@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 from iobench.cli.source_options import split_names
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def limits(
             "other, by the size of copies.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
     from iobench.cli.interrupts import Interrupted

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 
 __all__ = ["list_"]
 
 
 def list_(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """List the datasets and store formats by the names other commands take."""
     from iobench.registry import SOURCE, dataset_names, format_names

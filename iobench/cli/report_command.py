@@ -7,7 +7,16 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from iobench.cli.documents import print_document, say_written, write_document
+from iobench.cli.documents import (
+    Html,
+    Json,
+    Markdown,
+    Renderer,
+    print_document,
+    say_written,
+    shown_as,
+    write_document,
+)
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -28,25 +37,10 @@ def report(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory; a folder of them is listed.")
     ],
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
-    ] = False,
-    markdown: Annotated[
-        bool,
-        typer.Option("--markdown", help="Print the report as GitHub's Markdown, for an issue."),
-    ] = False,
-    renderer: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="NAME", help="Print it by a renderer that is installed, by its name."
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the report as one page with its timeline, for a browser."
-        ),
-    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+    renderer: Renderer = "",
+    html: Html = None,
     darshan: Annotated[
         list[Path] | None,
         typer.Option(
@@ -117,9 +111,7 @@ def report(
         raise OptionError("--between: says what --lanes draws; expected both")
     _check_files(html=html, lanes=lanes, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
-    named = [*["json"] * json, *["markdown"] * markdown, *([renderer] if renderer else [])]
-    if len(named) > 1:
-        raise OptionError("--json, --markdown and --as: all go to stdout; name one of them")
+    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     if holds_several(run) and not any(
         (html, darshan, lanes, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
@@ -127,7 +119,7 @@ def report(
         return
     runs = open_runs(run, darshan or ())
     document = report_document(runs)
-    print_document(document, *named)
+    print_document(document, told_as)
     if html is not None:
         write_document(document, html)
     if lanes is not None:

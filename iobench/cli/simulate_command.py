@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iobench.cli.documents import print_document
+from iobench.cli.documents import Json, print_document
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
@@ -94,9 +94,7 @@ def simulate(
         str | None,
         typer.Option(metavar="SIZE", help="Read for a sample. [default: as measured]"),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of text.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Predict samples/s and exposed share of a run on more ranks, and where storage saturates."""
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from iobench.cli.command import IobenchCommand, make_typer
-from iobench.cli.documents import print_answer, print_document, write_document
+from iobench.cli.documents import (
+    Html,
+    Json,
+    Markdown,
+    Renderer,
+    print_answer,
+    print_document,
+    shown_as,
+    write_document,
+)
 from iobench.cli.suite_hand_in import dlio, mllog, pack, tell, verify
 
 if TYPE_CHECKING:
@@ -69,13 +78,10 @@ def suite(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the recipe, print its cells, and how long.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print tables for an issue instead.")
-    ] = False,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page that opens in a browser.")
-    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+    renderer: Renderer = "",
+    html: Html = None,
 ) -> None:
     """Profile all cells of a recipe in rounds, and print each with its figures and their spread.
 
@@ -94,8 +100,7 @@ def suite(
     from iobench.suites.suite_run import run_suite
     from iobench.suites.suite_table import suite_document, suite_table
 
-    if json and markdown:
-        raise OptionError("--json, --markdown: expected one of them")
+    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     found = read_recipe(recipe, changes or ())
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
@@ -114,7 +119,7 @@ def suite(
     run_suite(folder, TerminalScreen())
     table = suite_table(folder, found.metrics)
     document = suite_document(table)
-    print_document(document, "json" if json else "markdown" if markdown else "")
+    print_document(document, told_as)
     if html is not None:
         write_document(document, html)
     if history is not None:

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 
 __all__ = ["dlio", "mllog", "pack", "tell", "verify"]
 
 DOES_NOT_HOLD, CANNOT_BE_TOLD = 3, 4
 Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def pack(

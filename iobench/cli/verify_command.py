@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iobench.cli.documents import print_answer
+from iobench.cli.documents import Json, print_answer
 from iobench.cli.source_options import (
     DataDir,
     FilesGlob,
@@ -43,7 +43,7 @@ def verify(
         typer.Option(help="An option of the dataset, instead of the one the store was made with."),
     ] = None,
     store_dir: StoreDir = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: Json = False,
 ) -> None:
     """Read every byte of a store, compare all checksums, and the samples with their source."""
     import json as json_text

@@ -229,7 +229,7 @@ def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
         ([run, "--quarterly", "--group"], "--quarterly: expected without --group"),
         ([run, run, "--csv"], "--csv: expected with --quarterly"),
-        ([run, "--quarterly", "--csv", "--json"], "expected one of them"),
+        ([run, "--quarterly", "--csv", "--json"], "expected without another form"),
     ):
         assert main(["compare", *map(str, arguments)]) == 1
         found = capsys.readouterr()
