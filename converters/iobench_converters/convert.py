@@ -23,10 +23,10 @@ from iobench.stores import (
     Store,
     StoreRequest,
     Tally,
+    check_room,
     claim,
     find_writer,
     finish_store,
-    free_nbytes,
     make_item,
     merge_errors,
     merge_shards,
@@ -308,16 +308,8 @@ class ConversionRun:
         return f"{holder}, which writes shard {numbers[0]}{more}"
 
     def _check_room(self) -> None:
-        path = self.path
-        needed = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
-        free = free_nbytes(path)
-        if free is not None and free < needed:
-            error = StorageError(
-                f"{path}: {needed} bytes are needed, {free} are free; free some space or "
-                "choose another folder (--store-dir, or OUT)"
-            )
-            error.exit_code = EXIT_RESUMABLE
-            raise error
+        nbytes = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
+        check_room(self.path, nbytes, self.plan.n_shards - len(self._infos))
 
 
 def convert(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from iobench.cli.documents import Json, print_answer
 
+if TYPE_CHECKING:
+    from iobench.stores.places import Item
+
 __all__ = ["cache"]
+
+HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 
 def cache(
@@ -20,36 +26,66 @@ def cache(
     store_dir: Annotated[
         Path | None, typer.Option(help="Also look here. [default: $IOBENCH_STORE_DIR, ...]")
     ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Only what was last used so long ago: 30d, 12h or 8w; --remove all removes it.",
+        ),
+    ] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(help="Remove the item at this path, or 'all'; repeatable."),
+        typer.Option(
+            help="Remove the item at this path, or 'all' of yours that are listed; repeatable."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the stand-ins, probes, stores and indexes that iobench made, or remove them."""
+    """List what iobench made with its owner and last use, or remove it."""
     from iobench.errors import MissingFileError
-    from iobench.report.document import Bytes, properties
+    from iobench.recording.clocks import SYSTEM_CLOCK
+    from iobench.report.document import Bytes, properties, sentences
     from iobench.report.units import nbytes
     from iobench.stores.places import list_items, list_places, remove_item
 
-    items = list_items(list_places(data_dirs=data_dir or [], store_dir=store_dir))
+    items = every = list_items(list_places(data_dirs=data_dir or [], store_dir=store_dir))
+    if older_than is not None:
+        before_ns = SYSTEM_CLOCK.wall_ns() - _age_ns(older_than)
+        items = [item for item in items if (item.used_ns or item.changed_ns) < before_ns]
+    others = sorted({item.owner for item in items if not item.is_mine})
     if remove:
         by_path = {str(item.path): item for item in items}
-        for path in by_path if "all" in remove else remove:
+        mine = [path for path, item in by_path.items() if item.is_mine]
+        for path in mine if "all" in remove else remove:
             item = by_path.get(path) or by_path.get(str(Path(path).resolve()))
+            if item is None and Path(path).resolve() in {each.path.resolve() for each in every}:
+                raise MissingFileError(f"{path}: was used since; leave --older-than out")
             if item is None:
                 raise MissingFileError(f"{path}: iobench made nothing there; see 'iobench cache'")
             remove_item(item)
         items = [item for item in items if item.path.exists()]
     total = nbytes(sum(item.nbytes for item in items))
+    of = "" if older_than is None else f" last used over {older_than} ago"
     rows = [
         row
         for item in items
-        for row in ((Bytes(item.nbytes), item.kind, item.title), ("", "", str(item.path)))
+        for row in (
+            (Bytes(item.nbytes), item.kind, item.title),
+            ("", "", str(item.path)),
+            ("", "", _used(item)),
+        )
     ]
+    notes = []
+    if remove and "all" in remove and others:
+        notes.append(f"What is of other users is left: {', '.join(others)}")
+    elif older_than is not None and not remove and any(item.is_mine for item in items):
+        notes.append("Nothing was removed; --remove all removes what is yours of this")
     print_answer(
-        f"{len(items)} items, {total}" if items else "nothing: iobench has made no files",
+        f"{len(items)} items{of}, {total}"
+        if items
+        else f"nothing{of or ': iobench has made no files'}",
         *([properties(rows)] if rows else []),
+        *sentences(notes),
         figures={
             "items": [
                 {
@@ -57,9 +93,31 @@ def cache(
                     "kind": each.kind,
                     "title": each.title,
                     "nbytes": each.nbytes,
+                    "owner": each.owner,
+                    "changed_wall_ns": each.changed_ns,
+                    "used_wall_ns": each.used_ns,
                 }
                 for each in items
             ]
         },
         json=json,
     )
+
+
+def _used(item: Item) -> str:
+    """Return whose an item is, and when it was last used, as far as that is kept."""
+    from iobench.report.units import moment
+
+    owner = "yours" if item.is_mine else f"of {item.owner}"
+    if item.used_ns is not None:
+        return f"{owner}, last used {moment(item.used_ns)}"
+    return f"{owner}, written {moment(item.changed_ns)}; when it was read is not kept here"
+
+
+def _age_ns(text: str) -> int:
+    from iobench.errors import OptionError
+
+    match = re.fullmatch(r"(\d{1,6})([hdw])", text.strip().lower())
+    if match is None:
+        raise OptionError(f"--older-than {text}: expected an age such as 30d, 12h or 8w")
+    return int(match[1]) * HOURS[match[2]] * 3_600_000_000_000

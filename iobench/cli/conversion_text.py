@@ -62,6 +62,10 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     yield "read", Bytes(planned.in_nbytes, f"{{}}, {amplified}, {_counted(planned.passes, 'pass')}")
     free = planned.free_nbytes
     room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
+    if not planned.files_fit:
+        room += (
+            f"; {count(planned.least_files)} files or more, {count(planned.free_files)} can be made"
+        )
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     aside = planned.spilled_nbytes
     meanwhile = f" and {nbytes(aside)} put aside meanwhile" if aside else ""

@@ -28,10 +28,11 @@ from iobench.datasets.sample_making import TASK_NBYTES, WAITING
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.scratch import free_nbytes, remove_leftovers, remove_tree
+from iobench.files.scratch import free_files, free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
+from iobench.stores.places import FILES_OF_A_SHARD
 from iobench.stores.plan import StoreRequest, probe_samples
 from iobench.stores.real_information import bits_worth_keeping
 
@@ -112,6 +113,8 @@ class KnownTarget:
         The memory with which every chunk is decoded once; None where none is enough.
     free_nbytes : int or None
         On the target's file system; None where nobody tells.
+    free_files : int or None
+        Files that can be made there.
     nbytes_there : int
         Bytes of the store that an earlier run left.
     step_s : float or None
@@ -123,6 +126,7 @@ class KnownTarget:
     memory_nbytes: int
     workers: int
     free_nbytes: int | None
+    free_files: int | None = None
     once_nbytes: int | None = None
     nbytes_there: int = 0
     step_s: float | None = None
@@ -194,6 +198,8 @@ class ConversionForecast:
         Space still needed, that for what is put aside included.
     free_nbytes : int or None
         What there is; None where nobody tells.
+    free_files : int or None
+        Files that can be made there; None where nobody tells.
     convert_s : float
         Seconds for what is still to be done, at the probe's rate.
     load_source_s, load_store_s : float
@@ -226,6 +232,7 @@ class ConversionForecast:
     spilled_nbytes: int
     free_needed_nbytes: int
     free_nbytes: int | None
+    free_files: int | None
     convert_s: float
     load_source_s: float
     load_store_s: float
@@ -236,13 +243,24 @@ class ConversionForecast:
     keep_bits: Mapping[str, int]
 
     @property
+    def least_files(self) -> int:
+        """Files that are there at once at the least, while it is written."""
+        return FILES_OF_A_SHARD * self.n_shards
+
+    @property
+    def files_fit(self) -> bool:
+        """Whether so many files can be made, as far as is known."""
+        return self.free_files is None or self.least_files <= self.free_files
+
+    @property
     def fits(self) -> bool:
         """Whether there is room for the store, as far as is known."""
-        return self.free_nbytes is None or self.free_needed_nbytes <= self.free_nbytes
+        enough = self.free_nbytes is None or self.free_needed_nbytes <= self.free_nbytes
+        return enough and self.files_fit
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""
-        return {**asdict(self), "fits": self.fits}
+        return {**asdict(self), "least_files": self.least_files, "fits": self.fits}
 
 
 def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> ConversionForecast:
@@ -305,6 +323,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         spilled_nbytes=source.spilled_nbytes,
         free_needed_nbytes=max(0, out_nbytes - target.nbytes_there) + source.spilled_nbytes,
         free_nbytes=target.free_nbytes,
+        free_files=target.free_files,
         convert_s=convert_s,
         load_source_s=load_source_s,
         load_store_s=load_store_s,
@@ -496,6 +515,7 @@ def known_target(
         once_nbytes=memory.once_nbytes,
         workers=request.n_workers,
         free_nbytes=free_nbytes(existing_folder(request.out)),
+        free_files=free_files(existing_folder(request.out)),
         nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
         step_s=_step_s(prepared, request),
     )

@@ -55,8 +55,10 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
     except (FileNotFoundError, IobenchError):
         raise
     except OSError as error:
-        if error.errno in FULL:
-            reason = f"the disk is full; free some space or {OTHER_FOLDER}"
+        if error.errno == errno.ENOSPC:
+            reason = f"{_full(path)} or {OTHER_FOLDER}"
+        elif error.errno == errno.EDQUOT:
+            reason = f"your quota there (bytes or files) is used up; remove some or {OTHER_FOLDER}"
         elif error.errno in _REFUSED:
             reason = f"{error.strerror}; make it writable or {OTHER_FOLDER}"
         else:
@@ -67,6 +69,16 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
         if resumable:
             refused.exit_code = EXIT_RESUMABLE
         raise refused from error
+
+
+def _full(path: Path) -> str:
+    """Return what a file system that is full lacks, bytes or files it could make, and a remedy."""
+    with suppress(OSError, AttributeError):  # Windows has no statvfs, an address no folders
+        folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+        room = os.statvfs(folder)
+        if room.f_files and not room.f_favail and room.f_bavail:
+            return "no more files can be made there (inodes); remove some"
+    return "the disk is full; free some space"
 
 
 def is_closed(folder: Path) -> bool:

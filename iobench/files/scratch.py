@@ -30,6 +30,7 @@ __all__ = [
     "RemoteFile",
     "clear_scratch",
     "drop_uploads",
+    "free_files",
     "free_nbytes",
     "list_folders",
     "open_scratch",
@@ -47,6 +48,18 @@ def free_nbytes(folder: Path) -> int | None:
         return None
     with storage_errors(folder):
         return shutil.disk_usage(folder).free
+
+
+def free_files(folder: Path) -> int | None:
+    """Return how many files can be made where a folder is; None where nothing limits or tells it.
+
+    Like bytes these are those of the file system, and of a user's quota where it counts that in.
+    """
+    if not is_local(folder) or not hasattr(os, "statvfs"):
+        return None
+    with storage_errors(folder):
+        told = os.statvfs(folder)
+    return told.f_favail if told.f_files else None  # btrfs and others make inodes as they go
 
 
 def list_folders(folder: Path) -> list[Path]:

@@ -58,6 +58,7 @@ from iobench.stores.manifest import ShardFile as ShardFile
 from iobench.stores.manifest import canonical_json as canonical_json
 from iobench.stores.manifest import read_manifest as read_manifest
 from iobench.stores.moments import N_MOMENTS as N_MOMENTS
+from iobench.stores.places import check_room as check_room
 from iobench.stores.places import make_item as make_item
 from iobench.stores.plan import ConversionPlan as ConversionPlan
 from iobench.stores.plan import StoreRequest as StoreRequest

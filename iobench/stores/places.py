@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import (
+    OTHER_FOLDER,
     TEMPORARY_SUFFIX,
     is_closed,
     is_local,
@@ -23,9 +24,15 @@ from iobench.files.atomic import (
     write_atomically,
 )
 from iobench.files.claims import find_writer
+from iobench.files.scratch import free_files, free_nbytes
 from iobench.files.urls import as_path
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
+
+try:
+    import pwd
+except ImportError:  # not on Windows
+    pwd = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +44,7 @@ __all__ = [
     "Item",
     "ItemKind",
     "Place",
+    "check_room",
     "choose_place",
     "finished_stores",
     "hold_item",
@@ -61,6 +69,8 @@ STORES_NAME = "finished"
 MOST_REMEMBERED = 500
 ENVIRONMENT_NAME = "IOBENCH_STORE_DIR"
 MAX_DEPTH = 3
+FILES_OF_A_SHARD = 2
+"""At the least, while a store is written: its data, and what the journal says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +97,31 @@ class Place:
 class Item:
     """Something iobench made: a folder with its mark.
 
-    ``nbytes`` is what its files hold.
+    Parameters
+    ----------
+    path : Path
+    kind, title : str
+    nbytes : int
+        What its files hold.
+    owner : str
+        Whose mark it is; ``""`` where the system does not tell.
+    is_mine : bool
+        Whether that is who asks.
+    changed_ns : int
+        When the last of its files was written, since the epoch.
+    used_ns : int or None
+        When the last of its files was read or written, to a day (``relatime``); None where the file
+        system keeps no such times.
     """
 
     path: Path
     kind: str
     title: str
     nbytes: int
+    owner: str = ""
+    is_mine: bool = True
+    changed_ns: int = 0
+    used_ns: int | None = None
 
 
 def choose_place(
@@ -125,6 +153,26 @@ def choose_place(
     raise StorageError(
         f"no folder for what iobench makes: {'; '.join(tried)}; name a writable one by --store-dir"
     )
+
+
+def check_room(path: Path, nbytes: int, n_shards: int) -> None:
+    """Refuse to begin what there is no room for, of bytes or of files.
+
+    A quota is seen where the file system counts it in; else writing tells of it.
+
+    Raises
+    ------
+    StorageError
+        If there is less than is needed at the least.
+    """
+    free, files, n_files = free_nbytes(path), free_files(path), FILES_OF_A_SHARD * n_shards
+    if free is not None and free < nbytes:
+        reason = f"{nbytes} bytes are needed, {free} are free; free some space"
+    elif files is not None and files < n_files:
+        reason = f"{n_files} files or more are needed, {files} can be made; take larger shards"
+    else:
+        return
+    raise StorageError(f"{path}: {reason} or {OTHER_FOLDER}")
 
 
 def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
@@ -189,13 +237,16 @@ def remove_item(item: Item) -> None:
     Raises
     ------
     StorageError
-        If the folder has no mark, is a link, or the file system refuses.
+        If the folder has no mark, is a link or another user's, or the file system refuses.
     StoreClaimedError
         If a process is writing it, or holds it (`hold_item`).
     """
     mark = item.path / MARK_NAME
     if item.path.is_symlink() or not mark.is_file():
         raise StorageError(f"{item.path} was not made by iobench; remove it yourself")
+    owner, is_mine = _owner(mark)
+    if not is_mine and os.geteuid():  # root may where it names one
+        raise StorageError(f"{item.path} is of the user {owner}; ask them to remove it")
     holder = find_writer(item.path)
     if holder is not None:
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
@@ -388,8 +439,32 @@ def mark_of(path: Path) -> tuple[str, str]:
 
 def _item(path: Path) -> Item:
     kind, title = mark_of(path)
-    nbytes = 0
+    nbytes = changed_ns = read_ns = 0
     for file in path.rglob("*"):
         with suppress(OSError):
-            nbytes += file.lstat().st_size if not file.is_dir() else 0
-    return Item(path, kind, title, nbytes)
+            status = file.lstat()
+            if not file.is_dir():
+                nbytes += status.st_size
+                changed_ns = max(changed_ns, status.st_mtime_ns)
+                if file.name != MARK_NAME:  # which lists like this one read
+                    read_ns = max(read_ns, status.st_atime_ns)
+    keeps_reads = False
+    with suppress(OSError, AttributeError):  # not on Windows
+        keeps_reads = not os.statvfs(path).f_flag & getattr(os, "ST_NOATIME", 0)
+    used_ns = max(read_ns, changed_ns) if keeps_reads else None
+    owner, is_mine = "", True
+    with suppress(OSError):
+        owner, is_mine = _owner(path / MARK_NAME)
+    return Item(path, kind, title, nbytes, owner, is_mine, changed_ns, used_ns)
+
+
+def _owner(path: Path) -> tuple[str, bool]:
+    """Return whose a file is, and whether that is who asks."""
+    if pwd is None:
+        return "", True
+    uid = path.stat().st_uid
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a user of another machine, or of none any more
+        name = str(uid)
+    return name, uid == os.geteuid()

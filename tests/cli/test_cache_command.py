@@ -1,18 +1,30 @@
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from other_user import as_other_user, folder_for_all
 
 from iobench.cli import main
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    """A folder in which iobench has made a stand-in."""
-    assert main(["synthesize", "maelstrom-ens10", str(tmp_path / "mine"), "--tiny"]) == 0
-    return tmp_path
+def made() -> Iterator[Path]:
+    """A folder in which iobench has made a stand-in, which others may read."""
+    with folder_for_all() as folder:
+        assert main(["synthesize", "maelstrom-ens10", str(folder / "mine"), "--tiny"]) == 0
+        yield folder
 
 
 def test_what_iobench_made_is_listed_and_removed(
@@ -36,3 +48,86 @@ def test_what_iobench_did_not_make_is_never_removed(
     assert main(["cache", "--store-dir", str(tmp_path), "--remove", str(tmp_path / "data")]) == 1
     assert "iobench made nothing there" in capsys.readouterr().err
     assert (tmp_path / "data").is_dir()
+
+
+def _items(made: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main(["cache", "--store-dir", str(made), *more, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    return [each for each in items if Path(each["path"]).is_relative_to(made)]
+
+
+def _last_used(folder: Path, days_ago: int) -> None:
+    ns = time.time_ns() - days_ago * 86_400 * 10**9
+    for file in folder.rglob("*"):
+        os.utime(file, ns=(ns, ns))
+
+
+def test_what_was_not_used_for_long_is_listed_and_only_then_removed(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known truth: one item that was last used 40 days ago, and one of now."""
+    shutil.copytree(made / "mine", made / "new")
+    _last_used(made / "mine", 40)
+    (old,) = _items(made, capsys, "--older-than", "30d")
+    assert old["path"] == str(made / "mine")
+    assert old["owner"] == pwd.getpwuid(os.geteuid()).pw_name
+    assert 39.9 < (time.time_ns() - int(str(old["changed_wall_ns"]))) / 86_400e9 < 40.1
+    assert _items(made, capsys, "--older-than", "41d") == []
+    assert main(["cache", "--store-dir", str(made), "--older-than", "5w"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--remove all removes what is yours" in said
+    assert "yours, last used 20" in said or "yours, written 20" in said
+    assert (made / "mine").exists()
+    # What is named, and was used since, stays.
+    new = ["cache", "--store-dir", str(made), "--older-than", "5w", "--remove", str(made / "new")]
+    assert main(new) == 1
+    assert "was used since" in capsys.readouterr().err
+
+    # Elsewhere other tests may have made something: nothing of that is so old.
+    assert _items(made, capsys, "--older-than", "5w", "--remove", "all") == []
+    assert [each.name for each in made.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("age", ["", "30", "d", "1y", "-3d", "1.5d"])
+def test_an_age_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], age: str
+) -> None:
+    assert main(["cache", "--store-dir", str(tmp_path), "--older-than", age]) == 1
+    assert "expected an age such as 30d" in capsys.readouterr().err
+
+
+def test_what_is_of_another_user_is_told_and_left(made: Path) -> None:
+    """Neither named nor with all the rest does it go, and it is whole afterwards."""
+    before = sorted(str(path) for path in (made / "mine").rglob("*"))
+    run = [sys.executable, "-m", "iobench", "cache", "--store-dir", str(made)]
+    told = as_other_user(made, *run)
+    assert told.returncode == 0, told.stderr
+    assert f"of {getpass.getuser()}, " in told.stdout
+    every = as_other_user(made, *run, "--remove", "all")
+    assert every.returncode == 0, every.stderr
+    assert f"What is of other users is left: {getpass.getuser()}" in " ".join(every.stdout.split())
+    named = as_other_user(made, *run, "--remove", made / "mine")
+    assert named.returncode == 1
+    assert "ask them to remove it" in named.stderr
+    assert named.stderr.count("\n") == 1
+    assert sorted(str(path) for path in (made / "mine").rglob("*")) == before
+
+
+def test_a_file_system_without_times_of_use_is_said_so(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then it is told when it was written, and not as if that were its last use."""
+    folder = tmp_path / "noatime"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m,noatime", "none", str(folder)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        shutil.copytree(made / "mine", folder / "copy")
+        (item,) = _items(folder, capsys)
+        assert item["used_wall_ns"] is None
+        assert main(["cache", "--store-dir", str(folder)]) == 0
+        assert "when it was read is not kept here" in " ".join(capsys.readouterr().out.split())
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)

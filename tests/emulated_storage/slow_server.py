@@ -49,6 +49,7 @@ class Slowness:
     jitter_s: float = 0.0
     opens_per_s: float | None = None
     page_cache: bool = False
+    quota_nbytes: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     link_free: float = 0.0
     opens_free: float = 0.0
@@ -301,6 +302,10 @@ class Server:
 
     def write(self, _at: float, _node: int, told: bytes, _who: Any) -> bytes:
         fd, offset, size = struct.unpack_from("<QQI", told)
+        quota = self.slowness.quota_nbytes
+        if quota is not None and (quota := quota - size) < 0:
+            raise OSError(errno.EDQUOT, "quota")
+        self.slowness.quota_nbytes = quota
         return struct.pack("<II", os.pwrite(fd, memoryview(told)[40 : 40 + size], offset), 0)
 
     def release(self, _at: float, node: int, told: bytes, _who: Any) -> bytes:

@@ -39,6 +39,8 @@ class SlowStorage:
     page_cache : bool
         Whether the kernel may keep and read ahead what was read, as other file systems do. Else
         every read is a request (FUSE's ``direct_io``), and no page cache stands in between.
+    quota_nbytes : int
+        What may be written; more is refused as beyond a quota (``EDQUOT``).
 
     Writing, and listing but for the open of the folder, cost nothing, so that a test can fill it.
     Other users may use it where we are root. ``change(folder, latency_s=...)`` sets it anew.
