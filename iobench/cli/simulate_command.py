@@ -27,7 +27,10 @@ def simulate(
     ] = "1..4096",
     storage_bandwidth: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="What storage gives all ranks together: 100GB/s."),
+        typer.Option(
+            metavar="RATE|measured",
+            help="What storage gives all ranks together: 100GB/s; measured: what a probe found.",
+        ),
     ] = None,
     storage_iops: Annotated[
         str | None,
@@ -79,9 +82,21 @@ def simulate(
         bool,
         typer.Option(
             "--own-shards",
-            help="Each rank reads the same samples in every epoch; else they are dealt anew.",
+            help="Each rank reads, or stages, the same samples in every epoch; else they are dealt "
+            "anew.",
         ),
     ] = False,
+    staged: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Beside it: data staged on each node's own storage, which gives it 3GB/s.",
+        ),
+    ] = None,
+    staged_latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="--staged: what each read takes there. [default: 0]"),
+    ] = None,
     allreduce_ms: Annotated[
         float,
         typer.Option(help="Of a step, beyond what the run's own steps hold.", min=0, max=3.6e6),
@@ -97,6 +112,8 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Predict samples/s and exposed share of a run on more ranks, and where storage saturates."""
+    from dataclasses import replace
+
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
@@ -104,6 +121,7 @@ def simulate(
     from iobench.subjects.scaling.curve import MOST_RANKS, simulate_ranks
     from iobench.subjects.scaling.figures import ScalingFigures
     from iobench.subjects.scaling.measured_job import measured_job
+    from iobench.subjects.scaling.scenarios import measured_limit, staged_scenario
     from iobench.subjects.scaling.section import scaling_document
     from iobench.subjects.scaling.target import SharedStorage
 
@@ -119,8 +137,11 @@ def simulate(
         raise OptionError(
             f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9"
         )
+    if staged_latency is not None and staged is None:
+        raise OptionError("--staged-latency: of the storage that --staged tells; expected both")
+    measured = storage_bandwidth == "measured"
     storage = SharedStorage(
-        bytes_per_s=rate("--storage-bandwidth", storage_bandwidth),
+        bytes_per_s=None if measured else rate("--storage-bandwidth", storage_bandwidth),
         reads_per_s=None if storage_iops is None else parse_rate("--storage-iops", storage_iops),
         read_latency_ns=0
         if read_latency is None
@@ -135,13 +156,20 @@ def simulate(
     if hosts is None and ranks_per_host is None and (cache or host_bandwidth is not None):
         named = "--cache-per-node" if cache else "--node-bandwidth"
         raise OptionError(f"{named}: give --nodes or --ranks-per-node, to tell who shares a node")
-    if own_shards and not cache:
-        raise OptionError("--own-shards: says what --cache-per-node keeps; expected both")
+    if own_shards and not cache and staged is None:
+        raise OptionError(
+            "--own-shards: says what --cache-per-node keeps, or --staged; expected one of them"
+        )
     job = measured_job(
         _opened(run),
         reads_per_sample=reads_per_sample,
         nbytes_per_sample=size("--bytes-per-sample", bytes_per_sample),
     )
+    limit = measured_limit(job) if measured else None
+    if limit is not None:
+        bytes_per_s, reads_per_s = limit.bounds(job.demand)
+        told = reads_per_s if storage.reads_per_s is None else storage.reads_per_s
+        storage = replace(storage, bytes_per_s=bytes_per_s, reads_per_s=told)
     places = _hosts(job, hosts, ranks_per_host, cache, dataset, own_shards=own_shards)
     with TerminalScreen().progress("simulating") as progress:
         curve = simulate_ranks(
@@ -153,7 +181,20 @@ def simulate(
             measured_step_ns=job.step_ns,
             progress=progress,
         )
-    found = ScalingFigures(curve, job, storage, places, allreduce_ms)
+    scenario = None
+    if staged is not None:
+        scenario = staged_scenario(
+            job,
+            curve,
+            storage,
+            places,
+            near_bytes_per_s=parse_byte_rate("--staged", staged),
+            read_latency_ns=0
+            if staged_latency is None
+            else parse_time_ns("--staged-latency", staged_latency),
+            allreduce_ns=round(allreduce_ms * 1_000_000),
+        )
+    found = ScalingFigures(curve, job, storage, places, allreduce_ms, limit, scenario)
     print_document(scaling_document(found), "json" if json else "")
 
 

@@ -289,3 +289,97 @@ def test_several_runs_are_refused_by_their_names(
     assert str(tmp_path / "both" / "zarr") in error
     assert main(["simulate", str(tmp_path / "nothing")]) == 1
     assert "is no directory" in capsys.readouterr().err
+
+
+def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> dict[str, Any]:
+    """Return what a probe found: 1 GB/s from 8 readers, 400 MB/s from one."""
+    read = {
+        "order": "random", "way": "direct", "n_reads": 100, "nbytes": 10**8,
+        "latency_ns": [1, 1, 1, 1], "resident_fraction": None, "device_nbytes": None,
+        "served_by": served_by, "refused": "",
+    }  # fmt: skip
+    reads = [
+        {**read, "threads": 1, "wall_ns": 250_000_000},
+        {**read, "threads": 8, "wall_ns": 100_000_000},
+    ]
+    return {
+        "version": 1, "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre",
+        "reach": "network", "wall_ns": 1, "like": "", "request_nbytes": request_nbytes,
+        "n_files": 1, "files_nbytes": 10**8, "reads": reads, "opens": [],
+        "memcpy_bytes_per_s": {}, "spent_ns": 1, "read_nbytes": 10**8, "notes": [],
+    }  # fmt: skip
+
+
+def test_a_measured_limit_bounds_from_both_sides_beyond_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", storage_limits=[limits_of()])
+    options = ["--ranks", "1,8,16", "--storage-bandwidth", "measured"]
+    text = printed(capsys, run, *options)
+    assert "Nothing was measured beyond 8 readers: from 9 ranks on storage may give more" in text
+    assert (
+        "If it gives no more than was measured: storage saturates at 10 ranks: bandwidth." in text
+    )
+    document = told(capsys, run, *options)
+    limit = document["measured_limit"]
+    assert (limit["bytes_per_s"], limit["readers"]) == (1e9, 8)
+    last = document["first_epoch"][-1]
+    # As of 1GB/s (the first test) at the least, and 2 samples in 40 ms of each rank at the most.
+    assert last["samples_per_s"]["median"] == pytest.approx(340, rel=0.02)
+    assert last["free_samples_per_s"] == pytest.approx(16 * 50)
+    plain = printed(capsys, run, "--ranks", "1,16", "--storage-bandwidth", "1GB/s")
+    assert "Nothing was measured" not in plain
+    assert "If it gives no more" not in plain
+
+
+def test_reads_that_are_smaller_than_those_of_the_probe_are_bounded_by_their_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", storage_limits=[limits_of(request_nbytes=4_000_000)])
+    storage = told(capsys, run, "--ranks", "1", "--storage-bandwidth", "measured")["storage"]
+    assert (storage["bytes_per_s"], storage["reads_per_s"]) == (None, 1000.0)
+
+
+@pytest.mark.parametrize("limits", [[], [limits_of(served_by="page cache")]])
+def test_a_run_without_limits_of_its_storage_has_none_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limits: list[Any]
+) -> None:
+    run = write_run(tmp_path / "run", storage_limits=limits)
+    assert main(["simulate", str(run), "--storage-bandwidth", "measured"]) == 1
+    assert "iobench limits" in capsys.readouterr().err
+
+
+def test_staging_on_every_node_is_copied_by_all_at_once_and_read_near(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--ranks", "1,8", "--storage-bandwidth", "1GB/s", "--staged", "1GB/s"]
+    one, eight = told(capsys, run, *options)["staged"]["points"]
+    # 1000 samples of 2 MB: 500 steps of 4 + 5 + 25 ms instead of 10 + 5 + 25.
+    assert one["epoch_s"] == pytest.approx(17.0)
+    assert one["shared_epoch_s"] == pytest.approx(20.0)
+    assert one["staging_s"] == pytest.approx(5.0)  # one reader, of 4 MB in 10 ms
+    assert one["epochs"] == pytest.approx(5 / 3)
+    assert one["staging_to_epoch"] == pytest.approx(5 / 17)
+    assert eight["staging_s"] == pytest.approx(16.0)  # 8 copies of 2 GB from 1 GB/s
+    assert eight["epoch_s"] == pytest.approx(17 / 8)
+    part = told(capsys, run, *options, "--own-shards")["staged"]["points"][1]
+    assert part["staging_s"] == pytest.approx(2.0)
+    text = printed(capsys, run, *options)
+    assert "Staged on every node" in text
+    assert "after 1.7 epochs" in text
+    assert "never" in printed(capsys, run, *options[:-1], "100MB/s", "--staged-latency", "1ms")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--staged-latency", "1ms"], "expected both"),
+        (["--staged", "fast"], "--staged fast"),
+        (["--own-shards"], "expected one of them"),
+    ],
+)
+def test_bad_scenarios_are_told_in_a_line(
+    run: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["simulate", str(run), *options]) == 1
+    assert said in capsys.readouterr().err

@@ -9,10 +9,19 @@ from iobench.json_keys import INLINE, figure, key
 from iobench.subjects.scaling.verdict import scaling_verdict
 
 if TYPE_CHECKING:
+    from iobench.analysis.break_even import BreakEven
     from iobench.subjects.scaling.measured_job import MeasuredJob
-    from iobench.subjects.scaling.target import CacheUse, Hosts, SharedStorage
+    from iobench.subjects.scaling.target import CacheUse, Hosts, MeasuredLimit, SharedStorage
 
-__all__ = ["Saturation", "ScalingCurve", "ScalingFigures", "ScalingPoint", "Spread"]
+__all__ = [
+    "Saturation",
+    "ScalingCurve",
+    "ScalingFigures",
+    "ScalingPoint",
+    "Spread",
+    "StagedPoint",
+    "StagedScenario",
+]
 
 SCALING_VERSION: Final = 1
 
@@ -75,6 +84,12 @@ class ScalingPoint:
     free_step_ns: int = field(metadata=key("free_step_ns"))
     is_bound: bool
 
+    @figure
+    def free_samples_per_s(self) -> float | None:
+        """Of all ranks together, if storage had no bound."""
+        rate = self.samples_per_s.median
+        return rate * self.step_ns / self.free_step_ns if self.free_step_ns else None
+
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
@@ -122,6 +137,53 @@ class ScalingCurve:
     n_seeds: int = field(metadata=key("seeds"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPoint:
+    """A job of so many ranks whose nodes read copies of their own.
+
+    Parameters
+    ----------
+    ranks, hosts : int
+    staging_s, epoch_s : float
+        T_staging of all nodes at once, and T_epoch after it.
+    shared_epoch_s : float
+        T_epoch without it, from the storage that all share, once its caches are warm.
+    break_even : BreakEven
+        When staging has paid.
+    """
+
+    ranks: int
+    hosts: int = field(metadata=key("nodes"))
+    staging_s: float
+    epoch_s: float
+    shared_epoch_s: float
+    break_even: BreakEven = field(metadata=INLINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedScenario:
+    """What staging on every node would do.
+
+    Parameters
+    ----------
+    near_bytes_per_s : float
+        What a node's own storage gives, and takes.
+    read_latency_ns : int
+        What each read takes there, whatever its bytes.
+    copy_nbytes : tuple of float
+        Bytes of each copy, by number of ranks.
+    is_part : bool
+        Whether a node stages what its own ranks read; else all.
+    points : tuple of StagedPoint
+    """
+
+    near_bytes_per_s: float
+    read_latency_ns: int = field(metadata=key("read_latency_ns"))
+    copy_nbytes: tuple[float, ...]
+    is_part: bool
+    points: tuple[StagedPoint, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ScalingFigures:
     """What ``iobench simulate`` says: the curve, and what it was made from.
@@ -135,6 +197,10 @@ class ScalingFigures:
     hosts : Hosts
     allreduce_ms : float
         Of a step, beyond what the run's own steps hold.
+    limit : MeasuredLimit or None
+        Where storage's bound is what a probe of it found.
+    staged : StagedScenario or None
+        Where each node's own storage was asked about.
     schema_version : int
         Raised when a key changes its meaning or goes.
     """
@@ -144,6 +210,8 @@ class ScalingFigures:
     storage: SharedStorage
     hosts: Hosts = field(metadata=key("nodes"))
     allreduce_ms: float
+    limit: MeasuredLimit | None = field(default=None, metadata=key("measured_limit"))
+    staged: StagedScenario | None = None
     schema_version: int = SCALING_VERSION
 
     @figure
@@ -154,4 +222,5 @@ class ScalingFigures:
     @figure
     def verdict(self) -> list[str]:
         """Where storage saturates, and what else more ranks lose: sentences."""
-        return scaling_verdict(self.curve)
+        known = None if self.limit is None else self.limit.first_unknown(self.job.demand)
+        return scaling_verdict(self.curve, unknown_from=known)

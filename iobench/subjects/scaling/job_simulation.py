@@ -90,7 +90,8 @@ def draw_steps(
         missing = random.binomial(size, 1 - hit_fraction, rows.shape) / size
     drawn: dict[str, Floats] = {name: getattr(demand, name)[rows] for name in TIMES}
     drawn["nbytes"], drawn["reads"] = drawn["nbytes"] * missing, drawn["reads"] * missing
-    read_ns = np.maximum(drawn["read_ns"], time_ns(drawn["nbytes"], storage.reader_bytes_per_s))
+    alone = "read_cpu_ns" if storage.is_near else "read_ns"
+    read_ns = np.maximum(drawn[alone], time_ns(drawn["nbytes"], storage.reader_bytes_per_s))
     drawn["read_ns"] = read_ns + drawn["reads"] * storage.read_latency_ns
     return DrawnSteps(
         served_ns=np.maximum(

@@ -52,6 +52,8 @@ class MeasuredJob:
         Of one epoch, as it is read; None where it is not known.
     delivered_nbytes : float or None
         Of a sample as the loop gets it; None where nobody counted, or with several loaders.
+    storage_limits : object
+        What a probe of its storage had found, for its reader.
     n_batches, n_folded : int
         Of the ranks looked at, and those before them, of which there are sums only.
     """
@@ -65,6 +67,7 @@ class MeasuredJob:
     reads_per_sample: float
     dataset_nbytes: int | None = field(metadata=HIDDEN)
     delivered_nbytes: float | None
+    storage_limits: object = field(metadata=HIDDEN)
     n_batches: int = field(metadata=HIDDEN)
     n_folded: int = field(metadata=key("folded_batches"))
 
@@ -128,6 +131,7 @@ def measured_job(
         delivered_nbytes=_delivered_nbytes(run.of_rank(run.ranks[0]).profile, demand)
         if n_loaders == 1
         else None,
+        storage_limits=run.about.storage_limits,
         n_batches=n_batches,
         n_folded=n_folded,
     )

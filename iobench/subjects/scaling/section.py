@@ -11,6 +11,9 @@ from iobench.report.document import (
     Column,
     Count,
     Document,
+    Duration,
+    Epochs,
+    Ratio,
     SampleRate,
     Section,
     Share,
@@ -45,14 +48,16 @@ def scaling_document(found: ScalingFigures) -> Document:
     """Return what ``iobench simulate`` says."""
     curve, with_caches = found.curve, bool(found.curve.later_epochs)
     first = "First epoch, nothing cached" if with_caches else ""
-    curves = [_table(first, curve.first_epoch, found.hosts)]
+    known = None if found.limit is None else found.limit.first_unknown(found.job.demand)
+    curves = [_table(first, curve.first_epoch, found.hosts, known)]
     if with_caches:
-        curves.append(_table("Later epochs, caches warm", curve.later_epochs, found.hosts))
+        curves.append(_table("Later epochs, caches warm", curve.later_epochs, found.hosts, known))
     return Document(
         title=f"{found.run}: {_measured(found.job)}",
         sections=(
             Section("verdict", "", sentences(found.verdict)),
             Section("ranks", "", tuple(curves)),
+            *_staged(found),
             Section("assumed", "What this rests on", sentences(_assumed(found))),
         ),
         figures=lambda: to_plain(found),
@@ -77,10 +82,21 @@ def _loader(demand: RankDemand) -> str:
     return f"{demand.workers} {makers}, {ahead}"
 
 
-def _table(title: str, points: Sequence[ScalingPoint], hosts: Hosts) -> Table:
+def _table(
+    title: str, points: Sequence[ScalingPoint], hosts: Hosts, unknown_from: int | None
+) -> Table:
     shows_hosts = hosts.n_hosts is not None or (hosts.ranks_per_host or 1) > 1
     shows_cache = any(point.cache is not None for point in points)
-    names = ["ranks", *["nodes"] * shows_hosts, "samples/s", "spread", "efficiency", "exposed"]
+    measured = unknown_from is not None
+    names = [
+        "ranks",
+        *["nodes"] * shows_hosts,
+        "samples/s",
+        *["if storage gives all"] * measured,
+        "spread",
+        "efficiency",
+        "exposed",
+    ]
     names += ["spread", "storage used", *["cached"] * shows_cache]
     rows: list[tuple[Cell, ...]] = []
     for point in points:
@@ -91,6 +107,7 @@ def _table(title: str, points: Sequence[ScalingPoint], hosts: Hosts) -> Table:
                 Count(point.ranks),
                 *[Count(point.hosts)] * shows_hosts,
                 SampleRate(rate.median, _bound("<=", units.sample_rate(rate.median), point)),
+                *[_free(point, unknown_from)] * measured,
                 _range(rate, units.sample_rate),
                 Share(point.efficiency),
                 Share(exposed.median, _bound(">=", units.fraction(exposed.median), point)),
@@ -100,6 +117,13 @@ def _table(title: str, points: Sequence[ScalingPoint], hosts: Hosts) -> Table:
             )
         )
     return Table(title, tuple(map(Column, names)), tuple(rows))
+
+
+def _free(point: ScalingPoint, unknown_from: int | None) -> Cell:
+    """Return what a job would do if storage gave all that is asked for, where that is not known."""
+    if unknown_from is None or point.ranks < unknown_from:
+        return NOT_APPLICABLE
+    return SampleRate(point.free_samples_per_s, "<= {}")
 
 
 def _bound(sign: str, text: str, point: ScalingPoint) -> str:
@@ -140,6 +164,7 @@ def _assumed(found: ScalingFigures) -> Iterator[str]:
         "reads under way share storage alike."
     )
     yield _reading(found)
+    yield from _measured_limit(found)
     if not demand.reading_known:
         yield "Reading is no stage of its own here: what its stage does off the CPU counts as it."
     if not demand.in_order:
@@ -172,6 +197,57 @@ def _reading(found: ScalingFigures) -> str:
         f"{source}, so what a read takes on this storage is not known: it is taken to be no "
         "slower; --read-latency and --client-bandwidth tell."
     )
+
+
+def _measured_limit(found: ScalingFigures) -> Iterator[str]:
+    """Yield what was measured of storage, and from where on nothing was."""
+    limit, demand = found.limit, found.job.demand
+    if limit is None:
+        return
+    first = limit.first_unknown(demand)
+    yield (
+        f"A probe of {limit.mount} on {units.moment(limit.wall_ns)} got "
+        f"{units.byte_rate(limit.bytes_per_s)} with reads of {units.nbytes(limit.request_nbytes)} "
+        f"from one node. Nothing was measured beyond {units.count(limit.readers)} "
+        f"reader{'s' * (limit.readers != 1)}: from {ranks_words(first)} on storage may give more "
+        "than them. The first column of samples/s is of storage that does not, the second of one "
+        "that gives all that is asked for."
+    )
+
+
+def _staged(found: ScalingFigures) -> tuple[Section, ...]:
+    """Return what staging on every node would do."""
+    staged = found.staged
+    if staged is None:
+        return ()
+    names = ("ranks", "nodes", "T_staging", "T_epoch", "without it", "T_staging / T_epoch", "paid")
+    rows = tuple(
+        (
+            Count(each.ranks),
+            Count(each.hosts),
+            Duration(units.nanoseconds(each.staging_s)),
+            Duration(units.nanoseconds(each.epoch_s)),
+            Duration(units.nanoseconds(each.shared_epoch_s)),
+            Ratio(each.break_even.staging_to_epoch),
+            "never"
+            if each.break_even.never
+            else Epochs(each.break_even.epochs or 0.0, "after {} epochs"),
+        )
+        for each in staged.points
+    )
+    copied = "what its own ranks read" if staged.is_part else "all of it"
+    latency = units.duration(staged.read_latency_ns)
+    told = (
+        f"Each node copies {copied} ({units.nbytes(staged.copy_nbytes[0])} with "
+        f"{ranks_words(staged.points[0].ranks)}) to storage of its own that gives it "
+        f"{units.byte_rate(staged.near_bytes_per_s)} and each read {latency} of latency; all nodes "
+        "copy at once, as fast as storage, their link and their loading processes read. Whether it "
+        "has the room is not known here."
+    )
+    if found.limit is not None:
+        told += " T_staging and T_epoch without it are those of storage that gives no more."
+    table = Table("", tuple(map(Column, names)), rows)
+    return (Section("staged", "Staged on every node", (*sentences([told]), table)),)
 
 
 def _caches(found: ScalingFigures) -> Iterator[str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.json_keys import key
+from iobench.json_keys import HIDDEN, key
 
-__all__ = ["CacheUse", "Hosts", "SharedStorage", "time_ns"]
+if TYPE_CHECKING:
+    from iobench.subjects.scaling.demand import RankDemand
+
+__all__ = ["CacheUse", "Hosts", "MeasuredLimit", "SharedStorage", "time_ns"]
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -33,6 +36,9 @@ class SharedStorage:
         What it gives one loading process or thread that reads alone; None for as measured.
     host_bytes_per_s : float or None
         What reaches one node, whatever storage could give.
+    is_near : bool
+        Whether it is each node's own: then a read takes its time on a CPU, the latency, and its
+        bytes, whatever it took where it was measured.
     """
 
     bytes_per_s: float | None = None
@@ -40,6 +46,7 @@ class SharedStorage:
     read_latency_ns: int = field(default=0, metadata=key("read_latency_ns"))
     reader_bytes_per_s: float | None = None
     host_bytes_per_s: float | None = field(default=None, metadata=key("node_bytes_per_s"))
+    is_near: bool = field(default=False, metadata=HIDDEN)
 
     @property
     def is_bounded(self) -> bool:
@@ -50,6 +57,44 @@ class SharedStorage:
 def time_ns(amount: Floats, per_s: float | None) -> Floats:
     """Return how long so many bytes or reads take at a rate; no time where it has no bound."""
     return np.zeros_like(amount) if per_s is None else amount / per_s * 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLimit:
+    """The most that a probe of a run's storage got from it, with so many readers of one node.
+
+    Parameters
+    ----------
+    bytes_per_s, reads_per_s : float
+        Of all of them together.
+    readers : int
+        The most that were tried: of more nothing is known.
+    request_nbytes : int
+        Of one read.
+    mount : str
+    wall_ns : int
+        When, since the epoch.
+    """
+
+    bytes_per_s: float
+    reads_per_s: float
+    readers: int
+    request_nbytes: int
+    mount: str
+    wall_ns: int = field(metadata=key("probed_wall_ns"))
+
+    def bounds(self, demand: RankDemand) -> tuple[float | None, float | None]:
+        """Return bytes, or else reads, a second that bound a run's own reads.
+
+        Larger reads than those that were tried get their bytes, smaller ones as many reads.
+        """
+        if float(demand.nbytes.sum()) >= self.request_nbytes * float(demand.reads.sum()):
+            return self.bytes_per_s, None
+        return None, self.reads_per_s
+
+    def first_unknown(self, demand: RankDemand) -> int:
+        """Return from how many ranks on there are more readers than were tried."""
+        return self.readers // demand.workers + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,19 @@ LOSS: Final = 0.9
 """An efficiency below is worth a sentence."""
 
 
-def scaling_verdict(curve: ScalingCurve) -> list[str]:
-    """Return where storage saturates, and what else more ranks lose; a sentence each."""
+def scaling_verdict(curve: ScalingCurve, *, unknown_from: int | None = None) -> list[str]:
+    """Return where storage saturates, and what else more ranks lose; a sentence each.
+
+    ``unknown_from`` is from how many ranks on nobody measured what storage gives.
+    """
     last = curve.first_epoch[-1]
-    lines = _saturation_lines(curve.saturation, curve.host_saturation, last.ranks)
+    if unknown_from is not None:
+        unknown_from = max(unknown_from, 1)
+    lines = _saturation_lines(curve.saturation, curve.host_saturation, last.ranks, unknown_from)
     if curve.later_epochs:
-        later = _saturation_lines(curve.later_saturation, curve.later_host_saturation, last.ranks)
+        later = _saturation_lines(
+            curve.later_saturation, curve.later_host_saturation, last.ranks, unknown_from
+        )
         lines += [
             f"With warm caches: {line[0].lower()}{line[1:]}" for line in later if line not in lines
         ]
@@ -49,11 +56,14 @@ def ranks_words(ranks: int) -> str:
 
 
 def _saturation_lines(
-    of_storage: Saturation | None, of_host: Saturation | None, most: int
+    of_storage: Saturation | None, of_host: Saturation | None, most: int, unknown_from: int | None
 ) -> list[str]:
     found = [
-        (each.ranks or FARTHEST + 1, _saturation_line(what, each, most))
-        for what, each in (("Storage", of_storage), ("What reaches a node", of_host))
+        (each.ranks or FARTHEST + 1, _saturation_line(what, each, most, known))
+        for what, each, known in (
+            ("Storage", of_storage, unknown_from),
+            ("What reaches a node", of_host, None),
+        )
         if each is not None
     ]
     return [line for _, line in sorted(found)] or [
@@ -61,7 +71,10 @@ def _saturation_lines(
     ]
 
 
-def _saturation_line(what: str, found: Saturation, most: int) -> str:
+def _saturation_line(what: str, found: Saturation, most: int, unknown_from: int | None) -> str:
+    if unknown_from is not None and (found.ranks or FARTHEST) >= unknown_from:
+        told = _saturation_line(what, found, most, None)
+        return f"If it gives no more than was measured: {told[0].lower()}{told[1:]}"
     if found.ranks is None:
         return f"{what} does not saturate, not with {ranks_words(FARTHEST)} either."
     if found.ranks <= most:

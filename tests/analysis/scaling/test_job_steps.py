@@ -31,6 +31,7 @@ def drawn(read_ms: np.ndarray, **times_ms: object) -> DrawnSteps:
     zero = np.zeros(read_ms.shape)
     return DrawnSteps(
         read_ns=read_ms * float(MS),
+        read_cpu_ns=zero,
         nbytes=zero,
         reads=zero,
         **{f"{name}_ns": zero + np.asarray(times_ms.get(name, 0.0)) * MS for name in fields},
