@@ -52,7 +52,10 @@ ROOMS = {
         "chunks", "coordinates", "cpus", "files", "json_files", "recording", "samples", "sizes",
         "stores", "windows",
     },
-    "loaders": {"chunks", "cpus", "datasets", "files", "recording", "samples", "storage", "stores"},
+    "loaders": {
+        "chunks", "cpus", "datasets", "files", "recording", "samples", "staging", "storage",
+        "stores",
+    },
     "staging": {"cpus", "files", "json_files", "recording", "registry", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
     "tensorflow": {"adapters", "loaders", "recording", "samples", "stores"},

@@ -74,6 +74,7 @@ def copy_files(
     *,
     threads: int,
     moved: Callable[[int], None],
+    arrived: Callable[[str], None],
 ) -> tuple[list[StagedFile], int]:
     """Copy files into a folder, where they appear whole; return them, and the bytes copied.
 
@@ -88,6 +89,8 @@ def copy_files(
         How many stretches are copied at a time.
     moved : callable
         Is told, one at a time, how many bytes more are there.
+    arrived : callable
+        Is told which file is there, whole and as it has to be.
 
     Raises
     ------
@@ -96,20 +99,26 @@ def copy_files(
     MissingFileError, StorageError
         If a source cannot be read, or the file system refuses.
     """
-    return _Copier(folder, files, threads, moved).run()
+    return _Copier(folder, files, threads, moved, arrived).run()
 
 
 class _Copier:
     def __init__(
-        self, folder: Path, files: Sequence[ListedFile], threads: int, moved: Callable[[int], None]
+        self,
+        folder: Path,
+        files: Sequence[ListedFile],
+        threads: int,
+        moved: Callable[[int], None],
+        arrived: Callable[[str], None],
     ) -> None:
         self._folder, self._files = folder, files
-        self._threads, self._moved = threads, moved
+        self._threads, self._moved, self._arrived = threads, moved, arrived
         self._lock = threading.Lock()
         self._known = _journal(folder / JOURNAL_NAME)
         self._done: dict[str, StagedFile] = {}
         self._left: deque[tuple[_Making, int, int]] = deque()
-        self._failed = False
+        self._is_over = False
+        self._error: BaseException | None = None
         self._n_copied = 0
         # In order of place: an archive is read from front to back.
         for wanted in sorted(files, key=lambda each: (str(each.source), each.offset)):
@@ -122,29 +131,38 @@ class _Copier:
             self._journal = os.open(
                 self._folder / JOURNAL_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
             )
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="iobench-stage")
+        n_threads = min(self._threads, len(self._left))
+        # Daemons: a script that ends while it stages beside does not wait for all of it.
+        every = [
+            threading.Thread(target=self._work, name=f"iobench-stage-{number}", daemon=True)
+            for number in range(n_threads)
+        ]
         try:
-            every = [pool.submit(self._work) for _ in range(min(self._threads, len(self._left)))]
             for one in every:
-                one.result()
+                one.start()
+            for one in every:
+                one.join()
         finally:
-            self._failed = True  # a loop that was interrupted ends its threads
-            pool.shutdown(wait=True, cancel_futures=True)
+            self._is_over = True  # a loop that was interrupted ends its threads
+            for one in every:
+                one.join()
             os.close(self._journal)
+        if self._error is not None:
+            raise self._error
         return [self._done[wanted.name] for wanted in self._files], self._n_copied
 
     def _work(self) -> None:
         buffer = np.empty(PIECE_NBYTES, dtype=np.uint8).data
-        while not self._failed:
+        while not self._is_over:
             try:
                 made, start, nbytes = self._left.popleft()
             except IndexError:
                 return
             try:
                 self._copy(made, start, nbytes, buffer)
-            except BaseException:
-                self._failed = True
-                raise
+            except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+                self._error = self._error or error
+                self._is_over = True
 
     def _copy(self, made: _Making, start: int, nbytes: int, buffer: memoryview) -> None:
         wanted = made.wanted
@@ -155,7 +173,7 @@ class _Copier:
             if value is None or crc32c_of(descriptor, start, nbytes, buffer) != value:
                 value, copied = 0, nbytes
                 for at, piece in _pieces(wanted, start, nbytes, buffer):
-                    if self._failed:
+                    if self._is_over:
                         return
                     value = crc32c(piece, value)
                     with storage_errors(made.path, resumable=True):
@@ -205,6 +223,7 @@ class _Copier:
         staged = StagedFile(wanted.name, wanted.nbytes, wanted.version, value, modified)
         with self._lock:
             self._done[wanted.name] = staged
+        self._arrived(wanted.name)
 
 
 def _pieces(

@@ -113,8 +113,15 @@ def stage_held(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    arrived: Callable[[str, Path], None] | None = None,
+    wait_s: float | None = None,
 ) -> tuple[StagedCopy, Hold]:
-    """Return a copy as `stage` does, and what keeps it from being removed until it is released."""
+    """Return a copy as `stage` does, and what keeps it from being removed until it is released.
+
+    ``arrived`` is told of each file, by its name in the source, as soon as it is whole and verified
+    in the copy; then what is there stays if the disk fills. ``wait_s`` is how long another process
+    that copies is waited for (StoreClaimedError); by default for as long as it lives.
+    """
     with recorded_stage("stage_in") as span:
         span.nbytes = 0
         place = as_path(to)
@@ -130,12 +137,13 @@ def stage_held(
         remember_place(place.absolute())
         say = notice or (lambda text: None)
         try:
-            with claim(folder, notice=notice) as claimed:
-                copy = _Staging(listing, folder, threads, progress, say).run()
+            with claim(folder, wait_s=wait_s, notice=notice) as claimed:
+                copy = _Staging(listing, folder, threads, progress, say, arrived).run()
                 claimed.check()
                 held = hold_item(folder)
         except StorageError as error:
-            if error.errno in FULL or (isinstance(error, NoRoom) and not was_there):
+            is_over = error.errno in FULL and arrived is None
+            if is_over or (isinstance(error, NoRoomError) and not was_there):
                 with suppress(StorageError, StoreClaimedError):
                     remove_staged(folder)
             raise
@@ -145,7 +153,7 @@ def stage_held(
     return copy, held
 
 
-class NoRoom(StorageError):
+class NoRoomError(StorageError):
     """The place is too small, which was found out before anything was copied."""
 
 
@@ -159,7 +167,9 @@ class _Staging:
         threads: int | None,
         progress: Callable[[int, int], None] | None,
         say: Callable[[str], None],
+        arrived: Callable[[str, Path], None] | None,
     ) -> None:
+        self._tell = arrived
         self._listing, self._folder, self._say = listing, folder, say
         self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
         self._progress, self._n_done, self._n_copied = progress, 0, 0
@@ -170,6 +180,8 @@ class _Staging:
         before = staged_copy(folder)
         self._check_same(before)
         sound = self._sound(before)
+        for name in sound:
+            self._arrived(name)
         missing = [file for file in listing.files if file.name not in sound]
         job = find_job().token
         is_whole = before is not None and all(file.name in sound for file in before.files)
@@ -288,13 +300,13 @@ class _Staging:
         if on.reach == "memory":
             free = min(free, available_memory_nbytes())
         if nbytes > free:
-            raise NoRoom(
+            raise NoRoomError(
                 f"{folder}: {nbytes} bytes are needed to stage {self._listing.source}, {free} are "
                 f"free on this {on.name}; stage a part (--part 1/4), or to another disk"
             )
         n_files = len(missing) + 8
         if status.f_files and n_files > status.f_favail:
-            raise NoRoom(
+            raise NoRoomError(
                 f"{folder}: {n_files} files are to be made, this {on.name} has room for "
                 f"{status.f_favail} (inodes); stage to another disk"
             )
@@ -315,7 +327,13 @@ class _Staging:
     def _copied(self, files: Sequence[ListedFile]) -> list[StagedFile]:
         if not files:
             return []
-        made, nbytes = copy_files(self._folder, files, threads=self._threads, moved=self._move)
+        made, nbytes = copy_files(
+            self._folder,
+            files,
+            threads=self._threads,
+            moved=self._move,
+            arrived=self._arrived,
+        )
         self._n_copied += nbytes
         return made
 
@@ -332,6 +350,10 @@ class _Staging:
                 value = crc32c_of_file(path)
                 found.append(StagedFile(name, status.st_size, "", value, str(status.st_mtime_ns)))
         return tuple(found)
+
+    def _arrived(self, name: str) -> None:
+        if self._tell is not None:
+            self._tell(name, self._folder / name)
 
     def _move(self, nbytes: int) -> None:
         self._n_done += nbytes
