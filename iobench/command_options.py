@@ -134,6 +134,12 @@ OF_PROFILE: Final = OF_SOURCE | {
             "--batches-per-step", "Batches that a step takes. [default: as published, else 1]"
         ),
         CommandOption(
+            "--stage",
+            "Copy stores below this folder first, as $TMPDIR, and load the copies; the time it "
+            "takes is in the report.",
+            "DIR",
+        ),
+        CommandOption(
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
         ),
         CommandOption(

@@ -70,8 +70,8 @@ ROOMS = {
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
         "command_options", "cpus", "datasets", "files", "loaders", "profiles", "recording",
-        "registry", "samples", "sizes", "sources", "storage", "stores", "tensorflow", "torch",
-        "dali",
+        "registry", "samples", "sizes", "sources", "staging", "storage", "stores", "tensorflow",
+        "torch", "dali",
     },
     "conversion": {
         "analysis", "chunks", "coordinates", "cpus", "datasets", "files", "loaders", "recording",

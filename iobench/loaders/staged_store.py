@@ -17,7 +17,7 @@ from iobench.errors import IobenchError, OptionError, StorageError, StoreClaimed
 from iobench.files.atomic import is_local
 from iobench.loaders.store_opening import open_store
 from iobench.recording.job import find_host
-from iobench.staging.local_disk import LocalPlace, choose_local_disk
+from iobench.staging.local_disk import choose_local_disk
 from iobench.staging.stage import stage_held
 from iobench.staging.staged_copy import remove_staged
 from iobench.storage.file_systems import file_system_of
@@ -42,8 +42,10 @@ class LoaderCopy:
 
     Parameters
     ----------
-    place : LocalPlace
-        Where it is; ``why`` is ``""`` where the user said it, and it stays.
+    place : Path
+        Below which folder it is.
+    why : str
+        Why there; ``""`` where the user said it, and it stays.
 
     Attributes
     ----------
@@ -56,29 +58,29 @@ class LoaderCopy:
     """
 
     def __init__(
-        self, place: LocalPlace, part: Part | None, part_sizes: Sequence[int] = ()
+        self, place: Path, why: str, part: Part | None, part_sizes: Sequence[int] = ()
     ) -> None:
-        self.place, self.part, self.part_sizes = place, part, part_sizes
+        self.place, self.why, self.part, self.part_sizes = place, why, part, part_sizes
         self.told = ""
         self.copy: StagedCopy | None = None
         self._state: dict[str, Any] = {"hold": None, "thread": None}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._finalizer = weakref.finalize(
-            self, _end, self._state, self._stopped, place, os.getpid()
+            self, _end, self._state, self._stopped, place if why else None, os.getpid()
         )
 
     def make(self, source: Path) -> None:
         """Make the copy, or wait for who does."""
         copy, self._state["hold"] = stage_held(
-            source, self.place.path, part=self.part, notice=logger.warning
+            source, self.place, part=self.part, notice=logger.warning
         )
         self._tell(copy)
 
     def _tell(self, copy: StagedCopy) -> None:
         self.copy = copy
         done = "was there" if copy.was_there else f"copied {copy.copied_nbytes} bytes"
-        parts = [f"staged to {copy.path}, {done}", self.place.why, copy.shuffling]
+        parts = [f"staged to {copy.path}, {done}", self.why, copy.shuffling]
         self.told = "; ".join(filter(None, parts))
 
     def make_beside(self, store: ExtentStore) -> None:
@@ -87,7 +89,7 @@ class LoaderCopy:
         Whatever goes wrong with the copy: the store goes on being read where it is.
         """
         numbers = {path: number for number, path in enumerate(store.table.files)}
-        files, place, stopped, state = store.files, self.place.path, self._stopped, self._state
+        files, place, stopped, state = store.files, self.place, self._stopped, self._state
         mine = weakref.ref(self)  # who forgets the loader ends the copying
 
         def arrived(name: str, path: Path) -> None:
@@ -123,7 +125,7 @@ class LoaderCopy:
                     made._tell(copy)
                 return
 
-        self.told = f"is staged to {place} while it is read; {self.place.why}"
+        self.told = f"is staged to {place} while it is read; {self.why}"
         self._thread = state["thread"] = threading.Thread(
             target=work, name="iobench-staging", daemon=True
         )
@@ -144,7 +146,7 @@ class _StoppedError(Exception):
     """Nobody wants the copy any more."""
 
 
-def _end(state: dict[str, Any], stopped: threading.Event, place: LocalPlace, pid: int) -> None:
+def _end(state: dict[str, Any], stopped: threading.Event, place: Path | None, pid: int) -> None:
     """End a copy; no method, so that it is called where nobody has it any more."""
     if os.getpid() != pid:
         return
@@ -154,13 +156,13 @@ def _end(state: dict[str, Any], stopped: threading.Event, place: LocalPlace, pid
         thread.join()
     if state["hold"] is not None:
         state["hold"].release()
-    if not place.why:
+    if place is None:
         return
     with suppress(OSError, IobenchError):
-        for folder in place.path.iterdir():
+        for folder in place.iterdir():
             remove_staged(folder)
-        place.path.rmdir()
-        place.path.parent.rmdir()
+        place.rmdir()
+        place.parent.rmdir()
 
 
 def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy | None]:
@@ -200,7 +202,7 @@ def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy 
         logger.warning("%s: %s", store.path, place)
         return store, None
     sizes = () if part is None else _part_sizes(store, part, options)
-    made = LoaderCopy(place, part, sizes)
+    made = LoaderCopy(*place, part, sizes)
     try:
         if background:
             made.make_beside(store)
@@ -234,10 +236,10 @@ def _part_sizes(store: Store, part: Part, options: Mapping[str, Any]) -> Sequenc
     return sizes
 
 
-def _place(store: ExtentStore, wanted: Any, part: Part | None) -> LocalPlace | str:
+def _place(store: ExtentStore, wanted: Any, part: Part | None) -> tuple[Path, str] | str:
     """Return where the copy goes, or why there is none."""
     if wanted not in ("auto", "node", True):
-        return LocalPlace(Path(wanted), "")
+        return Path(wanted), ""
     on = file_system_of(store.path)
     if wanted == "auto" and part is None and on.reach in ("local", "memory"):
         return f"is read where it is: {on.name} is a disk of this node, or memory"

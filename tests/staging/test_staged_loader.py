@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -94,7 +95,7 @@ def iobench_loader(*given, **options):
 def over_network(monkeypatch, *folders):
     """Let folders lie on a file system over a network, as far as anybody can tell."""
     from iobench.loaders import staged_store
-    from iobench.staging import local_disk
+    from iobench.storage import near_places
 
     real = file_systems.file_system_of
 
@@ -103,7 +104,7 @@ def over_network(monkeypatch, *folders):
             return file_systems.FileSystem("lustre", reach="network")
         return real(path)
 
-    monkeypatch.setattr(local_disk, "file_system_of", told)
+    monkeypatch.setattr(near_places, "file_system_of", told)
     monkeypatch.setattr(staged_store, "file_system_of", told)
 
 
@@ -112,10 +113,11 @@ def test_what_is_no_disk_of_this_node_is_refused_with_the_reason(tmp_path, monke
         (tmp_path / name).mkdir()
     told = {"SLURM_TMPDIR": str(tmp_path / "slurm"), "TMPDIR": str(tmp_path / "tmp")}
     over_network(monkeypatch, tmp_path / "slurm")
-    place = choose_local_disk("/data/store", 1000, told)
-    assert place.path.is_relative_to(tmp_path / "tmp")
-    assert "$SLURM_TMPDIR" in place.why
-    assert "lustre is no disk of this node" in place.why
+    place, why = choose_local_disk("/data/store", 1000, told)
+    assert place.is_relative_to(tmp_path / "tmp")
+    assert why.startswith("$TMPDIR is ")
+    assert "not $SLURM_TMPDIR" in why
+    assert "lustre is no disk of this node" in why
     with pytest.raises(StorageError, match=r"\$TMPDIR .* do not fit"):
         choose_local_disk("/data/more", 1 << 60, told)
 
@@ -319,3 +321,28 @@ def test_a_rank_that_is_killed_while_it_stages_is_followed_by_another(tmp_path):
     lines = [said.split() for said, _ in told]
     assert len({digest for digest, _ in lines}) == 1
     assert sorted(was_there for _, was_there in lines) == ["False", "True", "True"]
+
+
+def test_a_profile_loads_the_copy_and_has_the_time_it_took(tmp_path, iobench_here):
+    from iobench.profiles.reading import open_profile
+    from iobench.recording.kinds import Kind
+
+    store = make(tmp_path / "store")
+    how = ("--batch-size", "4", "--epochs", "2", "--compute", "1ms", "--workers", "1", "--digests")
+    plain = iobench_here("profile", store.path, *how, "--out", "plain")
+    ran = iobench_here("profile", store.path, *how, "--out", "staged", "--stage", "node")
+    assert (plain.returncode, ran.returncode) == (0, 0), ran.stderr
+    assert "the copy" in ran.stderr
+    profile = open_profile(tmp_path / "staged")
+    copy = staged_copy(tmp_path / "node/store")
+    staged = profile.spans[profile.spans["kind"] == Kind.STAGE_IN]
+    assert staged["nbytes"].tolist() == [copy.copied_nbytes]
+    assert int(staged["end_ns"][0] - staged["start_ns"][0]) >= copy.seconds * 1e9
+    told = json.loads((tmp_path / "staged/run.json").read_text())
+    assert told["store"]["path"] == str(copy.path)
+    (figures,) = json.loads(iobench_here("report", "staged", "--json").stdout)["runs"]
+    assert figures["staging"]["nbytes"] == copy.copied_nbytes
+    compared = json.loads(iobench_here("compare", "plain", "staged", "--json").stdout)
+    assert compared["samples"][0]["verdict"] == "identical samples, same order"
+    refused = iobench_here("profile", "maelstrom-ens10", "--stage", "node", "--tiny")
+    assert "--stage node: copies stores" in refused.stderr
