@@ -30,12 +30,13 @@ Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
 
 # Where a test does not say how many examples it tries. More: pytest --hypothesis-profile=thorough.
-# .ci/run takes ci: half as many, the same each time, so that what fails is of the change; and an
+# .ci/run takes ci: as many, the same each time, so that what fails is of the change; and an
 # example that fails is told as it was found, since to shrink one takes minutes: it is printed with
-# what makes it fail again, here, where it is shrunk. .ci/run --all takes quick, which finds new
-# ones. No test is about time: machines may be as busy as they like.
+# what makes it fail again, here, where it is shrunk. .ci/run --all takes full: more, and new ones.
+# No test is about time: machines may be as busy as they like.
 _unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", _unhurried, max_examples=40)
+settings.register_profile("quick", _unhurried, max_examples=20)
+settings.register_profile("full", _unhurried, max_examples=40)
 settings.register_profile(
     "ci",
     _unhurried,
@@ -46,7 +47,7 @@ settings.register_profile(
     database=None,
 )
 settings.register_profile("thorough", _unhurried, max_examples=500)
-settings.load_profile("quick")
+settings.load_profile(os.environ.get("IOBENCH_TESTS_PROFILE", "quick"))
 
 # Hundreds of processes are started: each would compile what it imports of iobench once more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -83,16 +84,28 @@ COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.
 
 @pytest.fixture(scope="session")
 def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for stores and stand-ins that all tests share, so that each is made once."""
-    return tmp_path_factory.mktemp("stores")
+    """A folder for stores and stand-ins that all tests share, so that each is made once.
+
+    Stand-ins are shared with the other processes of pytest-xdist, too: who comes first makes one,
+    and the others wait for it, as processes of ``iobench`` do.
+    """
+    folder, base = tmp_path_factory.mktemp("stores"), tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "stand-ins-of-all"
+    shared.mkdir(exist_ok=True)
+    (folder / "stand-ins").symlink_to(shared, target_is_directory=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def tiny_root(store_dir: Path) -> Callable[[Dataset], Path]:
     """Return a function that gives a dataset's tiny stand-in, made once for all; read-only."""
-    from iobench.datasets.standins import ensure_stand_in
+    from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 
-    return lambda dataset: ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
+    def made(dataset: Any) -> Path:
+        root = StandInIdentity.of(dataset, tiny=True).root(store_dir)  # where --tiny has it
+        return ensure_stand_in(dataset, root, tiny=True)
+
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench.datasets.standins import ensure_stand_in
 from iobench.registry import find_dataset
 
 TF = "maelstrom-radiation-tf"
@@ -24,13 +23,13 @@ FILES = {
 
 
 @pytest.fixture
-def copied(store_dir: Path, tmp_path: Path):
+def copied(tiny_root, tmp_path: Path):
     """Return a function that copies a tiny stand-in's files, as if they were a user's."""
     pytest.importorskip("netCDF4", reason="stand-ins are written with netCDF4")
     pytest.importorskip("eccodes", reason="stand-ins of ENS-10 are written with ecCodes")
 
     def copy(name: str) -> Path:
-        root = ensure_stand_in(find_dataset(name), store_dir / f"damaged-{name}", tiny=True)
+        root = tiny_root(find_dataset(name))
         folder = tmp_path / "data"
         folder.mkdir()
         for path in root.rglob("*"):

@@ -158,13 +158,14 @@ def with_a_bitmap(folder: Path) -> Path:
     return grib(folder, "grid_ccsds", bitsPerValue=24, bitmapPresent=1)
 
 
-SOURCES = [
-    many_short, shared_and_incompressible, long_samples, as_they_lie,
-    simply_packed, coded, with_a_bitmap,
-]  # fmt: skip
+SOURCES = [many_short, as_they_lie, coded]
+"""One of each container; those below are more of the same, and each takes four seconds."""
+MORE = [shared_and_incompressible, long_samples, simply_packed, with_a_bitmap]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source", [*SOURCES, *(pytest.param(each, marks=pytest.mark.long) for each in MORE)]
+)
 def test_memory_is_what_the_plan_says(tmp_path: Path, source: Any) -> None:
     assert_kept(tmp_path, source(tmp_path), "time", "--to", "zarr")
 
@@ -174,15 +175,10 @@ def test_chunks_that_are_as_long_as_their_numbers_keep_to_a_small_memory(tmp_pat
     assert_kept(tmp_path, path, "time", "--to", "zarr", "--memory", "64MiB")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
+)
 def test_of_shapes_nobody_tuned_to_too(tmp_path: Path, seed: int) -> None:
-    path, dim, more = nobody_tuned_to(tmp_path, seed)
-    assert_kept(tmp_path, path, dim, *more)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(4, 20))
-def test_of_more_of_them_too(tmp_path: Path, seed: int) -> None:
     path, dim, more = nobody_tuned_to(tmp_path, seed)
     assert_kept(tmp_path, path, dim, *more)
 

@@ -118,7 +118,7 @@ def kill_at_random_moments(tmp_path, fmt, n_kills, *, together):
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt, together):
-    kill_at_random_moments(tmp_path, fmt, 4, together=together)
+    kill_at_random_moments(tmp_path, fmt, 2, together=together)
 
 
 @pytest.mark.long

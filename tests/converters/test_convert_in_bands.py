@@ -312,7 +312,7 @@ def kill_at_random_moments(tmp_path, n_kills, *, together):
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 def test_killed_at_random_moments_it_ends_the_same(tmp_path, together):
-    kill_at_random_moments(tmp_path, 6, together=together)
+    kill_at_random_moments(tmp_path, 3, together=together)
 
 
 @pytest.mark.long

@@ -13,7 +13,6 @@ from converting import convert
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import random_sample, write_store
 from iobench_converters.tfrecord import FORMAT
@@ -66,7 +65,7 @@ np.savez(sys.argv[1], **{name: np.array(values.as_array()) for name, values in f
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
-def test_radiation_plugin_parses_what_was_converted(tmp_path, read_elsewhere):
+def test_radiation_plugin_parses_what_was_converted(tmp_path, tiny_root, read_elsewhere):
     """Upstream's feature names and shapes: its training script can read the store as it is."""
     for module in ("tensorflow", "climetlab_maelstrom_radiation"):
         if find_spec(module) is None:
@@ -74,7 +73,7 @@ def test_radiation_plugin_parses_what_was_converted(tmp_path, read_elsewhere):
     from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
     dataset = RadiationTf(hr_units="K s-1")
-    root = ensure_stand_in(dataset, tmp_path / "stand-in", tiny=True)
+    root = tiny_root(dataset)
     locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
     index = dataset.samples(dataset.files(locator), locator)
     path = tmp_path / "store"

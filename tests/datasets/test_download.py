@@ -19,7 +19,6 @@ from iobench.datasets import plugin_process
 from iobench.datasets.download import Downloadable, Downloads, PluginDownload, download_missing
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.plugin_process import download_through_plugin
-from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench_maelstrom.yr.dataset import Yr
 
@@ -91,8 +90,8 @@ def serve(send_requests_to):
 
 
 @pytest.fixture(scope="module")
-def yr_root(tmp_path_factory):
-    return ensure_stand_in(Yr(size="5GB"), tmp_path_factory.mktemp("yr") / "stand-in", tiny=True)
+def yr_root(tiny_root):
+    return tiny_root(Yr(size="5GB"))
 
 
 def dates_of(root):

@@ -11,14 +11,15 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
-    from iobench.datasets.contract import SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,21 @@ class TinyEns10:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyEns10:
+def tiny(
+    tiny_root: Callable[[Dataset], Path], tmp_path_factory: pytest.TempPathFactory
+) -> TinyEns10:
     folder = tmp_path_factory.mktemp("ens10")
     dataset = Ens10()
-    root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
+    root = tiny_root(dataset)
     locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
     files = dataset.files(locator)
     return TinyEns10(root, dataset, files, locator, dataset.samples(files, locator))
 
 
 @pytest.fixture(scope="session")
-def pressure_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pressure_root(tiny_root: Callable[[Dataset], Path]) -> Path:
     """The tiny stand-in of ENS-10's pressure levels; read-only."""
-    folder = tmp_path_factory.mktemp("ens10-pl")
-    return ensure_stand_in(Ens10(dtype="pl"), folder / "stand-in", tiny=True)
+    return tiny_root(Ens10(dtype="pl"))
 
 
 @pytest.fixture(scope="session")
@@ -76,20 +78,24 @@ class TinyYr:
     locator: FileLocator
 
 
-def _tiny_yr(folder: Path, size: str) -> TinyYr:
+def _tiny_yr(tiny_root: Callable[[Dataset], Path], folder: Path, size: str) -> TinyYr:
     dataset = Yr(size=size)
-    root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
+    root = tiny_root(dataset)
     locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
     return TinyYr(root, dataset.files(locator), locator)
 
 
 @pytest.fixture(scope="session")
-def yr_5gb(tmp_path_factory: pytest.TempPathFactory) -> TinyYr:
+def yr_5gb(
+    tiny_root: Callable[[Dataset], Path], tmp_path_factory: pytest.TempPathFactory
+) -> TinyYr:
     """The tiny stand-in of A1's 5GB files; read-only."""
-    return _tiny_yr(tmp_path_factory.mktemp("yr-5gb"), "5GB")
+    return _tiny_yr(tiny_root, tmp_path_factory.mktemp("yr-5gb"), "5GB")
 
 
 @pytest.fixture(scope="session")
-def yr_5tb(tmp_path_factory: pytest.TempPathFactory) -> TinyYr:
+def yr_5tb(
+    tiny_root: Callable[[Dataset], Path], tmp_path_factory: pytest.TempPathFactory
+) -> TinyYr:
     """The tiny stand-in of A1's 5TB files; read-only."""
-    return _tiny_yr(tmp_path_factory.mktemp("yr-5tb"), "5TB")
+    return _tiny_yr(tiny_root, tmp_path_factory.mktemp("yr-5tb"), "5TB")

@@ -20,7 +20,6 @@ from iobench.datasets.own_pipelines import (
     UpstreamBaseline,
     stream_samples,
 )
-from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.registry import find_dataset
 from iobench_maelstrom import plugin_samples
@@ -30,13 +29,12 @@ CLUSTERING = {"sample": "clustering"}
 
 
 @pytest.fixture
-def prepared(store_dir):
+def prepared(store_dir, tiny_root):
     """A dataset on its tiny stand-in: dataset, files, index, locator."""
 
     def make(name, **options):
         dataset = find_dataset(name, **options)
-        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
-        locator = FileLocator(stand_in=root, cache_dir=store_dir)
+        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=store_dir)
         files = dataset.files(locator)
         return dataset, files, dataset.samples(files, locator), locator
 

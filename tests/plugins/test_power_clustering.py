@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
-from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.power.clustering import CropSize, weather_pressure_level
@@ -31,10 +30,9 @@ def clustering(**options):
 
 
 @pytest.fixture(scope="session")
-def forecasts(store_dir):
+def forecasts(tiny_root):
     """The tiny stand-in of the pressure levels; read-only."""
-    dataset = weather_pressure_level()
-    return ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
+    return tiny_root(weather_pressure_level())
 
 
 def write_era5(path, first_day="2001-05-01", n_days=6, *, levels=LEVELS, names=NAMES, **encoding):

@@ -6,7 +6,6 @@ import pytest
 
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench.registry import find_dataset
 from iobench.testing import DatasetTests
 
@@ -28,9 +27,8 @@ class TestPower(DatasetTests):
         return find_dataset(name, **options)
 
     @pytest.fixture
-    def files(self, dataset, store_dir):
-        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
-        return dataset.files(FileLocator(stand_in=root, cache_dir=store_dir))
+    def files(self, dataset, store_dir, tiny_root):
+        return dataset.files(FileLocator(stand_in=tiny_root(dataset), cache_dir=store_dir))
 
     def test_it_is_a_synthesizer_without_a_published_step(self, dataset):
         assert isinstance(dataset, Synthesizer)

@@ -14,7 +14,6 @@ import xarray
 from iobench.datasets.contract import make_sample
 from iobench.datasets.download import Downloadable
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.power.clustering import weather_pressure_level
@@ -31,13 +30,12 @@ WEATHER = {
 
 
 @pytest.fixture(scope="session")
-def stand_ins(store_dir):
+def stand_ins(store_dir, tiny_root):
     """All files of A6, tiny, in one flat folder; read-only."""
     folder = store_dir / "flat-a6"
     folder.mkdir(exist_ok=True)
     for dataset in (PowerFeatures(), weather_pressure_level()):
-        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
-        for file in root.rglob("*.nc"):
+        for file in tiny_root(dataset).rglob("*.nc"):
             (folder / file.name).unlink(missing_ok=True)
             (folder / file.name).symlink_to(file)
     return folder

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import OptionError
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
@@ -30,13 +29,10 @@ MAKERS = {
 
 
 @pytest.fixture(scope="session")
-def root_of(store_dir):
+def root_of(tiny_root):
     """The tiny stand-in of a dataset, shared with the other tests."""
 
-    def made(dataset):
-        return ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
-
-    return made
+    return tiny_root
 
 
 @pytest.fixture(scope="module")

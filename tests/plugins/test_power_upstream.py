@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.production import LevelConstants, Production
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
@@ -68,11 +67,11 @@ def upstream_options(options):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", CASES)
-def test_arrays_are_equal(upstream, store_dir, name):
+def test_arrays_are_equal(upstream, store_dir, tiny_root, name):
     make, options = CASES[name]
     dataset = make(**options)
     assert dataset.name == name
-    root = ensure_stand_in(make(**options), store_dir / f"tiny-{name}", tiny=True)
+    root = tiny_root(make(**options))
     theirs = upstream(name, root, upstream_options(options))
     locator = FileLocator(stand_in=root, cache_dir=store_dir)
     index = dataset.samples(dataset.files(locator), locator)
@@ -92,8 +91,8 @@ def test_arrays_are_equal(upstream, store_dir, name):
 
 
 @pytest.mark.timeout(120)
-def test_a_day_is_24_hours_also_upstream(upstream, store_dir):
+def test_a_day_is_24_hours_also_upstream(upstream, tiny_root):
     dataset = SurfaceLevels()
-    root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
+    root = tiny_root(dataset)
     theirs = upstream(dataset.name, root, {"date": "2019-01-02"})
     assert theirs.sizes["time"] == 24

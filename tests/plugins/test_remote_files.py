@@ -30,6 +30,8 @@ OPTIONS = {
 }
 OTHER_NAMES = ("maelstrom-downscaling",)
 """What gives a dataset that has a name of its own, too."""
+SHORT = ("cosmoflow", "deepcam", "maelstrom-ens10", "maelstrom-ens5mini", "maelstrom-radiation")
+"""One of each container; the others are long."""
 CASES = [
     *((name, OPTIONS.get(name, {})) for name in dataset_names() if name not in OTHER_NAMES),
     ("maelstrom-ens10", {"dtype": "pl", "target": "z500"}),
@@ -38,15 +40,12 @@ CASES = [
 
 
 @pytest.fixture
-def uploaded(bucket, store_dir):
+def uploaded(bucket, tiny_root):
     """Put a tiny stand-in into the bucket, as a mirror; return its root here, and the address."""
-    from iobench.datasets.standins import ensure_stand_in
-
     filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
 
     def upload(name, options):
-        dataset = find_dataset(name, **options)
-        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.stand_in_name}", tiny=True)
+        root = tiny_root(find_dataset(name, **options))
         for path in root.rglob("*"):
             if path.is_file():
                 to = f"s3://{bucket}/copies/{path.relative_to(root).as_posix()}"
@@ -71,7 +70,16 @@ def asked_for(function):
 
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize(
-    ("name", "options"), CASES, ids=["-".join([n, *o.values()]) for n, o in CASES]
+    ("name", "options"),
+    [
+        pytest.param(
+            name,
+            options,
+            id="-".join([name, *options.values()]),
+            marks=() if name in SHORT and not options else pytest.mark.long,
+        )
+        for name, options in CASES
+    ],
 )
 def test_samples_in_a_bucket_are_those_of_files_here(name, options, uploaded, tmp_path):
     root, address = uploaded(name, options)

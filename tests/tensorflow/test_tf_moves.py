@@ -180,8 +180,15 @@ def test_a_script_is_the_same_with_its_moves_seen(tmp_path: Path) -> None:
     "data",
     [
         'batches.apply(tf.data.experimental.prefetch_to_device("/device:CPU:1", buffer_size=1))',
-        'batches.apply(tf.data.experimental.copy_to_device("/device:CPU:1"))',
-        'tf.distribute.OneDeviceStrategy("/device:CPU:1").experimental_distribute_dataset(batches)',
+        pytest.param(
+            'batches.apply(tf.data.experimental.copy_to_device("/device:CPU:1"))',
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            'tf.distribute.OneDeviceStrategy("/device:CPU:1")'
+            ".experimental_distribute_dataset(batches)",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_is_handed_out_on_a_device_is_said_to_be_copied_unseen(
