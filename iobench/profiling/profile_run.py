@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -173,6 +174,8 @@ def _profile(
                 runs.append(run)
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
+            # Workers are forked beside its thread, which holds no lock that a fork would inherit.
+            warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             reader = start_monitor(
                 [directory.path for directory in directories],
                 energy=wants_energy(config.energy),
