@@ -38,6 +38,7 @@ __all__ = [
     "block_ratio",
     "blocks_of",
     "difference",
+    "dropped",
     "median_edge",
     "n_blocks_of",
     "paired_ratio",
@@ -167,13 +168,18 @@ def quotient(blocks: Blocks) -> Interval:
     return Interval(value, value - half, value + half)
 
 
+def dropped(n: int, drop: int) -> int:
+    """Return how many lowest and highest of ``n`` repeats are dropped; none if none were left."""
+    return drop if n > 2 * drop else 0
+
+
 def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
     """Return the mean of repeats without the lowest and the highest ``drop`` of them.
 
     Its interval is that of Tukey and McLaughlin (Sankhya A 25, 1963): what was dropped counts for
     the variance as the nearest that was kept, since what is left over differs less than repeats
-    do. Without any left it is unknown; of a single one its interval is. What was never below 0, as
-    times and rates are not, has no interval that is.
+    do. Of fewer than that none is dropped; of none the mean is unknown, of a single one its
+    interval is. What was never below 0, as times and rates are not, has no interval that is.
     """
     mean, variance, n_kept = _trimmed(values, drop)
     if mean is None or n_kept < FEWEST_BLOCKS:
@@ -196,6 +202,7 @@ def trimmed_ratio(a: Sequence[float], b: Sequence[float], drops: tuple[int, int]
 
 def _trimmed(values: Sequence[float], drop: int) -> tuple[float | None, float, int]:
     """Return a trimmed mean, its variance and how many values are in it."""
+    drop = dropped(len(values), drop)
     n_kept = len(values) - 2 * drop
     if n_kept < 1:
         return None, 0.0, 0

@@ -23,7 +23,15 @@ from iobench.files.atomic import storage_errors
 from iobench.json_files import read_json
 from iobench.report.written import write_whole
 from iobench.subjects.utilisation.figures import utilisation
-from iobench.suites.results import MEASURED, Result, find_results, read_result, write_result
+from iobench.suites.results import (
+    DLIO,
+    MEASURED,
+    Result,
+    find_results,
+    measured_runs,
+    read_result,
+    write_result,
+)
 from iobench.suites.suite_folder import CELLS
 
 if TYPE_CHECKING:
@@ -31,9 +39,8 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["DLIO", "Workload", "dlio_figures", "read_dlio", "write_workloads"]
+__all__ = ["Workload", "dlio_figures", "read_dlio", "write_workloads"]
 
-DLIO: Final = "dlio"
 FORMATS: Final = {
     "numpy": "npy", "tfrecord": "tfrecord", "NetCDF": "hdf5", "hdf5": "hdf5",
 }  # fmt: skip
@@ -85,10 +92,10 @@ def write_workloads(folder: Path, out: Path) -> tuple[Workload, ...]:
     StorageError
         If a file cannot be written.
     """
-    cells = [
-        (name, [Run.open(path).of_rank() for path in found]) for name, found in _measured(folder)
-    ]
-    made = tuple(filter(None, (_workload(name, runs) for name, runs in cells)))
+    made: list[Workload] = []
+    for parent, found in groupby(measured_runs(folder), key=lambda each: each[0].parent):
+        runs = [Run.open(run).of_rank() for *_, run in found]
+        made += filter(None, [_workload(_plain(parent.name), runs)])
     if not made:
         raise ProfileError(
             f"{folder}: no cell has runs whose samples and steps are known; expected a suite that "
@@ -99,19 +106,7 @@ def write_workloads(folder: Path, out: Path) -> tuple[Workload, ...]:
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, each.text)
-    return made
-
-
-def _measured(folder: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Yield the folder of each cell and its run directories."""
-    for parent, paths in groupby(find_results(folder), key=lambda path: path.parent):
-        runs = [
-            parent / result.run
-            for result in map(read_result, paths)
-            if result.status == MEASURED and result.run and result.cell.get("framework") != DLIO
-        ]
-        if runs:
-            yield _plain(parent.name), runs
+    return tuple(made)
 
 
 def _workload(name: str, runs: Sequence[RankRun]) -> Workload | None:

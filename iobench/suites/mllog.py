@@ -18,8 +18,7 @@ from iobench.errors import OptionError, ProfileError
 from iobench.files.atomic import storage_errors
 from iobench.recording.kinds import Kind
 from iobench.report.written import write_whole
-from iobench.suites.dlio import DLIO
-from iobench.suites.results import MEASURED, find_results, read_result
+from iobench.suites.results import measured_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,11 +101,8 @@ def write_mllog(folder: Path, out: Path, told: Mapping[str, Any]) -> tuple[RunLo
         If a file cannot be written.
     """
     logs = tuple(
-        _log(path.relative_to(folder).parent, result, Run.open(path.parent / result.run), told)
-        for path in find_results(folder)
-        if (result := read_result(path)).status == MEASURED
-        and result.run is not None
-        and result.cell.get("framework") != DLIO
+        _log(path.relative_to(folder).parent, result, Run.open(run), told)
+        for path, result, run in measured_runs(folder)
     )
     if not logs:
         raise ProfileError(f"{folder}: expected a suite with runs that were measured; it has none")

@@ -99,6 +99,11 @@ class Cell:
         return said_cell(self.values)
 
     @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What tells it from others, as results have it too."""
+        return tuple(sorted(self.values.items()))
+
+    @property
     def folder(self) -> str:
         """A plain name for a folder, distinct within a recipe."""
         plain = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", " ".join(self.values.values()))

@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import ProfileError
 from iobench.files.atomic import write_atomically
 from iobench.json_files import read_fields, read_json
+from iobench.subjects.history.suite_facts import SkippedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "DLIO",
     "FAILED",
     "MEASURED",
     "NOT_AVAILABLE",
     "RESULT_SUFFIX",
     "STATUSES",
     "Result",
-    "SkippedResult",
     "find_results",
+    "measured_runs",
     "read_result",
     "read_results",
     "write_result",
@@ -39,6 +41,8 @@ RESULT_KIND: Final = "iobench suite result"
 RESULT_VERSION: Final = 1
 MEASURED, FAILED, NOT_AVAILABLE = "measured", "failed", "not available"
 STATUSES: Final = (MEASURED, FAILED, NOT_AVAILABLE)
+DLIO: Final = "dlio"
+"""The framework of results that it measured."""
 MAX_NBYTES: Final = 1 << 20
 SMALLEST: Final = 1e-100
 """Of figures, and of what one over them may be: squares of others are no floats."""
@@ -102,13 +106,20 @@ class Result:
         if self.status not in STATUSES:
             raise ValueError(f"status is {self.status!r}, expected one of {', '.join(STATUSES)}")
 
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What tells its cell from others."""
+        return tuple(sorted(self.cell.items()))
 
-@dataclass(frozen=True, slots=True)
-class SkippedResult:
-    """A file that holds no result that can be read, and why."""
+    @property
+    def is_of_dlio(self) -> bool:
+        """Whether DLIO measured it, and not iobench."""
+        return self.cell.get("framework") == DLIO
 
-    path: str
-    why: str
+    @property
+    def document(self) -> dict[str, Any]:
+        """What its file says."""
+        return {"kind": RESULT_KIND, "version": RESULT_VERSION, **asdict(self)}
 
 
 def write_result(path: Path, result: Result) -> Path:
@@ -127,8 +138,8 @@ def write_result(path: Path, result: Result) -> Path:
     """
     if not path.name.endswith(RESULT_SUFFIX):
         path = path / f"round-{result.round}{RESULT_SUFFIX}"
-    told = {"kind": RESULT_KIND, "version": RESULT_VERSION, **asdict(result)}
-    write_atomically(path, (json.dumps(told, indent=1, sort_keys=True) + "\n").encode())
+    text = json.dumps(result.document, indent=1, sort_keys=True)
+    write_atomically(path, f"{text}\n".encode())
     return path
 
 
@@ -180,13 +191,13 @@ def find_results(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(names) if name.endswith(RESULT_SUFFIX))
 
 
-def read_results(folder: Path, skipped: list[SkippedResult] | None = None) -> tuple[Result, ...]:
+def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
     """Read all results below a folder, however deep.
 
     Parameters
     ----------
     folder : Path
-    skipped : list of SkippedResult, optional
+    skipped : list of SkippedFile, optional
         Takes those that cannot be read; without it the first one is refused.
 
     Raises
@@ -203,5 +214,13 @@ def read_results(folder: Path, skipped: list[SkippedResult] | None = None) -> tu
         except ProfileError as error:
             if skipped is None:
                 raise
-            skipped.append(SkippedResult(str(path), str(error).removeprefix(f"{path}: ")))
+            skipped.append(SkippedFile(str(path), str(error).removeprefix(f"{path}: ")))
     return tuple(found)
+
+
+def measured_runs(folder: Path) -> Iterator[tuple[Path, Result, Path]]:
+    """Yield the runs of iobench that a folder of results has: file, result and run directory."""
+    for path in find_results(folder):
+        result = read_result(path)
+        if result.run is not None and result.status == MEASURED and not result.is_of_dlio:
+            yield path, result, path.parent / result.run

@@ -27,19 +27,18 @@ from iobench.bundling.run_copy import KNOWN, read_run_files
 from iobench.errors import IobenchError, ProfileError
 from iobench.json_files import read_json
 from iobench.report.written import write_whole
-from iobench.suites.dlio import DLIO, dlio_figures
+from iobench.subjects.history.suite_facts import SAMPLES, values_of
+from iobench.suites.dlio import dlio_figures
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.recipe import SuiteRecipe
 from iobench.suites.results import (
     MEASURED,
-    RESULT_KIND,
     RESULT_SUFFIX,
-    RESULT_VERSION,
     Result,
     find_results,
     read_result,
 )
-from iobench.suites.suite_folder import RECIPE_FILE, read_folder_recipe
+from iobench.suites.suite_folder import RECIPE_FILE, SuiteFolder, read_folder_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,7 +140,7 @@ def pack(
         If it cannot be written.
     """
     recipe = read_folder_recipe(folder)
-    numbers = {_key(cell.values): cell.number for cell in recipe.cells()}
+    numbers = {cell.key: cell.number for cell in recipe.cells()}
     results: dict[str, Result] = {}
     documents: dict[str, Any] = {RECIPE_FILE: recipe.to_json(), "versions.json": dict(versions)}
     runs, folders = [], []
@@ -149,7 +148,7 @@ def pack(
         result = read_result(path)
         if result.recipe_digest != recipe.digest:
             raise ProfileError(f"{path}: is of another recipe than {folder}; measure it again")
-        number = numbers.setdefault(_key(result.cell), len(numbers))
+        number = numbers.setdefault(result.key, len(numbers))
         # No folder is called so by others: it would be taken for a name that was left.
         run_name = f"{number:03d}-{result.round}"
         name = f"cells/{run_name}"
@@ -160,7 +159,7 @@ def pack(
             results[name] = replace(result, run=None)
             continue
         results[name] = replace(result, run=run_name)
-        if result.cell.get("framework") == DLIO:
+        if result.is_of_dlio:
             documents |= {
                 f"{name}/{each.name}": read_json(each) for each in directory.glob("*.json")
             }
@@ -180,7 +179,7 @@ def pack(
         )
     clean: list[Result] = []
     for name, result in results.items():
-        document, number = scrubbed.documents.pop(name), numbers[_key(result.cell)]
+        document, number = scrubbed.documents.pop(name), numbers[result.key]
         if number < len(cells) and result.options == recipe.cells()[number].told:
             document["options"] = cells[number].told
         # Figures, times and digests are no names; cells are those of the scrubbed recipe.
@@ -192,11 +191,7 @@ def pack(
             **{key: document[key] for key in ("reason", "machine", "versions", "options")},
         )
         clean.append(kept)
-        scrubbed.documents[f"{name}{RESULT_SUFFIX}"] = {
-            "kind": RESULT_KIND,
-            "version": RESULT_VERSION,
-            **asdict(kept),
-        }
+        scrubbed.documents[f"{name}{RESULT_SUFFIX}"] = kept.document
     scrubbed.documents["figures.json"] = _figures(told, clean)
     manifest = {
         "kind": KIND,
@@ -255,7 +250,7 @@ def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) 
         except ProfileError as error:
             wrong.append(str(error).replace(f"{folder}/", ""))
     wrong += _wrong_cells(recipe, results)
-    missing = list(_missing(recipe, list(results.values())))
+    missing = list(_missing(recipe, results.values()))
     told = manifest.get("missing")
     wrong += [
         f"{line}, and its manifest does not say so" for line in missing if line not in (told or [])
@@ -304,7 +299,7 @@ class _Again:
             return
         digest = None
         try:
-            if result.cell.get("framework") == DLIO:
+            if result.is_of_dlio:
                 figures = dlio_figures(directory)
             elif not (directory / "spans").is_dir():
                 return
@@ -366,17 +361,17 @@ def _strange_files(results: Mapping[str, Result], files: Iterable[str]) -> Itera
 
 def _wrong_cells(recipe: SuiteRecipe, results: Mapping[str, Result]) -> Iterator[str]:
     """Yield what is of another recipe, cell or round."""
-    cells = {_key(cell.values): cell for cell in recipe.cells()}
+    cells = {cell.key: cell for cell in recipe.cells()}
     seen: dict[Any, str] = {}
     for name, result in results.items():
-        first = seen.setdefault((_key(result.cell), result.round), name)
+        first = seen.setdefault((result.key, result.round), name)
         if first != name:
             yield f"{name}: is of the same cell and round as {first}"
         if result.recipe_digest != recipe.digest:
             yield f"{name}: is of recipe {result.recipe_digest}, expected {recipe.digest}"
-        if result.cell.get("framework") == DLIO:
+        if result.is_of_dlio:
             continue
-        cell = cells.get(_key(result.cell))
+        cell = cells.get(result.key)
         if cell is None:
             yield f"{name}: is of a cell that the recipe does not have"
         elif result.options != cell.told:
@@ -398,14 +393,12 @@ def _same_runs(files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"{' and '.join(names)}: are one run, its spans are the same"
 
 
-def _missing(recipe: SuiteRecipe, results: Sequence[Result]) -> Iterator[str]:
+def _missing(recipe: SuiteRecipe, results: Iterable[Result]) -> Iterator[str]:
     """Yield the cells that do not have all their rounds, but for those that failed."""
-    there = {(_key(result.cell), result.round) for result in results}
-    over = {_key(result.cell) for result in results if result.status != MEASURED}
+    left = SuiteFolder.of(Path(), recipe).open_jobs(results)
+    counts = Counter(job.cell.number for job in left)
     for cell in recipe.cells():
-        key = _key(cell.values)
-        n_missing = sum((key, number) not in there for number in range(recipe.repeats))
-        if n_missing and key not in over:
+        if n_missing := counts[cell.number]:
             yield f"{cell.name}: {n_missing} of {recipe.repeats} rounds were not measured"
 
 
@@ -418,9 +411,8 @@ def _figures(recipe: SuiteRecipe, results: Iterable[Result]) -> dict[str, dict[s
                 values[" ".join(result.cell.values())][name].append(value)
     return {
         cell: {
-            name: {"mean": trimmed_mean(each, drop).value, "runs": len(each)}
+            name: {"mean": trimmed_mean(each, recipe.drop).value, "runs": len(each)}
             for name, each in sorted(figures.items())
-            for drop in (recipe.drop if len(each) > 2 * recipe.drop else 0,)
         }
         for cell, figures in sorted(values.items())
     }
@@ -463,7 +455,7 @@ def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -
         if result.status != MEASURED or _why_not_compared(result, again[name].facts):
             continue
         same = {key: each for key, each in result.options.items() if key not in SAME_SAMPLES}
-        groups[_key(same)][result.samples_digest].append(name)
+        groups[tuple(sorted(same.items()))][result.samples_digest].append(name)
     for group in groups.values():
         if len(group) > 1 or None in group:
             told = "; ".join(f"{digest} in {', '.join(names)}" for digest, names in group.items())
@@ -488,7 +480,7 @@ def _not_compared(results: Mapping[str, Result], again: Mapping[str, _Again]) ->
     runs = {
         name: result
         for name, result in results.items()
-        if result.status == MEASURED and result.cell.get("framework") != DLIO
+        if result.status == MEASURED and not result.is_of_dlio
     }
     why = Counter(_why_not_compared(each, again[name].facts) for name, each in runs.items())
     for reason, number in sorted(why.items()):
@@ -498,15 +490,6 @@ def _not_compared(results: Mapping[str, Result], again: Mapping[str, _Again]) ->
 
 def _several(results: Iterable[Result]) -> Iterator[str]:
     """Yield machines and versions of which there are several."""
-    seen: dict[str, set[str]] = defaultdict(set)
-    for result in results:
-        for what, told in (("machine", result.machine), ("version", result.versions)):
-            for key, value in told.items():
-                seen[f"{what}: {key}"].add(str(value))
-    for key, values in sorted(seen.items()):
-        if len(values) > 1:
-            yield f"Several in it, {key}: {', '.join(sorted(values))}"
-
-
-def _key(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(values.items()))
+    for what, values in values_of(results).items():
+        if len(values) > 1 and what != SAMPLES:
+            yield f"Several in it, {what.replace('_', ' ')}: {', '.join(values)}"

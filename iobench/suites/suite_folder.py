@@ -25,7 +25,6 @@ from iobench.suites.recipe import SuiteRecipe
 from iobench.suites.results import (
     MEASURED,
     RESULT_SUFFIX,
-    SkippedResult,
     find_results,
     read_result,
     read_results,
@@ -33,9 +32,10 @@ from iobench.suites.results import (
 from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from iobench.subjects.history.suite_facts import SkippedFile
     from iobench.suites.recipe import Cell
     from iobench.suites.results import Result
 
@@ -149,7 +149,7 @@ class SuiteFolder:
         places = sorted(folder.iterdir()) if folder.is_dir() else []
         return {each.name for each in places if find_holder(each) is not None}
 
-    def results(self, skipped: list[SkippedResult] | None = None) -> tuple[Result, ...]:
+    def results(self, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
         """Return all results, of this recipe's cells and others beside them.
 
         Raises
@@ -172,25 +172,21 @@ class SuiteFolder:
             for place in turn_order(len(self.order), round):
                 yield Job(self.cells[self.order[place]], round)
 
-    def open_jobs(self, results: tuple[Result, ...]) -> list[Job]:
+    def open_jobs(self, results: Iterable[Result]) -> list[Job]:
         """Return the runs that are left, in their order; a cell that failed has none any more."""
-        done = {(_key(each), each.round) for each in results}
-        over = {_key(each) for each in results if each.status != MEASURED}
+        results = tuple(results)
+        done = {(each.key, each.round) for each in results}
+        over = {each.key for each in results if each.status != MEASURED}
         return [
             job
             for job in self.jobs()
-            if (key := tuple(sorted(job.cell.values.items()))) not in over
-            and (key, job.round) not in done
+            if job.cell.key not in over and (job.cell.key, job.round) not in done
         ]
 
     def here(self, jobs: list[Job]) -> list[Job]:
         """Return those of some runs that are for this machine."""
         host = host_name()
         return [job for job in jobs if fnmatch.fnmatchcase(host, job.cell.machine)]
-
-
-def _key(result: Result) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(result.cell.items()))
 
 
 def read_folder_recipe(folder: Path) -> SuiteRecipe:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.intervals import Interval, trimmed_mean
+from iobench.analysis.intervals import Interval, dropped, trimmed_mean
 from iobench.json_keys import HIDDEN, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.report.document import Cell as TableCell
+    from iobench.subjects.history.suite_facts import SkippedFile
     from iobench.suites.recipe import SuiteRecipe
-    from iobench.suites.results import Result, SkippedResult
+    from iobench.suites.results import Result
     from iobench.suites.suite_folder import SuiteFolder
 
 __all__ = [
@@ -107,7 +108,7 @@ class SuiteTable:
         In the order of the recipe; what is of no cell of it behind them.
     stand_in : bool or None
         Whether files were generated: of some runs at least; None where nobody knows.
-    skipped : tuple of SkippedResult
+    skipped : tuple of SkippedFile
         Files that are no results.
     """
 
@@ -119,7 +120,7 @@ class SuiteTable:
     metrics: tuple[str, ...]
     cells: tuple[CellRow, ...]
     stand_in: bool | None
-    skipped: tuple[SkippedResult, ...]
+    skipped: tuple[SkippedFile, ...]
 
     @figure
     def n_failed(self) -> int:
@@ -151,11 +152,11 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
     results = folder.results(skipped)
     runs: dict[tuple[tuple[str, str], ...], list[Result]] = defaultdict(list)
     for each in sorted(results, key=lambda each: each.round):
-        runs[tuple(sorted(each.cell.items()))].append(each)
+        runs[each.key].append(each)
     usual = _usual_facts(results)
     rows = []
     for cell in folder.cells:
-        own = runs.pop(tuple(sorted(cell.values.items())), [])
+        own = runs.pop(cell.key, [])
         told = {metric: why for metric in shown if (why := why_not_given(metric, cell.options))}
         rows.append(_row(cell.values, own, recipe, usual, told, varied=cell.machine != "*"))
     rows += [  # brought in from elsewhere
@@ -205,10 +206,10 @@ def _row(
 
 def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
     values = [each.figures[name] for each in runs if name in each.figures]
-    drop = drop if len(values) > 2 * drop else 0
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) / mean if len(values) > 1 and mean > 0 else None
-    return CellFigure(trimmed_mean(values, drop), spread, len(values), len(values) - 2 * drop)
+    n_kept = len(values) - 2 * dropped(len(values), drop)
+    return CellFigure(trimmed_mean(values, drop), spread, len(values), n_kept)
 
 
 def _facts(result: Result) -> dict[str, str]:
@@ -280,11 +281,12 @@ def suite_document(found: SuiteTable) -> Document:
 
 def _means(found: SuiteTable) -> Table:
     first = found.metrics[0]
-    columns = ["cell", *map(said_metric, found.metrics), f"spread of {said_metric(first)}", "runs"]
+    shown = [name for name in found.metrics if any(name in row.figures for row in found.cells)]
+    columns = ["cell", *map(said_metric, shown), f"spread of {said_metric(first)}", "runs"]
     rows: list[tuple[TableCell, ...]] = []
     marks = []
     for row, name in zip(found.cells, _names(found)[1], strict=True):
-        cells = [_cell(metric, row) for metric in found.metrics]
+        cells = [_cell(metric, row) for metric in shown]
         spread = row.figures.get(first)
         told = Share(spread.spread) if spread is not None else NOT_APPLICABLE
         rows.append((name, *cells, told, f"{row.n_runs} of {found.repeats}"))
@@ -360,17 +362,17 @@ def _notes(found: SuiteTable) -> Iterator[str]:
             "equal seeds and batches."
         )
         yield from _losses(found)
-    untold = sorted(
-        metric
-        for metric in found.metrics
-        if any(
-            each.n_runs and metric not in each.figures and metric not in each.not_given
-            for each in found.cells
+    untold: dict[str, list[str]] = defaultdict(list)
+    for metric in found.metrics:
+        of = [each for each in found.cells if each.n_runs and metric not in each.not_given]
+        n_told = sum(metric in each.figures for each in of)
+        if n_told < len(of):
+            untold["some" if n_told else "all"].append(said_metric(metric))
+    for who, names in untold.items():
+        yield (
+            f"Unknown of {who} cells, whose runs do not tell it or have no such part: "
+            f"{', '.join(names)}."
         )
-    )
-    if untold:
-        names = ", ".join(map(said_metric, untold))
-        yield f"Unknown of some cells, whose runs do not tell it or have no such part: {names}."
 
 
 def _losses(found: SuiteTable) -> Iterator[str]:
@@ -410,7 +412,7 @@ def _not_measured(found: SuiteTable) -> Iterator[str]:
             at = f" in round {row.n_runs + 1}" if row.n_runs else ""
             yield f"{name}: {row.status}{at}: {row.reason or 'it does not say why'}"
     for each in found.skipped:
-        yield f"{each.path}: {each.why}"
+        yield f"{each.file}: {each.why}"
     if found.n_open:
         # Of machines that it is for nowhere else.
         machines = dict.fromkeys(

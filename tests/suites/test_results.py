@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,7 @@ from iobench.suites.results import (
     FAILED,
     MEASURED,
     Result,
-    SkippedResult,
-    read_results,
+        read_results,
     write_result,
 )
 
@@ -66,9 +66,9 @@ def test_what_cannot_be_read_is_told(
     with pytest.raises(ProfileError, match=told) as caught:
         read_results(tmp_path)
     assert str(caught.value).startswith(str(path))
-    skipped: list[SkippedResult] = []
+    skipped: list[Any] = []
     assert read_results(tmp_path, skipped) == (FOUND,)
-    assert [each.path for each in skipped] == [str(path)]
+    assert [each.file for each in skipped] == [str(path)]
 
 
 def test_no_folder(tmp_path: Path) -> None:

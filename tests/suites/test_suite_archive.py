@@ -166,7 +166,7 @@ def test_several_machines_and_versions_are_named(suite: Path, tmp_path: Path) ->
     pack(folder, archive, versions={}, environment={})
     found = verify(archive)
     assert found.wrong == ()
-    assert "Several in it, version: numpy: 2.4, 2.5" in found.notes
+    assert "Several in it, numpy: 2.4, 2.5" in found.notes
 
 
 def test_equal_samples_that_nobody_asked_for_are_not_claimed(suite: Path, tmp_path: Path) -> None:

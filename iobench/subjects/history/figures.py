@@ -22,6 +22,7 @@ import numpy as np
 from iobench.analysis.intervals import (
     LEAST_REPEATS,
     Interval,
+    dropped,
     relative_spread,
     student,
     trimmed_mean,
@@ -229,7 +230,7 @@ class _Measured:
     def of(
         cls, suite: int, values: Sequence[float], facts: Mapping[str, str], drop: int
     ) -> _Measured:
-        drop = drop if len(values) > 2 * drop else 0
+        drop = dropped(len(values), drop)
         found = trimmed_mean(values, drop)
         mean = math.fsum(values) / len(values) if found.value is None else found.value
         half = 0.0 if found.high is None else found.high - mean

@@ -19,6 +19,7 @@ __all__ = [
     "BY",
     "HARDWARE",
     "HOST",
+    "SAMPLES",
     "By",
     "ChangedFact",
     "HistorySuite",
@@ -30,6 +31,7 @@ __all__ = [
     "in_order",
     "machine_of",
     "moment_of",
+    "values_of",
 ]
 
 By = Literal["quarter", "month", "suite"]
@@ -195,9 +197,9 @@ def _period(moment: datetime, by: By, name: str, moments: Sequence[datetime]) ->
 
 def _doubts(suite: SuiteResults) -> Iterator[str]:
     """Yield what was not one thing within a suite."""
+    there = values_of(suite.results)
     for what in (HOST, *HARDWARE, "kernel", "commit", "iobench"):
-        values = sorted({value for each in suite.results if (value := _facts(each).get(what))})
-        if len(values) > 1:
+        if len(values := there.get(what, [])) > 1:
             told = ", ".join(values[:3]) + (", ..." if len(values) > 3 else "")
             yield f"its runs are of {units.count(len(values))} values of {_named(what)} ({told})"
     by_host: dict[str, list[Result]] = defaultdict(list)
@@ -247,13 +249,18 @@ def _facts(result: Result) -> dict[str, str]:
     return found
 
 
-def facts_of(results: Iterable[Result]) -> dict[str, str]:
-    """Return what results tell of machine, versions, recipe and samples, together."""
+def values_of(results: Iterable[Result]) -> dict[str, list[str]]:
+    """Return all that results tell of machine, versions, recipe and samples."""
     found: dict[str, set[str]] = defaultdict(set)
     for each in results:
         for name, value in _facts(each).items():
             found[name].add(value)
-    return {name: " and ".join(sorted(values)) for name, values in sorted(found.items())}
+    return {name: sorted(values) for name, values in sorted(found.items())}
+
+
+def facts_of(results: Iterable[Result]) -> dict[str, str]:
+    """Return the same as one text each."""
+    return {name: " and ".join(values) for name, values in values_of(results).items()}
 
 
 def machine_of(facts: Mapping[str, str]) -> str:

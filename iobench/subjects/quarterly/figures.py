@@ -284,7 +284,7 @@ def _of_suite(
 def _mean(values: Sequence[float | None], drop: int) -> float | None:
     """Return the mean that the suite's own table has; None where no run tells it."""
     known = [each for each in values if each is not None]
-    return trimmed_mean(known, drop if len(known) > 2 * drop else 0).value
+    return trimmed_mean(known, drop).value
 
 
 def _started_ns(result: Result) -> int:
