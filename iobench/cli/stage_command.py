@@ -60,6 +60,7 @@ def stage(
     from iobench.staging.listing import part_of
     from iobench.staging.stage import stage as stage_there
     from iobench.staging.staged_copy import remove_staged
+    from iobench.stores.places import remember_place
 
     if remove:
         for path in sources:
@@ -77,6 +78,7 @@ def stage(
         copy = stage_there(
             targets, to, part=chosen, threads=threads, progress=move, notice=screen.note
         )
+    remember_place(copy.path.parent)  # for 'iobench cache'
     title, told = _told(copy)
     facts = {"kind": "staging", "path": str(copy.path), "was_there": copy.was_there}
     facts |= copy.to_dict() | {"n_files": len(copy.files), "shuffling": copy.shuffling}

@@ -49,6 +49,8 @@ class LoaderCopy:
 
     Attributes
     ----------
+    shuffles : bool
+        Whether the loader does, within its part.
     told : str
         What was done, in words.
     part : Part or None
@@ -61,7 +63,7 @@ class LoaderCopy:
         self, place: Path, why: str, part: Part | None, part_sizes: Sequence[int] = ()
     ) -> None:
         self.place, self.why, self.part, self.part_sizes = place, why, part, part_sizes
-        self.told = ""
+        self.shuffles, self.told = False, ""
         self.copy: StagedCopy | None = None
         self._state: dict[str, Any] = {"hold": None, "thread": None}
         self._stopped = threading.Event()
@@ -80,7 +82,11 @@ class LoaderCopy:
     def _tell(self, copy: StagedCopy) -> None:
         self.copy = copy
         done = "was there" if copy.was_there else f"copied {copy.copied_nbytes} bytes"
-        parts = [f"staged to {copy.path}, {done}", self.why, copy.shuffling]
+        parts = [
+            f"staged to {copy.path}, {done}",
+            self.why,
+            copy.shuffling if self.shuffles else "",
+        ]
         self.told = "; ".join(filter(None, parts))
 
     def make_beside(self, store: ExtentStore) -> None:
@@ -203,6 +209,7 @@ def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy 
         return store, None
     sizes = () if part is None else _part_sizes(store, part, options)
     made = LoaderCopy(*place, part, sizes)
+    made.shuffles = bool(options.get("shuffle"))
     try:
         if background:
             made.make_beside(store)

@@ -13,13 +13,12 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.files.urls import URL, range_file
+from iobench.staging.copying import ListedFile
 from iobench.stores.places import MARK_NAME, STAGED_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from iobench.staging.listing import ListedFile
 
 __all__ = ["is_archive", "members_of"]
 
@@ -54,8 +53,6 @@ def members_of(archive: Path, below: str) -> list[ListedFile]:
         raise
     except OSError as error:
         raise StorageError(f"{archive}: cannot be read: {error.strerror or error}") from error
-    from iobench.staging.listing import ListedFile
-
     found = []
     for name, nbytes, offset, inflate in members:
         own = {MARK_NAME, STAGED_NAME, "", ".", ".."} & {*name.split("/")}

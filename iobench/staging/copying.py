@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from iobench.staging.listing import ListedFile
-
-__all__ = ["JOURNAL_NAME", "copy_files", "journalled", "read_back", "temporary_of"]
+__all__ = ["JOURNAL_NAME", "ListedFile", "copy_files", "journalled", "read_back", "temporary_of"]
 
 JOURNAL_NAME: Final = f".stage.journal{TEMPORARY_SUFFIX}"
 """A line for each stretch that is there; its bytes are read before it counts."""
@@ -41,6 +39,39 @@ PIECE_NBYTES: Final = 8 << 20
 
 Key = tuple[str, str, int]
 """Name and version of a file, and where a stretch of it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file to be made.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the copy, of plain names.
+    nbytes : int
+    version : str
+        Changes with the source.
+    source : str
+        Where its bytes are; an address (`iobench.files.urls.range_file`).
+    offset : int
+        Where they begin there.
+    crc32c : int or None
+        What they have to be, where that is known.
+    modified : str or None
+        What version the source has to have, where nothing else tells that it has changed.
+    inflate : callable, optional
+        Of a file that is compressed: yields its bytes, piece after piece.
+    """
+
+    name: str
+    nbytes: int
+    version: str
+    source: str
+    offset: int = 0
+    crc32c: int | None = None
+    modified: str | None = None
+    inflate: Callable[[], Iterator[bytes]] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.files.claims import CLAIM_NAME
 from iobench.files.urls import URL, as_path, range_file
 from iobench.recording.job import find_host
 from iobench.registry import find_format
 from iobench.staging.archives import is_archive, members_of
+from iobench.staging.copying import ListedFile
 from iobench.stores.finished_store import (
     CHECKSUMS_NAME,
     finish_store,
@@ -24,51 +25,18 @@ from iobench.stores.finished_store import (
 )
 from iobench.stores.index_file import has_index, write_index
 from iobench.stores.manifest import MANIFEST_NAME, Manifest, Shard
-from iobench.stores.places import MARK_NAME, STAGED_NAME
+from iobench.stores.places import MARK_NAME, STAGED_NAME, mark_of
 
 if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.manifest import ShardFile
 
-__all__ = ["ListedFile", "Listing", "Part", "list_source", "part_of"]
+__all__ = ["Listing", "Part", "list_source", "part_of"]
 
 Part = tuple[int, int]
 """Which part, from 1, of how many."""
 
 OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A file to be made.
-
-    Attributes
-    ----------
-    name : str
-        Its path in the copy, of plain names.
-    nbytes : int
-    version : str
-        Changes with the source.
-    source : str
-        Where its bytes are; an address (`iobench.files.urls.range_file`).
-    offset : int
-        Where they begin there.
-    crc32c : int or None
-        What they have to be, where that is known.
-    modified : str or None
-        What version the source has to have, where nothing else tells that it has changed.
-    inflate : callable, optional
-        Of a file that is compressed: yields its bytes, piece after piece.
-    """
-
-    name: str
-    nbytes: int
-    version: str
-    source: str
-    offset: int = 0
-    crc32c: int | None = None
-    modified: str | None = None
-    inflate: Callable[[], Iterator[bytes]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +71,8 @@ class Listing:
         return sum(file.nbytes for file in self.files)
 
 
-def part_of(text: str) -> Part:
-    """Return which part is meant by ``"2/4"``, or by ``"node"``, of which this is one of several.
+def part_of(text: str) -> Part | None:
+    """Return which part is meant by ``"2/4"``, or by ``"node"``; None for all, on a single node.
 
     Raises
     ------
@@ -118,7 +86,7 @@ def part_of(text: str) -> Part:
                 "part node: neither torchrun, SLURM nor MPI tells which node of how many this is; "
                 "say it as K/N"
             )
-        return host.number + 1, host.count
+        return None if host.count == 1 else (host.number + 1, host.count)
     number, _, count = text.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
@@ -150,6 +118,11 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
             kind = "archive"
             files += members_of(path, "" if len(paths) == 1 else f"{_stem(path)}/")
         elif path.is_dir():
+            if mark_of(path)[0] in ("store", "probe"):
+                raise StoreError(
+                    f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its "
+                    "conversion again to finish it"
+                )
             files += _of_folder(path, above if len(paths) > 1 else path)
         elif path.is_file():
             files.append(_of_file(path, path.relative_to(above).as_posix()))

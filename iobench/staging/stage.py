@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, storage_errors
 from iobench.files.claims import CLAIM_NAME, claim
 from iobench.files.crc32c import crc32c_of_file
 from iobench.files.memory import available_memory_nbytes
-from iobench.files.urls import URL, as_path
+from iobench.files.urls import URL, as_path, is_url
 from iobench.recording.clocks import now_ns
 from iobench.recording.job import find_job
 from iobench.recording.stages import stage as recorded_stage
@@ -42,13 +43,13 @@ from iobench.stores.places import (
     hold_item,
     make_item,
     mark_of,
-    remember_place,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.staging.listing import ListedFile, Listing, Part
+    from iobench.staging.copying import ListedFile
+    from iobench.staging.listing import Listing, Part
     from iobench.stores.places import Hold
 
 __all__ = ["stage", "stage_held"]
@@ -129,12 +130,14 @@ def stage_held(
             raise StorageError(f"{place}: is an address; stage to a folder of this machine")
         listing = list_source(source, part)
         folder = place.absolute() / listing.name
+        given = [source] if isinstance(source, str | Path) else source
+        if any(folder.is_relative_to(Path(each).absolute()) for each in given if not is_url(each)):
+            raise StorageError(f"{folder} lies in what is to be staged; stage to another folder")
         with storage_errors(folder):
             was_there = folder.exists()
         make_item(folder, kind="staged", title=listing.source)
         if mark_of(folder)[0] != "staged":
             raise StorageError(f"{folder} is no staged copy; stage to another folder (--to)")
-        remember_place(place.absolute())
         say = notice or (lambda text: None)
         try:
             with claim(folder, wait_s=wait_s, notice=notice) as claimed:
@@ -146,7 +149,12 @@ def stage_held(
             if is_over or (isinstance(error, NoRoomError) and not was_there):
                 with suppress(StorageError, StoreClaimedError):
                     remove_staged(folder)
-            raise
+            if not is_over:
+                raise
+            raise StorageError(
+                f"{folder}: the disk is full, though there was room when staging began; what was "
+                "copied is removed; free some space, or stage to another folder (--to)"
+            ) from error
         span.nbytes = 0 if copy.was_there else copy.copied_nbytes
     if held is None:
         raise StorageError(f"{folder}: was removed while it was staged; stage again")
@@ -169,7 +177,7 @@ class _Staging:
         say: Callable[[str], None],
         arrived: Callable[[str, Path], None] | None,
     ) -> None:
-        self._tell = arrived
+        self._tell, self._telling = arrived, threading.Lock()
         self._listing, self._folder, self._say = listing, folder, say
         self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
         self._progress, self._n_done, self._n_copied = progress, 0, 0
@@ -356,9 +364,10 @@ class _Staging:
             self._tell(name, self._folder / name)
 
     def _move(self, nbytes: int) -> None:
-        self._n_done += nbytes
-        if self._progress is not None:
-            self._progress(min(self._n_done, self._listing.nbytes), self._listing.nbytes)
+        with self._telling:
+            self._n_done += nbytes
+            if self._progress is not None:
+                self._progress(min(self._n_done, self._listing.nbytes), self._listing.nbytes)
 
 
 def _id(file: StagedFile | ListedFile) -> tuple[str, int, str]:

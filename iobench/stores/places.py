@@ -292,10 +292,8 @@ class Hold:
 def hold_item(path: Path, *, alone: bool = False) -> Hold | None:
     """Hold an item beside others who do, or ``alone``; None where it has gone, or others hold it.
 
-    Raises
-    ------
-    StorageError
-        If the file system keeps no locks, as some over a network.
+    Where the file system keeps no locks, as some over a network, it is held beside others in name
+    only, and by nobody alone.
     """
     import fcntl
 
@@ -311,9 +309,9 @@ def hold_item(path: Path, *, alone: bool = False) -> Hold | None:
                 return Hold(descriptor)
         except BlockingIOError:
             pass  # others hold it, or who removes it does
-        except OSError:
-            os.close(descriptor)
-            raise
+        except OSError:  # no locks here: nobody can tell whether others hold it
+            if not alone:
+                return Hold(descriptor)
     os.close(descriptor)
     return None
 

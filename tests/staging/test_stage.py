@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import iobench
 from iobench.errors import (
     FileFormatError,
     IobenchError,
     OptionError,
     StorageError,
     StoreClaimedError,
+    StoreError,
 )
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
@@ -28,6 +31,7 @@ from iobench.samples import SampleSpec, Variable
 from iobench.staging.stage import stage, stage_held
 from iobench.staging.staged_copy import remove_staged, staged_copy
 from iobench.stores.finished_store import open_store
+from iobench.stores.places import make_item
 from iobench.stores.verification import verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
@@ -239,7 +243,7 @@ def test_nothing_of_others_is_written_over_or_removed(tmp_path):
         stage(source.path, tmp_path / "node")
     with pytest.raises(StorageError, match="no copy that iobench staged"):
         remove_staged(tmp_path / "node/store")
-    with pytest.raises(StorageError, match="which iobench did not make"):
+    with pytest.raises(StorageError, match="lies in what is to be staged"):
         stage(source.path, tmp_path)  # onto itself
     stage(source.path, tmp_path / "other")
     other = make(tmp_path / "more/store")
@@ -276,6 +280,39 @@ def test_a_disk_that_fills_meanwhile_is_told_and_left_empty(tmp_path, monkeypatc
     with pytest.raises(StorageError, match="the disk is full"):
         stage(source.path, tmp_path / "node", threads=1)
     assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
+    source = make(tmp_path / "store")
+    copy = stage(source.path, tmp_path / "node")
+    with pytest.raises(StorageError, match="lies in what is to be staged"):
+        stage(tmp_path / "node", tmp_path / "node")
+    make_item(tmp_path / "begun", kind="store", title="of something")
+    (tmp_path / "begun/a.bin").write_bytes(b"half")
+    with pytest.raises(StoreError, match="is not a finished store"):
+        stage(tmp_path / "begun", tmp_path / "node")
+    assert stage(copy.path, tmp_path / "second").digest == copy.digest  # a copy of a copy
+
+
+def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
+    source = make(tmp_path / "store")
+    loader = iobench.loader(source.path, 2, stage=tmp_path / "node")
+    assert len(list(map(len, loader))) == 5
+    shutil.rmtree(tmp_path / "node")
+    with pytest.raises(StoreError, match=r"node/store/.* (is missing|was removed)") as caught:
+        list(map(len, loader))
+    assert "\n" not in str(caught.value)
+    loader.close()
+
+
+def test_a_dataset_is_staged_by_its_name(tmp_path, iobench_here):
+    assert iobench_here("synthesize", "maelstrom-ens10", "ens", "--tiny").returncode == 0
+    ran = iobench_here("stage", "maelstrom-ens10", "--data-dir", "ens", "--to", "node", "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["kind"] == "files"
+    assert told["nbytes"] > 0
+    assert told["n_files"] == len(staged_copy(told["path"]).files)
 
 
 def test_archives_are_unpacked_on_the_way(tmp_path):
