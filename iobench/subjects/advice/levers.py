@@ -248,9 +248,9 @@ class RuledOut:
             case Reason.TOO_FEW_EPOCHS:
                 epochs = None if available is None else int(available)
                 return (
-                    f"it has paid for itself after {units.epochs(needed or 0.0)} epochs, and there "
-                    f"{'is' if epochs == 1 else 'are'} {units.count(epochs)}; --epochs says how "
-                    "many a longer training has."
+                    f"it has paid for itself after about {units.epochs(needed or 0.0)} epochs, and "
+                    f"there {'is' if epochs == 1 else 'are'} {units.count(epochs)}; --epochs says "
+                    "how many a longer training has."
                 )
             case Reason.CHUNKS_FIT:
                 return (

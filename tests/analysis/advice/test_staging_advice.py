@@ -184,5 +184,5 @@ def test_it_is_not_proposed_for_a_training_that_ends_before_it_has_paid() -> Non
     assert why_not(advised(run, epochs=max(1, int(least)))) is Reason.TOO_FEW_EPOCHS
     few = advised(run, epochs=max(1, int(least)))
     text = " ".join(TerminalRenderer().render(advice_document(few, "run")).split())
-    assert "it has paid for itself after" in text
+    assert "it has paid for itself after about" in text
     assert staging(advised(run, epochs=int(least) + 1)) is not None
