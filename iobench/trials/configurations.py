@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import round_ratio
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
 from iobench.profiling.profile_run import profile
 from iobench.subjects.advice.commands import SETTINGS
 from iobench.subjects.advice.figures import TriedChange
+from iobench.subjects.advice.levers import Lever
+from iobench.subjects.staging.figures import staging_of
 from iobench.trials.interleaving import interleave
 
 if TYPE_CHECKING:
@@ -59,6 +63,10 @@ def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
 def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
     """Return the configuration with a change made; None where a profile cannot make it."""
     settings = candidate.settings
+    if Lever.STAGE in candidate.levers:
+        # A profile stages stores; of original files it has to be told where their copy is.
+        store = bool(config.stores) and not config.formats
+        return replace(config, stage=Path(str(settings["stage"]))) if store else None
     if not settings or not settings.keys() <= {*SETTINGS, "store"}:
         return None
     if "store" in settings:
@@ -117,6 +125,23 @@ def try_changes(
                 "it cannot be tried here"
             )
         configs.append(changed)
+    # Copies for a trial are its own, and go again with it.
+    with ExitStack() as made:
+        for number, each in enumerate(configs):
+            if each.stage is not None and each.stage != config.stage:
+                own = TemporaryDirectory(prefix="iobench-trial-", dir=each.stage)
+                configs[number] = replace(each, stage=Path(made.enter_context(own)))
+        return _try_with_stores(config, configs, changes, folder, screen, rounds)
+
+
+def _try_with_stores(
+    config: RunConfig,
+    configs: Sequence[RunConfig],
+    changes: Sequence[AdvisedChange],
+    folder: Path,
+    screen: Screen,
+    rounds: int,
+) -> list[TriedChange]:
     # Stores for a trial in memory go again with it: what lies there is taken from all others.
     made_here = {
         store_dir
@@ -145,7 +170,19 @@ def _try_in_turns(
     ]
     again = _arm(config, folder / "again", "baseline", screen)
     _arm(config, folder / "warm-up", "baseline", screen)(0)  # what only a first run pays for
-    return changes_in_turns(arms, again, names, changes, screen, rounds)
+    tried = changes_in_turns(arms, again, names, changes, screen, rounds)
+    return [
+        replace(each, staging_s=_staging_s(folder / f"{number}" / "0"))
+        if Lever.STAGE in change.candidate.levers
+        else each
+        for number, (each, change) in enumerate(zip(tried, changes, strict=True), 1)
+    ]
+
+
+def _staging_s(run: Path) -> float | None:
+    """Return how long staging took in the first turn, which copied; later ones found the copy."""
+    found = staging_of(Run.open(run).of_rank())
+    return found.staged_ns / 1e9 if found is not None and found.nbytes else None
 
 
 def changes_in_turns(

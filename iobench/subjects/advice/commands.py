@@ -25,8 +25,14 @@ ONE_RUN: Final = {"--out", "--json", "--name"}
 SETTINGS: Final = {
     name: OF_PROFILE[f"--{name.replace('_', '-')}"].name
     for name in (
-        *("format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir"),
-        *(("stage",) if "--stage" in OF_PROFILE else ()),
+        "format",
+        "framework",
+        "pipeline",
+        "workers",
+        "prefetch",
+        "cache",
+        "store_dir",
+        "stage",
     )
 }
 """What a profile can be told; anything else is done where the script or the store is made."""
@@ -135,7 +141,9 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if facts.is_script:  # its samples come from an object of its own
         name = "MODULE:DATASET"
     if Lever.STAGE in levers:
-        return tuple(_staged(settings, given, facts))
+        lines.extend(_staged(settings, baseline, facts))
+        if baseline.given is None:
+            return tuple(lines)
     if "copy" in settings:
         return tuple(_in_memory(str(settings["copy"]), given, baseline))
     if STORED & levers and "store" not in settings:
@@ -178,15 +186,17 @@ def _sources(given: ProfileCommand | None, facts: RunFacts) -> tuple[str, ...]:
 
 
 def _staged(
-    settings: Mapping[str, str | int], given: ProfileCommand | None, facts: RunFacts
+    settings: Mapping[str, str | int], baseline: LoadingWay, facts: RunFacts
 ) -> Iterator[str]:
-    """Yield what stages the files, and loads the copy."""
+    """Yield what stages the files, and loads the copy; of a store a loader does both."""
     place, folder = str(settings["stage"]), str(settings["of"])
+    if baseline.given is not None:
+        size = baseline.run.batch_size or "BATCH_SIZE"
+        yield f'iobench.loader("{baseline.given}", {size}, shuffle=True, stage="{place}")'
+        return
     yield shlex.join(["iobench", "stage", folder, "--to", place])
-    if given is not None and "--stage" in OF_PROFILE:
-        yield given.varied({"--stage": place})
-    elif facts.is_script:
-        yield f"# {folder} in the script: the folder of the copy, which that command prints"
+    what = "the script" if facts.is_script else "what loads it"
+    yield f"# {folder} in {what}: the folder of the copy, which that command prints"
 
 
 def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:

@@ -355,6 +355,8 @@ class TriedChange:
         Between which the unchanged baseline saved when it was run again.
     is_noise : bool or None
         Whether the change is not to be told from that.
+    staging_s, predicted_staging_s : float or None
+        Of staging, what the first turn copied for, and what was predicted of it; else None.
     """
 
     title: str
@@ -367,6 +369,8 @@ class TriedChange:
     band_low_fraction: float | None
     band_high_fraction: float | None
     is_noise: bool | None
+    staging_s: float | None = None
+    predicted_staging_s: float | None = None
 
     @classmethod
     def of(cls, change: AdvisedChange, ratio: RoundRatio) -> TriedChange:
@@ -375,6 +379,7 @@ class TriedChange:
             title=change.candidate.title,
             settings=change.candidate.settings,
             predicted=change.gain,
+            predicted_staging_s=change.cost.stage_s or None,
             rounds=ratio.n_rounds,
             saved_fraction=1 - ratio.ratio,
             low_fraction=_saved(ratio.high),

@@ -318,7 +318,15 @@ def trial_section(tried: Sequence[TriedChange], why_not: str = "") -> Section:
         f"In {units.count(band.rounds)} rounds of turns, the time of a sample saved, predicted and "
         f"obtained. The baseline again, unchanged, {noise}."
     )
-    return Section("tried", "Tried", (Sentence(lead), Table("", tuple(columns), rows)))
+    staged = [
+        f"{each.title}: staging took {_seconds(each.staging_s)}, "
+        f"{'unknown' if each.predicted_staging_s is None else _seconds(each.predicted_staging_s)} "
+        "was predicted; the copy is removed again."
+        for each in tried
+        if each.staging_s is not None
+    ]
+    table = Table("", tuple(columns), rows)
+    return Section("tried", "Tried", (Sentence(lead), table, *sentences(staged)))
 
 
 def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
