@@ -18,6 +18,7 @@ from iobench.errors import OptionError, StorageError
 from iobench.samples import SampleSpec, Variable
 from iobench.staging import copying
 from iobench.staging.local_disk import choose_local_disk
+from iobench.staging.stage import stage
 from iobench.staging.staged_copy import staged_copy
 from iobench.storage import file_systems
 from iobench.testing import flip_bit, random_sample, write_store
@@ -346,3 +347,32 @@ def test_a_profile_loads_the_copy_and_has_the_time_it_took(tmp_path, iobench_her
     assert compared["samples"][0]["verdict"] == "identical samples, same order"
     refused = iobench_here("profile", "maelstrom-ens10", "--stage", "node", "--tiny")
     assert "--stage node: copies stores" in refused.stderr
+
+
+def test_storage_that_is_slow_is_read_by_several_and_staged_by_auto(tmp_path, local, slow_storage):
+    latency_s, mib = 0.05, 1 << 20
+    slow = slow_storage(latency_s=latency_s)
+    (slow / "data").mkdir()
+    for number in range(8):
+        (slow / f"data/{number}.bin").write_bytes(os.urandom(2 * mib))
+    # A request has 1 MiB: one thread waits for all of them, one after another.
+    one = stage(slow / "data", tmp_path / "one", threads=1)
+    four = stage(slow / "data", tmp_path / "four", threads=4)
+    assert one.seconds >= 16 * latency_s
+    assert one.digest == four.digest
+    assert four.seconds < one.seconds
+    bounded = slow_storage(nbytes_per_s=16 * mib)
+    (bounded / "a.bin").write_bytes(os.urandom(8 * mib))
+    assert stage(bounded / "a.bin", tmp_path / "bounded").bytes_per_s <= 1.1 * 16 * mib
+    store = make(slow / "store")
+    with iobench_loader(store.path, 4, stage="auto") as loader:
+        assert loader.dataset.path.is_relative_to(local)
+
+
+def test_a_quota_that_is_met_is_told_and_nothing_is_left(tmp_path, slow_storage):
+    store = make(tmp_path / "store")
+    node = slow_storage(quota_nbytes=store.manifest.nbytes // 2)
+    with pytest.raises(StorageError, match="what was copied is removed") as caught:
+        stage(store.path, node, threads=2)
+    assert "\n" not in str(caught.value)
+    assert list(node.iterdir()) == []
