@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -20,7 +20,17 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.units import UNKNOWN, byte_rate, count, duration, moment, nbytes, sample_rate
+from iobench.report.units import (
+    UNKNOWN,
+    byte_rate,
+    count,
+    duration,
+    moment,
+    nbytes,
+    ratio,
+    sample_rate,
+)
+from iobench.storage.limit_figures import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +42,11 @@ if TYPE_CHECKING:
     from iobench.storage.striping import FileLayout, StripedPart
 
 __all__ = ["limits_told", "link_told"]
+
+ENOUGH_READS: Final = 100
+WIDE, LONG_NS = 3.0, 1_000_000
+"""Storage is said to be uneven from this many times the median on, and no less than so long: what
+a busy machine does to short reads is not the storage's."""
 
 
 def limits_told(
@@ -133,6 +148,13 @@ def _others(limits: StorageLimits) -> Iterator[str]:
     for each in limits.reads:
         if each.refused:
             yield f"{each.order}, {each.way}, {_threads(each.threads)}: {each.refused}"
+    spread = max((each for each in limits.reads if _spread(each)), key=_spread, default=None)
+    if spread is not None:
+        yield (
+            f"Reads take unequally long: of the {count(spread.n_reads)} {spread.order}, "
+            f"{spread.way} by {_threads(spread.threads)} one in a hundred took "
+            f"{duration(spread.latency_ns[2])} or more, {ratio(_spread(spread))} times the median"
+        )
     for opened in limits.opens:
         if opened.latency_ns:
             yield (
@@ -145,6 +167,14 @@ def _others(limits: StorageLimits) -> Iterator[str]:
         for threads, rate in limits.memcpy_bytes_per_s.items()
     )
     yield f"Copies within memory: {copies or UNKNOWN}"
+
+
+def _spread(figures: ReadFigures) -> float:
+    """Return how much longer than the median one read in a hundred took; 0 where that is usual."""
+    if figures.n_reads < ENOUGH_READS or figures.served_by == CACHE or not figures.latency_ns:
+        return 0.0
+    times = figures.latency_ns[2] / max(1, figures.latency_ns[0])
+    return times if times >= WIDE and figures.latency_ns[2] >= LONG_NS else 0.0
 
 
 def _layout(layout: FileLayout | None) -> Iterator[str]:

@@ -64,8 +64,8 @@ __all__ = [
 
 ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
-OPENS_SHARE, LISTING_SHARE = 0.05, 0.15
-"""Of the time: for opening files, for all numbers of threads, and for listing them."""
+OPENS_SHARE, LISTING_SHARE, COPIES_SHARE = 0.05, 0.15, 0.1
+"""Of the time: for opening files, for all numbers of threads, for listing them, and for copies."""
 OF_PYTHON: Final = "of reads as short as these a part of the time is Python's own"
 SMALL_REQUEST: Final = 32 << 10
 
@@ -125,7 +125,8 @@ class _Running:
         paths = [file.path for file in self.files]
         opens_ns = round(OPENS_SHARE * self.duration_ns) // len(ends)
         try:
-            memcpy = {n: copy_rate(n, clock=self.clock, deadline_ns=self.deadline_ns) for n in ends}
+            copies_ns = self.clock.now_ns() + round(COPIES_SHARE * self.duration_ns)
+            memcpy = {n: copy_rate(n, clock=self.clock, deadline_ns=copies_ns) for n in ends}
             opens = tuple(
                 open_figures(
                     paths,

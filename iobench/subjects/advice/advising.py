@@ -12,7 +12,7 @@ from iobench.analysis.break_even import BreakEven, predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
-from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS
+from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
 from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 from iobench.subjects.advice.candidates import (
     READ_STAGES,
@@ -114,9 +114,16 @@ def advise(
     late = [late for each in every if (late := _too_late(each, circumstances))]
     # Of a pipeline each call was replayed: what nobody could replay comes after that.
     after = baseline.run.rule is LoaderRule.PIPELINE
-    priced.sort(
-        key=lambda each: (after and each.gain.evidence is Evidence.BOUND, -each.gain.expected)
-    )
+    # Who waits for files to open waits for as many of them with any loader, but for one of a store.
+    stages = baseline.window.stages
+    opens = bool(stages) and stages[0].kind == Kind.OPEN
+
+    def rank(each: AdvisedChange) -> tuple[bool, bool, float]:
+        bound = each.gain.evidence is Evidence.BOUND
+        opens_as_many = opens and bound and not OF_STORE & {*each.candidate.levers}
+        return after and bound, opens_as_many, -each.gain.expected
+
+    priced.sort(key=rank)
     advice = Advice(
         outcome=AdviceOutcome.ADVICE,
         baseline=baseline,
