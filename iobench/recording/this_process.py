@@ -147,11 +147,21 @@ def _installed_version(name: str) -> str:
 
 
 def boot_id() -> str:
-    """Return what tells one boot of this machine from another; ``""`` where nothing does."""
+    """Return what tells one monotonic clock from another; ``""`` where nothing does.
+
+    That of a boot, and of a container whose clocks are moved: then with what they are moved by.
+    """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return ""
+    moved = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/timens_offsets").read_text("ascii").splitlines():
+            clock, *offset = line.split()
+            if clock == "monotonic" and any(int(part) for part in offset):
+                moved = "+" + ".".join(offset)
+    return boot + moved
 
 
 def peak_memory_nbytes() -> int | None:
