@@ -165,7 +165,7 @@ def test_dask_workers_of_srun_convert(
     ]  # fmt: skip
     worker = ["worker", "--scheduler-file", str(told), "--nthreads", "1", "--no-dashboard"]
     with started(environment, tmp_path, *scheduler):
-        wait_for(told.exists)
+        wait_for(lambda: told.exists() and told.stat().st_size > 0)
         with started(environment, tmp_path, "srun", "--ntasks=2", *dask, *worker, "--no-nanny"):
             address = json.loads(told.read_text())["address"]
             done = run(*convert("out", OWN, "--scheduler", address))
