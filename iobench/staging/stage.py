@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
-from iobench.errors import StorageError, StoreClaimedError
+from iobench.errors import IobenchError, StorageError, StoreClaimedError
 from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, storage_errors
 from iobench.files.claims import CLAIM_NAME, claim
 from iobench.files.crc32c import crc32c_of_file
@@ -46,7 +46,7 @@ from iobench.stores.places import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iobench.staging.copying import ListedFile
     from iobench.staging.listing import Listing, Part
@@ -135,15 +135,20 @@ def stage_held(
             raise StorageError(f"{folder} lies in what is to be staged; stage to another folder")
         with storage_errors(folder):
             was_there = folder.exists()
-        make_item(folder, kind="staged", title=listing.source)
-        if mark_of(folder)[0] != "staged":
-            raise StorageError(f"{folder} is no staged copy; stage to another folder (--to)")
         say = notice or (lambda text: None)
+        held = None
         try:
-            with claim(folder, wait_s=wait_s, notice=notice) as claimed:
-                copy = _Staging(listing, folder, threads, progress, say, arrived).run()
-                claimed.check()
-                held = hold_item(folder)
+            while held is None:
+                make_item(folder, kind="staged", title=listing.source)
+                if mark_of(folder)[0] not in ("staged", "unknown"):
+                    raise StorageError(
+                        f"{folder} is no staged copy; stage to another folder (--to)"
+                    )
+                # Who used it last may remove it, as long as it is not claimed: then once more.
+                with _gone_again(folder), claim(folder, wait_s=wait_s, notice=notice) as claimed:
+                    copy = _Staging(listing, folder, threads, progress, say, arrived).run()
+                    claimed.check()
+                    held = hold_item(folder)
         except StorageError as error:
             is_over = error.errno in FULL and arrived is None
             if is_over or (isinstance(error, NoRoomError) and not was_there):
@@ -156,9 +161,17 @@ def stage_held(
                 "copied is removed; free some space, or stage to another folder (--to)"
             ) from error
         span.nbytes = 0 if copy.was_there else copy.copied_nbytes
-    if held is None:
-        raise StorageError(f"{folder}: was removed while it was staged; stage again")
     return copy, held
+
+
+@contextmanager
+def _gone_again(folder: Path) -> Iterator[None]:
+    """Let it pass that a folder was removed by somebody else."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if isinstance(error, IobenchError) or (folder / MARK_NAME).exists():
+            raise
 
 
 class NoRoomError(StorageError):

@@ -305,6 +305,26 @@ def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
     loader.close()
 
 
+def test_a_copy_that_its_last_user_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    from iobench.staging import stage as staging
+
+    source = make(tmp_path / "store")
+    stage(source.path, tmp_path / "node")
+    real, removed = staging.claim, []
+
+    def claim(folder, **how):
+        if not removed:
+            remove_staged(folder)
+            removed.append(folder)
+        return real(folder, **how)
+
+    monkeypatch.setattr(staging, "claim", claim)
+    copy = stage(source.path, tmp_path / "node")
+    assert removed
+    assert not copy.was_there
+    verify_store(open_store(copy.path))
+
+
 def test_a_dataset_is_staged_by_its_name(tmp_path, iobench_here):
     assert iobench_here("synthesize", "maelstrom-ens10", "ens", "--tiny").returncode == 0
     ran = iobench_here("stage", "maelstrom-ens10", "--data-dir", "ens", "--to", "node", "--json")
