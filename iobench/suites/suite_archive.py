@@ -329,9 +329,11 @@ class _Again:
         facts = self.facts
         if facts is None:
             return
+        # What loads as applications do is of their own framework, whatever is asked for.
+        is_own = result.options.get("pipeline", "own") == "own"
         told = {
             "format": facts.format,
-            "framework": facts.framework,
+            "framework": facts.framework if is_own else None,
             "batch-size": facts.batch_size,
             "workers": facts.asked.get("workers"),
             "batches": None if "epochs" in result.options else facts.asked.get("batches"),

@@ -83,6 +83,24 @@ def changed_json(files: Files, name: str, change: Callable[[Any], None]) -> None
     files[name] = json.dumps(value).encode()
 
 
+def test_runs_by_an_application_s_own_loading_are_of_their_cell(tmp_path: Path) -> None:
+    """It brings its own framework, whatever the recipe has for others."""
+    tables = {
+        "suite": {"name": "theirs", "repeats": 1, "drop": 0},
+        "fixed": {
+            "dataset": "maelstrom-ens10", "tiny": True, "batches": 2, "compute": "none",
+            "energy": "off", "device": "none", "pipeline": "upstream",
+        },
+        "vary": {"framework": ["native"]},
+    }  # fmt: skip
+    suite = write_suite(tmp_path / "suite", tmp_path / "stores", tables)
+    found = tmp_path / "theirs.tar.gz"
+    pack(suite, found, versions={}, environment={})
+    told = verify(found)
+    assert told.wrong == ()
+    assert told.n_figures > 0
+
+
 def test_an_archive_holds_and_all_figures_are_made_again(archive: Path, suite: Path) -> None:
     found = verify(archive)
     assert found.wrong == ()

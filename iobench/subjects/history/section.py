@@ -210,8 +210,9 @@ def _tables(found: History, figures: Sequence[HistoryFigure]) -> Iterator[Block]
     periods = [each for each in dict.fromkeys(s.period for s in found.suites) if each in there]
     shown = periods[-PERIODS:]
     left = f" The newest {PERIODS} of {len(periods)} are shown." if len(periods) > PERIODS else ""
+    repeated = any(point.low is not None for figure in figures for point in figure.points)
     yield Table(
-        f"By {found.by}, with the interval of 95 % over the repeats",
+        f"By {found.by}{', with the interval of 95 % over the repeats' * repeated}",
         tuple(map(Column, ("", *shown))),
         tuple((_named(figure), *(_cell(figure, each) for each in shown)) for figure in figures),
         note=f"Of several suites in a {found.by} the newest stands for it.{left}"
@@ -289,7 +290,15 @@ def _spreads(found: History) -> Iterator[Block]:
         "changes. What is smaller than the second is no change."
     )
     rows: list[tuple[Cell, ...]] = []
-    for figure in found.figures:
+    known = [
+        each
+        for each in found.figures
+        if each.suite_spread is not None or any(of.spread is not None for of in each.points)
+    ]
+    if not known:
+        yield Sentence("Unknown: no suite has repeats, and there are too few suites.")
+        return
+    for figure in known:
         newest = figure.points[-1]
         between = NOT_APPLICABLE
         if newest.spread_low is not None and newest.spread_high is not None:
