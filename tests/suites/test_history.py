@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,6 +19,15 @@ from suite_files import OPTIONS, suite
 
 from iobench.cli import main
 from iobench.registry import find_renderer
+from iobench.report.document import (
+    ChartPoint,
+    Document,
+    Duration,
+    Section,
+    SmallChart,
+    SmallCharts,
+)
+from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.subjects.history.figures import make_history
 from iobench.subjects.history.section import history_document
 from iobench.subjects.history.suite_facts import SuiteResults
@@ -479,3 +489,15 @@ def test_ten_thousand_results_take_seconds(
     found = document(capsys, tmp_path, "--metric", "*")
     assert len(found["figures"]) == 200
     assert sum(each["n_runs"] for each in found["suites"]) == 10_000
+
+
+def test_what_hardly_differs_is_not_drawn_as_if_it_did() -> None:
+    pytest.importorskip("jinja2", reason="pages are its templates")
+    drawn = {}
+    for name, ms in (("level", (838, 839)), ("steep", (838, 1676))):
+        points = tuple(ChartPoint(str(each), Duration(each * 1e6)) for each in ms)
+        charts = SmallCharts("", (SmallChart(name, points),))
+        page = HtmlRenderer().render(Document("x", (Section("y", "y", (charts,)),), figures=dict))
+        heights = [float(each) for each in re.findall(r'<circle[^>]* cy="([\d.]+)"', page)]
+        drawn[name] = heights[0] - heights[-1]
+    assert drawn["level"] < 0.05 * drawn["steep"]

@@ -32,8 +32,8 @@ __all__ = ["HtmlRenderer"]
 
 CHART_WIDTH, CHART_HEIGHT, CHART_EDGE = 240, 90, 8
 """Of a small chart, in its own units, and what of it is left free around the points."""
-CHART_LEAST: Final = 0.01
-"""Of a figure that never differs: what its scale shows to either side."""
+CHART_LEAST: Final = 0.1
+"""Of a figure: what its scale spans at least, so that what hardly differs does not look as if."""
 WIDTH: Final = 1000
 """Of a bar, in its own units; the page stretches it."""
 LEAST: Final = 1.0
@@ -189,12 +189,13 @@ def _drawn_chart(chart: SmallChart) -> _DrawnChart:
     """Return where everything of a chart is; intervals far beyond all figures are cut off."""
     values = [point.figure.value or 0.0 for point in chart.points]
     low, high = min(values), max(values)
-    reach = (high - low) or abs(high) * CHART_LEAST or 1.0
+    least = max(abs(low), abs(high)) * CHART_LEAST or 1.0
+    reach = max(high - low, least)
     ends = [end for point in chart.points for end in (point.low, point.high) if end is not None]
     low = max(min([low, *ends]), low - reach)
     high = min(max([high, *ends]), high + reach)
-    if high == low:
-        low, high = low - reach, high + reach
+    if high - low < least:
+        low, high = (low + high - least) / 2, (low + high + least) / 2
 
     def y(value: float) -> float:
         inside = (min(max(value, low), high) - low) / (high - low)
