@@ -24,6 +24,7 @@ __all__ = [
     "NearPlace",
     "NearPlaces",
     "RunFacts",
+    "StagedFacts",
     "StoreFacts",
     "TrainedModel",
 ]
@@ -366,6 +367,26 @@ class NearPlaces:
         return at if at in self.shared else None
 
 
+@dataclass(frozen=True, slots=True)
+class StagedFacts:
+    """How the copy that a profile reads was staged.
+
+    Parameters
+    ----------
+    source : str
+        What was copied.
+    part : str
+        ``"2/4"`` of a part, ``""`` of all.
+    copied_nbytes, seconds : int, float
+        What staging copied, and how long that took.
+    """
+
+    source: str = ""
+    part: str = ""
+    copied_nbytes: int = 0
+    seconds: float = 0.0
+
+
 class AskedLoader(Protocol):
     """A loader of a script, as far as facts of its run follow from it."""
 
@@ -460,6 +481,8 @@ class RunFacts:
         What the probes took, which is in no other figure.
     mounts : tuple of str or None
         Of a script: the mount points then, by which its files are told to lie on one.
+    staged_copy : StagedFacts or None
+        Of a profile that reads a staged copy, whenever that was made.
     near : NearPlaces or None
         Where its files could be staged.
     chunks : ChunkFacts or None
@@ -538,6 +561,7 @@ class RunFacts:
     no_storage_probe: str | None = field(default=None, metadata=HIDDEN)
     storage_probe_s: float | None = field(default=None, metadata=HIDDEN)
     mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
+    staged_copy: StagedFacts | None = field(default=None, metadata=HIDDEN)
     near: NearPlaces | None = field(default=None, metadata=HIDDEN)
     chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)
     source_kind: str | None = field(default=None, metadata=HIDDEN)

@@ -27,6 +27,7 @@ from iobench.datasets.objects.values import named_arrays
 from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
+from iobench.files.urls import is_url
 from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
 from iobench.loaders.compute import UNET, Compute, parse_compute
 from iobench.loaders.device_copies import DeviceCopies
@@ -64,6 +65,7 @@ from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
 from iobench.sources.opening import open_source, with_sample_dim
+from iobench.staging.staged_copy import staged_copy
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.kept_limits import limits_of_files
 from iobench.storage.near_places import near_places
@@ -576,6 +578,7 @@ def _document(
         },
         "unit_costs": dict(costs),
         "store": one.store,
+        "staged_copy": _staged_copy(one.store),
         "split": config.training_split
         if one.evaluated is not None
         else ", ".join(chosen_splits(config.split, config.splits_by)) or None,
@@ -595,6 +598,13 @@ def _document(
         "digests": config.digests,
         "seed": config.seed,
     }
+
+
+def _staged_copy(store: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what the copy that is read says of how it was staged; None of what is no copy."""
+    path = None if store is None else store.get("path")
+    copy = None if path is None or is_url(path) else staged_copy(path)
+    return None if copy is None else copy.to_dict()
 
 
 def _chunks(config: RunConfig, profiled: ProfiledSamples, one: Prepared) -> dict[str, Any] | None:

@@ -50,6 +50,12 @@ def test_a_store_that_others_share_is_staged_where_that_gains(
     staging = told["runs"][0]["staging"]
     assert staging["nbytes"] >= values.nbytes
     assert staging["staging_to_epoch"] > 0
+    # Again: the copy was there, and tells itself what it took.
+    done = iobench_here(*shlex.split(profile)[1:], "--out", tmp_path / "again")
+    text = " ".join(done.stdout.split())
+    assert "What is read is a copy of" in text
+    assert "staged before this run, in no clock of it" in text
+    assert "T_staging / T_epoch is" in text
     shutil.rmtree(near)
     near.mkdir()
     done = iobench_here("advise", run, *options, "--try", str(at), "--rounds", "1")

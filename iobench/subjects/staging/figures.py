@@ -45,6 +45,11 @@ class Staging:
         Beside a loop that computed.
     nbytes : int or None
         Bytes copied; None where a span does not tell.
+    copy_of : str or None
+        What was staged before the run, which only reads the copy: then all of these times lie
+        outside of it. None where it was staged in the run.
+    part : str
+        ``"2/4"`` where the copy is a part, ``""`` of all, or where that is not known.
     epoch_ns : int or None
         T_epoch: the median of whole epochs that began after all was copied; of ``iobench profile``
         all samples at the time of one. None without.
@@ -62,6 +67,8 @@ class Staging:
     waited_ns: int
     hidden_ns: int
     nbytes: int | None
+    copy_of: str | None = None
+    part: str = ""
     epoch_ns: int | None = None
     n_epochs: int = field(default=0, metadata=key("epochs_measured"))
     n_all_epochs: int = field(default=0, metadata=key("epochs"))
@@ -92,6 +99,14 @@ def staging_of(run: RankRun) -> Staging | None:
     """Return what staging took in a training process; None where nothing was staged."""
     spans = run.profile.spans
     spans = spans[spans["kind"] == Kind.STAGE_IN]
+    copy = run.about.staged_copy
+    if not (spans["nbytes"] != 0).any() and copy is not None and copy.seconds:
+        staged_ns, last_ns = round(copy.seconds * 1e9), int(spans["end_ns"].max(initial=0))
+        before = Staging(
+            staged_ns=staged_ns, outside_ns=staged_ns, waited_ns=0, hidden_ns=0,
+            nbytes=copy.copied_nbytes, copy_of=copy.source,
+        )  # fmt: skip
+        return _with_epochs(run, before, last_ns)
     if not len(spans):
         return None
     start, end = (spans[name].astype(np.int64) for name in ("start_ns", "end_ns"))
@@ -110,13 +125,20 @@ def staging_of(run: RankRun) -> Staging | None:
         hidden_ns=looped - waited,
         nbytes=nbytes,
     )
-    after = _epochs(run, int(end.max()))
+    return _with_epochs(run, found, int(end.max()))
+
+
+def _with_epochs(run: RankRun, found: Staging, last_ns: int) -> Staging:
+    """Return what staging took beside the epochs that began after it had ended."""
+    copy, waits = run.about.staged_copy, run.deliveries
+    after = _epochs(run, last_ns)
     rate = found.bytes_per_s
     runs = [each for each in run.once(reported_loaders) if not each.evaluates] if rate else []
     trained = max(runs, key=lambda each: each.wall_ns, default=None)
     return replace(
         found,
-        epoch_ns=round(statistics.median(after)) if after else _of_samples(run, int(end.max())),
+        epoch_ns=round(statistics.median(after)) if after else _of_samples(run, last_ns),
+        part="" if copy is None else copy.part,
         n_epochs=len(after),
         n_all_epochs=len(waits.complete_epochs),
         slowdown=slowdown_at_rate(trained, rate) if trained is not None and rate else None,

@@ -25,6 +25,14 @@ def staging_section(found: Staging) -> Section:
 
 def _lines(found: Staging) -> Iterator[str]:
     took = units.duration(found.staged_ns)
+    part = f"part {found.part} of " if found.part else ""
+    if found.copy_of is not None:
+        yield (
+            f"What is read is a copy of {part}{found.copy_of}, staged before this run, in no clock "
+            f"of it: {took}, {units.nbytes(found.nbytes)}, {units.byte_rate(found.bytes_per_s)}."
+        )
+        yield from _epoch(found)
+        return
     if found.nbytes is None:
         yield f"Staging took {took}; how many bytes were copied is not known."
     elif not found.nbytes:
@@ -40,6 +48,12 @@ def _lines(found: Staging) -> Iterator[str]:
         )
     else:
         yield "All of that is exposed: no loop computed meanwhile."
+    if part:
+        yield f"The copy is {part}the store: its epochs are of these samples alone."
+    yield from _epoch(found)
+
+
+def _epoch(found: Staging) -> Iterator[str]:
     if found.epoch_ns is None:
         yield "T_staging / T_epoch is not known: no whole epoch began after it."
         return
