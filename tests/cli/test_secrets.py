@@ -73,7 +73,12 @@ ASKED = {
     "compare": ("compare URL URL", "compare RUN URL", "compare RUN RUN2 --html URL"),
     "bundle": ("bundle URL", "bundle RUN -o URL", "bundle RUN --show --keep URL"),
     "advise": ("advise URL", "advise RUN --try URL"),
-    "simulate": ("simulate URL", "simulate RUN --storage-bandwidth URL"),
+    "simulate": (
+        "simulate URL",
+        "simulate RUN --storage-bandwidth URL",
+        "simulate RUN --staged URL",
+    ),
+    "stage": ("stage URL --to NEW", "stage RUN --to URL"),
     "convert": ("convert URL NEW --to numpy", "convert URL URL --to zarr --dry-run"),
     "verify": ("verify URL",),
     "list": ("list URL",),
