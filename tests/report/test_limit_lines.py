@@ -98,9 +98,10 @@ def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
     assert limit_use(unknown.exposure.whole, limits, readers=1, cold_fraction=1.0) is None
 
 
-def held(exposure, *limits, files=(), mounts=None):
+def held(exposure, *limits, files=(), mounts=None, probed=None):
     """Return how a run with this exposure and configuration is held against its limits."""
     config = {"storage_limits": list(limits)} | ({} if mounts is None else {"mounts": mounts})
+    config |= {} if probed is None else {"storage_probed": probed}
     rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
     run = SimpleNamespace(
         about=RunFacts.from_config(config),
@@ -121,6 +122,17 @@ def test_a_report_names_what_was_used_and_of_what(bound, show):
     assert held(bound.exposure) is None
     assert held(bound.exposure, LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()) is None
     assert held(bound.exposure, {"version": 0}) is None
+
+
+@pytest.mark.parametrize("own", [(), LIMITS.reads[:3]])
+def test_a_probe_that_tells_no_limit_leaves_those_that_were_kept(bound, show, own):
+    late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
+    probe = replace(LIMITS, reads=(late, *own)).to_dict()
+    use = held(bound.exposure, probe, LIMITS.to_dict(), probed="before")
+    assert (use.limit_bytes_per_s, use.probed) == (pytest.approx(8e9), "")
+    assert "by 'iobench limits' on" in show(replace(bound, figures={"storage_limit": use}))
+    use = held(bound.exposure, probe, probed="before")
+    assert (use.limit_bytes_per_s, use.reason) == (None, "no time was left for it")
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,13 @@ def limit_of(run: RankRun) -> LimitUse | None:
     facts, exposure = run.about, run.exposure
     limits: Sequence[StorageLimits] = read_limits(facts.storage_limits)
     readers = max(1, exposure.workers or facts.threads)
+    own = None
     if facts.storage_probed in ("before", "after") and limits:
         after = read_limits([facts.storage_after])
-        return _by_probes(run, limits[0], after[0] if after else None, readers)
+        own = _by_probes(run, limits[0], after[0] if after else None, readers)
+        if own.limit_bytes_per_s is not None:
+            return own
+        limits = limits[1:]  # those that were kept
     if facts.mounts is not None:
         limits = _of_named_files(run, limits, facts.mounts)
     if len(limits) == 1:
@@ -129,8 +133,8 @@ def limit_of(run: RankRun) -> LimitUse | None:
         )
         if found is not None:
             return found
-    if facts.no_storage_probe is None:
-        return None
+    if own is not None or facts.no_storage_probe is None:
+        return own
     return LimitUse(None, None, reason=facts.no_storage_probe)
 
 
