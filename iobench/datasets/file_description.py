@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["describe_file", "likely_sample_dim"]
+
+GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat", "rlon"})
+"""Dimensions of one field, whatever their length."""
 
 
 def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
@@ -64,8 +67,8 @@ def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, s
     """Return the dimension that most likely counts samples, and what tells so, in words.
 
     The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
-    forecasts, else their steps; without times the one that comes first in all variables and is
-    their longest.
+    forecasts, else their steps; without times the one that comes first in all variables, is longer
+    than any other and none of a grid.
 
     Returns
     -------
@@ -90,10 +93,13 @@ def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, s
     times = [dim for dim in times if any(dim in each.dims for each in variables)]
     if len(times) == 1:
         return times[0], why
-    firsts = {each.dims[0] for each in variables if each.dims}
-    longest = {max(each.dims, key=file.dims.__getitem__) for each in variables if each.dims}
-    if not times and len(firsts) == 1 and firsts == longest and firsts <= several:
-        return firsts.pop(), "the first and longest dimension of all variables"
+    shapes = [[(dim, file.dims[dim]) for dim in each.dims] for each in variables if each.dims]
+    firsts = {each[0][0] for each in shapes}
+    longest = all(length < each[0][1] for each in shapes for _, length in each[1:])
+    if not times and len(firsts) == 1 and longest and firsts <= several:
+        (first,) = firsts
+        if first.lower() not in GRID and not _units(file, first):
+            return first, "the first and longest dimension of all variables"
     return None
 
 
@@ -101,8 +107,14 @@ def _is_time(file: SourceFile, dim: str) -> bool:
     """Return whether the coordinate of a dimension holds times."""
     if isinstance(file, ZarrStore) and dim in file.dates:
         return np.dtype(file.dates[dim].packing.stored).kind == "M"
+    return " since " in _units(file, dim)
+
+
+def _units(file: SourceFile, dim: str) -> str:
+    """Return the units of a dimension's coordinate; none where it is only counted."""
     coordinate = file.variables.get(dim)
-    return coordinate is not None and " since " in coordinate.attributes.get("units", "")
+    units = "" if coordinate is None else str(coordinate.attributes.get("units", ""))
+    return units if units != "1" else ""
 
 
 def _inspected(files: Sequence[Path], cache_dir: Path) -> tuple[str, SourceFile]:

@@ -238,10 +238,17 @@ def user_files(
 
 
 def data_files(folder: Path) -> list[str]:
-    """Return the data files in a folder, by name; none where it is a store, or no folder."""
+    """Return the data files in a folder, by name; none where it is a store, or no folder.
+
+    Without hidden ones, as the shell's ``*.nc``: what macOS or a copy under way leaves.
+    """
     if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
         return []
-    return sorted(str(file) for file in folder.iterdir() if file.suffix.lower() in DATA_SUFFIXES)
+    return sorted(
+        str(file)
+        for file in folder.iterdir()
+        if file.suffix.lower() in DATA_SUFFIXES and not file.name.startswith(".")
+    )
 
 
 @dataclass(frozen=True, slots=True)

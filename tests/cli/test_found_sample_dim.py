@@ -79,6 +79,7 @@ def test_a_folder_stands_for_the_files_in_it_each_of_which_may_hold_one_time(wri
             time=HOURS | {"units": f"days since 201{day}-01-01"},
         )
     Path("my data/notes.txt").write_text("beside them")
+    Path("my data/._0.nc").write_bytes(b"of macOS")
     said, run = profiled("my data")
     assert "index of time" in said
     assert (run["n_samples"], run["dataset"]) == (3, "3 files")
@@ -109,6 +110,9 @@ def test_what_is_advised_next_names_the_dimension(write, capsys, monkeypatch) ->
     [
         ({"start": 4, "valid": 4, "x": 9}, {"start": HOURS, "valid": HOURS}),
         ({"y": 3, "x": 9}, {}),
+        ({"row": 9, "column": 9}, {}),
+        ({"y": 9, "x": 3}, {}),
+        ({"place": 9, "lat": 3}, {"place": {"units": "degrees_east"}}),
     ],
 )
 def test_where_several_might_be_meant_it_is_asked_for(write, capsys, dims, attributes) -> None:
