@@ -93,7 +93,7 @@ def _files_of(
     screen: TerminalScreen,
 ) -> list[Path | str]:
     """Return what is named, of a dataset its files."""
-    from iobench.files.urls import as_path
+    from iobench.files.urls import as_path, is_url
     from iobench.registry import dataset_names
     from iobench.sources.opening import expand_sources, open_source
     from iobench.sources.request import SourceRequest
@@ -103,7 +103,10 @@ def _files_of(
         where = None if data_dir is None else as_path(data_dir)
         request = SourceRequest(targets=(name,), data_dir=where, files=files, options=options)
         return list(open_source(request, screen).files)
-    return list(expand_sources(sources))
+    # A folder is all that is in it, not the data files alone that a measurement would read.
+    return [
+        path for each in sources for path in (expand_sources([each]) if is_url(each) else [each])
+    ]
 
 
 def _told(copy: StagedCopy) -> tuple[str, list[Block]]:

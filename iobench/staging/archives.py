@@ -47,7 +47,7 @@ def members_of(archive: Path, below: str) -> list[ListedFile]:
         version = archive.version() if isinstance(archive, URL) else str(status.st_mtime_ns)
         read = _zipped if archive.name.lower().endswith(".zip") else _tarred
         members = list(read(archive))
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise FileFormatError(f"{archive}: is cut short or damaged ({error})") from error
     except (StorageError, FileFormatError):
         raise
@@ -91,6 +91,8 @@ def _tarred(archive: Path) -> Iterator[Member]:
             place = member.offset_data, member.size
             inflate = None if packed is None else partial(packed.pieces, *place)
             yield member.name.removeprefix("./"), member.size, member.offset_data, inflate
+        while packed is not None and tar.fileobj and tar.fileobj.read(PIECE_NBYTES):
+            pass  # the checksum of all of it is at its end
 
 
 class _Gunzipped:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import threading
 import zlib
@@ -36,6 +37,11 @@ STRETCH_NBYTES: Final = 128 << 20
 """What one thread copies of a large file, and what is copied again at most after a kill."""
 PIECE_NBYTES: Final = 8 << 20
 """Of one read: what parallel file systems hand out at a time, or several servers together."""
+
+DAMAGED: Final = (
+    BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, NotImplementedError
+)  # fmt: skip
+"""What inflating raises; the last of a compression that Python does not know."""
 
 Key = tuple[str, str, int]
 """Name and version of a file, and where a stretch of it begins."""
@@ -270,9 +276,9 @@ def _pieces(
             for inflated in wanted.inflate():
                 yield at, memoryview(inflated)
                 at += len(inflated)
-        except (BadZipFile, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except DAMAGED as error:
             raise FileFormatError(
-                f"{wanted.source}: is damaged at {wanted.name} ({error})"
+                f"{wanted.source}: cannot be unpacked at {wanted.name} ({error})"
             ) from error
         if at - start != nbytes:
             raise FileFormatError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.errors import MissingFileError, OptionError, StoreError
+from iobench.errors import FileFormatError, MissingFileError, OptionError, StoreError
 from iobench.files.claims import CLAIM_NAME
 from iobench.files.urls import URL, as_path, range_file
 from iobench.recording.job import find_host
@@ -104,7 +104,7 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
         If there are fewer parts than asked for.
     """
     given = [source] if isinstance(source, str | Path) else list(source)
-    paths = [path if isinstance(path, URL) else path.absolute() for path in map(as_path, given)]
+    paths = [_named(as_path(each)) for each in given]
     if not paths:
         raise OptionError("nothing to stage: name a store, files or a folder")
     told = ", ".join(str(path) for path in paths[:3]) + (", ..." if paths[3:] else "")
@@ -133,12 +133,22 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise OptionError(f"{twice}: two sources have a file of this name; stage them apart")
+    folders = {above.as_posix() for name in names for above in PurePosixPath(name).parents}
+    if both := sorted(folders & {*names}):
+        raise FileFormatError(f"{told}: {both[0]} is a file in it and a folder; nothing was staged")
     if part is not None:
         files = files[part[0] - 1 :: part[1]]
     if not files:
         raise OptionError(f"{told}: holds no file to stage" + (f" in part {part}" if part else ""))
     name = _stem(first) if len(paths) == 1 else above.name
     return Listing(name or "files", told, kind, _spelled(part), tuple(files))
+
+
+def _named(path: Path) -> Path:
+    """Return a path whose last part is a name, as the folder of the copy has it."""
+    if isinstance(path, URL):
+        return path
+    return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def _spelled(part: Part | None) -> str:
@@ -162,11 +172,18 @@ def _above(paths: Sequence[Path]) -> Path:
 
 
 def _of_folder(folder: Path, above: Path) -> list[ListedFile]:
-    return [
-        _of_file(path, path.relative_to(above).as_posix())
-        for path in folder.rglob("*")
-        if not path.name.startswith(OURS) and path.is_file()
-    ]
+    found = []
+    for path in folder.rglob("*"):
+        if path.name.startswith(OURS):
+            continue
+        if path.is_file():
+            found.append(_of_file(path, path.relative_to(above).as_posix()))
+        elif not isinstance(path, URL) and path.is_symlink():
+            raise MissingFileError(
+                f"{path}: is a link to no file, and links to folders are not followed; name what "
+                "is meant instead, or remove it"
+            )
+    return found
 
 
 def _of_file(path: Path, name: str) -> ListedFile:

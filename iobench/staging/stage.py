@@ -131,7 +131,8 @@ def stage_held(
         listing = list_source(source, part)
         folder = place.absolute() / listing.name
         given = [source] if isinstance(source, str | Path) else source
-        if any(folder.is_relative_to(Path(each).absolute()) for each in given if not is_url(each)):
+        where = folder.resolve()
+        if any(where.is_relative_to(Path(each).resolve()) for each in given if not is_url(each)):
             raise StorageError(f"{folder} lies in what is to be staged; stage to another folder")
         with storage_errors(folder):
             was_there = folder.exists()

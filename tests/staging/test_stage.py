@@ -20,6 +20,7 @@ import iobench
 from iobench.errors import (
     FileFormatError,
     IobenchError,
+    MissingFileError,
     OptionError,
     StorageError,
     StoreClaimedError,
@@ -376,7 +377,7 @@ def test_links_of_archives_are_not_unpacked_and_damaged_ones_told(tmp_path):
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
         archive.write(tmp_path / "data", "data")
     flip_bit(tmp_path / "b.zip", 50_000)
-    with pytest.raises(FileFormatError, match="is damaged at data"):
+    with pytest.raises(FileFormatError, match="cannot be unpacked at data"):
         stage(tmp_path / "b.zip", tmp_path / "node")
     with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "data", "data")
@@ -441,3 +442,51 @@ def test_the_command_stages_and_removes(tmp_path, iobench_here):
         )
     assert iobench_here("stage", "node/store", "--remove").returncode == 0
     assert not (tmp_path / "node/store").exists()
+
+
+def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):
+    inside = tmp_path / "data/deep"
+    inside.mkdir(parents=True)
+    for file in ("one.nc", "deep/two.nc", "deep/notes.txt"):
+        (tmp_path / "data" / file).write_bytes(file.encode())
+    for source in ("data", "data/deep/.."):
+        iobench_here("stage", source, "--to", f"node/{source}/../to")
+        copied = tmp_path / "node" / source / "../to/data"
+        assert {"one.nc", "deep/two.nc", "deep/notes.txt"} < {*files_below(copied)}
+    (inside / "link").symlink_to(tmp_path)
+    with pytest.raises(MissingFileError, match="link"):
+        stage(tmp_path / "data", tmp_path / "elsewhere")
+
+
+def test_a_copy_in_its_source_is_refused_by_whatever_name(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("data")
+    for to in (tmp_path / "link/below", tmp_path / "other/../data/below"):
+        with pytest.raises(StorageError, match="lies in what is to be staged"):
+            stage(tmp_path / "data", to)
+
+
+def test_a_compressed_archive_is_read_to_its_checksum(tmp_path):
+    archive = tmp_path / "a.tar.gz"
+    (tmp_path / "data").write_bytes(np.random.default_rng(0).bytes(1 << 20))
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "data", "data")
+    flip_bit(archive, 1 << 19)
+    with pytest.raises(FileFormatError, match="damaged"):
+        stage(archive, tmp_path / "node")
+
+
+def test_a_compression_and_members_that_cannot_be_are_told_in_a_line(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("data", b"0")
+    told = bytearray((tmp_path / "a.zip").read_bytes())
+    told[8] = told[told.index(b"PK\1\2") + 10] = 97
+    (tmp_path / "a.zip").write_bytes(told)
+    with pytest.raises(FileFormatError, match="cannot be unpacked at data"):
+        stage(tmp_path / "a.zip", tmp_path / "node")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as packed:
+        packed.writestr("data", b"0")
+        packed.writestr("data/below", b"0")
+    with pytest.raises(FileFormatError, match="a file in it and a folder"):
+        stage(tmp_path / "b.zip", tmp_path / "node")
