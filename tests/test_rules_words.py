@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import typer
 
 from iobench.cli.app import make_app
@@ -16,7 +16,11 @@ from iobench.cli.app import make_app
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-README = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "iobench" / "cli" / "README.md").read_text()
+PAGES = ROOT / "iobench" / "cli" / "pages"
+TOLD = [ROOT / "README.md", *sorted((ROOT / "iobench").glob("*/README.md"))]
+"""What users read."""
+MOST_LINES = 220
 
 NOT_OURS = {
     "record", "iteration", "phase", "op", "event", "track", "node", "stall", "block", "fake",
@@ -104,7 +108,7 @@ def test_a_command_is_called_like_its_module_and_function_and_says_what_it_does(
         assert command.callback.__module__ == f"iobench.cli.{name}_command"
         help_line = (command.callback.__doc__ or "").strip().splitlines()[0]
         assert help_line.endswith("."), name
-        assert f"| `iobench {name}" in README, "README.md has no row for it among its commands"
+        assert f"| `iobench {name}" in COMMANDS, "iobench/cli/README.md has no row for it"
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -120,17 +124,27 @@ def test_every_command_file_is_a_command() -> None:
     assert files == wanted
 
 
-def test_the_readme_names_no_command_that_is_not_there() -> None:
+def test_the_page_of_commands_names_none_that_is_not_there() -> None:
     there = {command.name or command.callback.__name__ for command in commands()}
-    told = set(re.findall(r"^\| `iobench ([a-z]+)", README, re.MULTILINE))
+    told = set(re.findall(r"^\| `iobench ([a-z]+)", COMMANDS, re.MULTILINE))
     assert told == there
 
 
-@pytest.mark.parametrize("name", ["profile", "convert", "verify"])
-def test_the_readme_names_every_option_of(name: str) -> None:
-    command = typer.main.get_command(make_app()).commands[name]
-    options = {option for p in command.params for option in p.opts if option.startswith("--")}
-    assert {option for option in options if option not in README} == set()
+def test_the_page_of_each_command_is_its_help() -> None:
+    written = runpy.run_path(str(ROOT / ".ci" / "write_pages.py"))["pages"]()
+    kept = {path.name: path.read_text() for path in PAGES.iterdir()}
+    assert written == kept, "python .ci/write_pages.py writes them again"
+
+
+def test_readme_is_read_to_its_end_and_links_what_is_there() -> None:
+    assert len(TOLD[0].read_text().splitlines()) <= MOST_LINES
+    linked = set()
+    for page in TOLD:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name} links {link}"
+                linked.add((page.parent / link).resolve())
+    assert {page.resolve() for page in TOLD[1:]} <= linked
 
 
 def test_the_readme_names_no_option_that_is_not_there() -> None:
@@ -139,6 +153,7 @@ def test_the_readme_names_no_option_that_is_not_there() -> None:
         option for command in group.commands.values() for p in command.params for option in p.opts
     }
     commands = "profile|report|convert|verify|list|cache|synthesize"
-    told = re.findall(rf"iobench (?:{commands})\b[^`\n]*", README)
+    pages = "\n".join(page.read_text() for page in TOLD)
+    told = re.findall(rf"iobench (?:{commands})\b[^`\n]*", pages)
     options = {option for line in told for option in re.findall(r"(?<=\s)--[a-z-]+", line)}
     assert options <= {*there, "--help"}
