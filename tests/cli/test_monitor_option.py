@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_MONITOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    Path("own_numbers.py").write_text(MODULE)
+    Path("own_sleepers.py").write_text(MODULE)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[Any, dict[
     """Return what a run that sleeps says of its machine, and how busy psutil saw each CPU."""
     quick = ("--batches", "16", "--compute", "none", "--workers", "0", "--json", "--energy", "off")
     before = psutil.cpu_times(percpu=True)
-    assert main(["profile", "own_numbers:Slow", "--out", "run", *quick, *more]) == 0
+    assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, *more]) == 0
     after = psutil.cpu_times(percpu=True)
     told = json.loads(capsys.readouterr().out)["runs"][0]["machine"]
     return told, {cpu: _busy(before[cpu], after[cpu]) for cpu in sorted(os.sched_getaffinity(0))}
@@ -132,7 +132,7 @@ def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixt
     """Of several runs in turns each has its own file, of one and the same thread."""
     options = ("--batches", "4", "--compute", "none", "--workers", "0", "--energy", "off")
     formats = ("--framework", "native,workers")
-    assert main(["profile", "own_numbers:Slow", "--out", "run", *options, *formats]) == 0
+    assert main(["profile", "own_sleepers:Slow", "--out", "run", *options, *formats]) == 0
     capsys.readouterr()
     found = [read_machines(each.parent)[0] for each in sorted(Path("run").glob("*/run.json"))]
     assert len(found) == 2
@@ -141,7 +141,7 @@ def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixt
 
 def test_off_looks_at_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--json")
-    assert main(["profile", "own_numbers:Slow", "--out", "run", *quick, "--monitor", "off"]) == 0
+    assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, "--monitor", "off"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["machine"] is None
     assert not Path("run/machine").exists()
     assert json.loads(Path("run/run.json").read_text())["monitor"] == "off"
@@ -157,7 +157,7 @@ def test_a_launcher_looks_for_its_command() -> None:
 
 def test_a_rate_that_there_is_not_is_refused_before_anything_begins() -> None:
     with pytest.raises(OptionError, match="--monitor 20: expected auto, off or 1 to 10"):
-        RunConfig(targets=("own_numbers:Slow",), monitor="20")
+        RunConfig(targets=("own_sleepers:Slow",), monitor="20")
     with pytest.raises(OptionError, match="--monitor fast"):
         run_script(ScriptRun((sys.executable,), out=Path("run"), monitor="fast"), print)
     assert not Path("run").exists()
