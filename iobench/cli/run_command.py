@@ -59,6 +59,13 @@ def run(
     darshan: Darshan = None,
     energy: Energy = AUTO,
     monitor: Monitor = AUTO,
+    limits: Annotated[
+        str,
+        typer.Option(
+            metavar="off|auto|SECONDS",
+            help="Probe the files that it read, as it read them, after its end; auto: for 2 s.",
+        ),
+    ] = "off",
     json: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +83,9 @@ def run(
     """
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
+    from iobench.storage.run_probe import probe_seconds
 
+    probe_s = probe_seconds(limits)
     asked = ScriptRun(
         tuple(command),
         out=out,
@@ -93,11 +102,11 @@ def run(
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():
         if ended.run is not None and ended.rank == 0:
-            _tell(ended, json, report=report)
+            _tell(ended, json, report=report, probe_s=probe_s)
     end_like(ended.code)
 
 
-def _tell(ended: EndedCommand, json: Path | None, *, report: bool) -> None:
+def _tell(ended: EndedCommand, json: Path | None, *, report: bool, probe_s: float | None) -> None:
     """Print the report and write the JSON; what fails is said, and changes no exit code."""
     from iobench.cli.report_command import print_report, write_json
     from iobench.errors import IobenchError
@@ -110,6 +119,8 @@ def _tell(ended: EndedCommand, json: Path | None, *, report: bool) -> None:
         ranks = ", ".join(map(str, ended.not_closed))
         lines.append(f"rank {ranks} had not ended its recording by now")
     try:
+        if probe_s is not None and not ended.nothing:
+            _probe(ended.run, probe_s)
         if report:
             print_report(ended.run, json=False, file=sys.stderr)
         if json is not None and str(json) == "-":
@@ -123,3 +134,26 @@ def _tell(ended: EndedCommand, json: Path | None, *, report: bool) -> None:
     with contextlib.suppress(OSError):
         for line in lines:
             print(f"iobench: {line}", file=sys.stderr)
+
+
+def _probe(path: Path, probe_s: float) -> None:
+    """Probe the storage as the first training process is seen to have read it, and keep that."""
+    from iobench.analysis.run import Run
+    from iobench.errors import IobenchError
+    from iobench.recording.run_directory import RunDirectory
+    from iobench.storage.run_probe import probe_run
+    from iobench.subjects.limits.figures import shape_seen
+
+    run, directory = Run.open(path), RunDirectory.open(path)
+    try:
+        files, nbytes, readers = shape_seen(run.of_rank(run.ranks[0]))
+        like = "the reads of the run, as its spans tell"
+        found = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
+    except IobenchError as error:
+        directory.update(no_storage_probe=str(error))
+        return
+    directory.update(
+        storage_limits=[found.to_dict(), *directory.config.get("storage_limits", [])],
+        storage_probed="after",
+        storage_probe_s=found.spent_ns / 1e9,
+    )

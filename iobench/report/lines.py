@@ -247,14 +247,15 @@ def setup_lines(report: RunReport) -> list[str]:
     """Return what was done before the run, which no other figure contains."""
     facts = report.facts
     lines = []
-    setup_s = dict(facts.setup_s)
-    if facts.storage_probe_s is not None:
-        setup_s["probes of the storage, before and after"] = facts.storage_probe_s
-    if setup_s:
+    if facts.setup_s:
         spent = ", ".join(
-            f"{what} {units.duration(units.nanoseconds(value))}" for what, value in setup_s.items()
+            f"{what} {units.duration(units.nanoseconds(value))}"
+            for what, value in facts.setup_s.items()
         )
         lines.append(f"Set-up before the run, in no figure above: {spent}.")
+    if facts.storage_probe_s is not None:
+        spent = units.duration(units.nanoseconds(facts.storage_probe_s))
+        lines.append(f"Probes of the storage, in no figure above: {spent}.")
     if facts.store is not None:
         lines.append(_store(facts.store))
     if report.conversion is not None:

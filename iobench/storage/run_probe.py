@@ -259,6 +259,8 @@ class _Running:
                     for fd in through:
                         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
                 for own, others in zip(self.turns[::2], self.turns[1::2], strict=True):
+                    if self.clock.now_ns() >= self.deadline_ns:
+                        break
                     if past:
                         self._read("past", past, np.resize(own, self.n))
                     self._through(through, others)

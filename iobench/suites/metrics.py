@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Family, Kind
 from iobench.subjects.energy.readings import energy_of
+from iobench.subjects.limits.figures import limit_of
 from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import utilisation
 
@@ -54,6 +55,10 @@ def _no_energy(options: Options) -> str:
     return 'energy = "off"' if options.get("energy") == ("off",) else ""
 
 
+def _no_limits(options: Options) -> str:
+    return 'limits = "off"' if options.get("limits") == ("off",) else ""
+
+
 def _no_compute(options: Options) -> str:
     return 'compute = "none"' if options.get("compute") == ("none",) else ""
 
@@ -72,6 +77,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "utilisation": Metric("of the accelerator, by MLPerf Storage's formula"),
     "run_s": Metric("the whole run, start to end"),
     "start_s": Metric("until the first batch was there"),
+    "storage_gave_bytes_per_s": Metric(
+        "what storage gave a reader of the run's shape, the page cache left out", _no_limits
+    ),
     "read_bytes_per_byte": Metric("bytes read for each one delivered"),
     "forward_s": Metric("forward of a step", _no_compute),
     "backward_s": Metric("backward of a step", _no_compute),
@@ -155,6 +163,8 @@ def figures_of_run(path: Path) -> RunFigures:
         **_store(facts),
         **_published(facts),
     }
+    gave = rank.once(limit_of)
+    found["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
     used = utilisation(rank)
     found["utilisation"] = None if used is None else used.fraction
     seen = samples_seen([rank])

@@ -98,10 +98,10 @@ def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
     assert limit_use(unknown.exposure.whole, limits, readers=1, cold_fraction=1.0) is None
 
 
-def held(exposure, *limits, files=(), mounts=None, probed=None):
+def held(exposure, *limits, files=(), mounts=None, **more):
     """Return how a run with this exposure and configuration is held against its limits."""
-    config = {"storage_limits": list(limits)} | ({} if mounts is None else {"mounts": mounts})
-    config |= {} if probed is None else {"storage_probed": probed}
+    config = {"storage_limits": list(limits), **more}
+    config |= {} if mounts is None else {"mounts": mounts}
     rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
     run = SimpleNamespace(
         about=RunFacts.from_config(config),
@@ -128,11 +128,119 @@ def test_a_report_names_what_was_used_and_of_what(bound, show):
 def test_a_probe_that_tells_no_limit_leaves_those_that_were_kept(bound, show, own):
     late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
     probe = replace(LIMITS, reads=(late, *own)).to_dict()
-    use = held(bound.exposure, probe, LIMITS.to_dict(), probed="before")
+    use = held(bound.exposure, probe, LIMITS.to_dict(), storage_probed="before")
     assert (use.limit_bytes_per_s, use.probed) == (pytest.approx(8e9), "")
     assert "by 'iobench limits' on" in show(replace(bound, figures={"storage_limit": use}))
-    use = held(bound.exposure, probe, probed="before")
+    use = held(bound.exposure, probe, storage_probed="before")
     assert (use.limit_bytes_per_s, use.reason) == (None, "no time was left for it")
+
+
+STEADY = (2.0e9, 1.9e9, 2.1e9, 2.0e9, 2.05e9)
+
+
+def probed(storage: float, cache: float, turns=STEADY, **more):
+    """Return what a probe found: of storage, in these turns, and of the page cache."""
+    return replace(
+        LIMITS,
+        reads=(
+            replace(reads("device", storage), way="direct", turns_bytes_per_s=tuple(turns)),
+            reads("page cache", cache),
+        ),
+        **more,
+    ).to_dict()
+
+
+def with_reads(exposure, *, cold, gb_per_s):
+    """Return the exposure of a run that read so many GB/s, so much of it from the device."""
+    whole = exposure.whole
+    read = round(gb_per_s * whole.wall_ns)
+    return replace(exposure, whole=replace(whole, read_nbytes=read, cold_fraction=cold))
+
+
+def said(bound, show, use):
+    return " ".join(show(replace(bound, figures={"storage_limit": use})).split())
+
+
+@pytest.mark.parametrize(
+    ("cold", "share", "words"),
+    [
+        (1.0, 0.1, "storage gave a reader of its shape 2.00 GB/s, so it used 10 % of it (random"),
+        (0.0, 0.025, "the page cache gave a reader of its shape 8.00 GB/s, so it used 2.5 % of it"),
+    ],
+)
+def test_a_run_is_held_against_who_served_it(bound, show, cold, share, words):
+    run = with_reads(bound.exposure, cold=cold, gb_per_s=0.2)
+    both = probed(2.0, 8.0)
+    use = held(run, both, storage_probed="before", storage_after=both)
+    assert use.used_fraction == pytest.approx(share)
+    assert not use.changed
+    text = said(bound, show, use)
+    assert words in text
+    assert "before and after the run" in text
+    assert "others" not in text
+    assert "limits it" not in text
+
+
+@pytest.mark.parametrize(
+    ("after", "changed"),
+    [
+        ((0.4e9, 0.42e9, 0.41e9, 0.38e9, 0.4e9), "others use it, or it slows down"),
+        ((4e9, 4.2e9, 4.1e9, 3.8e9, 4e9), "others used it, or it keeps what the run read"),
+        ((0.4e9, 0.42e9, 0.41e9, 1.95e9, 0.4e9), ""),  # one turn was as fast as one before
+        ((1.8e9, 1.85e9, 1.7e9, 1.8e9, 1.75e9), ""),  # apart, and hardly
+        ((0.4e9, 0.42e9), ""),  # too few to tell
+    ],
+)
+def test_storage_that_others_load_is_told_from_chance(bound, show, after, changed):
+    run = with_reads(bound.exposure, cold=1.0, gb_per_s=0.2)
+    rate = sum(after) / len(after) / 1e9
+    use = held(
+        run, probed(2.0, 8.0), storage_probed="before", storage_after=probed(rate, 8.0, after)
+    )
+    assert use.changed == bool(changed)
+    text = said(bound, show, use)
+    assert ("The storage gave 2.00 GB/s before the run and" in text) == bool(changed)
+    assert changed in text
+
+
+@pytest.mark.parametrize(
+    ("cache", "files_nbytes", "share"),
+    [
+        ({"resident_fraction_before": 0.0}, 10**12, 0.1),
+        ({"resident_fraction_before": 0.0, "asked": "cold"}, 1, 0.1),
+        ({"resident_fraction_before": 1.0}, 1, 0.025),
+        ({"resident_fraction_before": 0.0}, 1, None),  # read again and again: from where?
+        ({"resident_fraction_before": 0.5}, 10**12, None),
+        ({}, 10**12, None),
+    ],
+)
+def test_where_nobody_counts_the_page_cache_tells_or_it_is_unknown(
+    bound, show, cache, files_nbytes, share
+):
+    run = with_reads(bound.exposure, cold=None, gb_per_s=0.2)
+    use = held(
+        run, probed(2.0, 8.0), storage_probed="before", cache=cache, files_nbytes=files_nbytes
+    )
+    text = said(bound, show, use)
+    if share is None:
+        assert use.limit_bytes_per_s is None
+        assert "2.00 GB/s past the page cache and 8.00 GB/s out of it" in text
+        assert "is not known: what of it came from storage is not known" in text
+    else:
+        assert use.used_fraction == pytest.approx(share)
+        assert "which held all or none of it before" in text
+
+
+def test_a_run_faster_than_the_probe_is_not_said_to_use_more_than_all(bound, show):
+    run = with_reads(bound.exposure, cold=1.0, gb_per_s=3.0)
+    text = said(bound, show, held(run, probed(2.0, 8.0), storage_probed="before"))
+    assert "less than it read: it reads in another size or order than the probe" in text
+
+
+def test_what_was_not_probed_is_said_and_why(bound, show):
+    use = held(bound.exposure, no_storage_probe="the files that are read are not known")
+    told = "The storage was not probed: the files that are read are not known."
+    assert told in said(bound, show, use)
 
 
 @pytest.mark.parametrize(

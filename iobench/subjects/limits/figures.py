@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from itertools import accumulate
+from pathlib import Path, PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from iobench.errors import StorageError
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.storage.limit_figures import (
     CACHE,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
 
-__all__ = ["LimitUse", "limit_of", "limit_use"]
+__all__ = ["LimitUse", "limit_of", "limit_use", "shape_seen"]
 
 BEYOND: Final = (DEVICE, SERVER, STORAGE)
 CACHES: Final = (CACHE, OWN_CACHE, MEMORY)
@@ -252,6 +254,45 @@ def limit_use(
         wall_ns=limits.wall_ns,
         order=of[0].order,
     )
+
+
+def _file_of(name: str) -> str:
+    """Return a row's file without the variable, as of ``x.nc:t2m`` and ``x.h5:/x``."""
+    head, _, tail = name.rpartition(":")
+    return head if head and not Path(name).exists() and tail else name
+
+
+def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
+    """Return what a script's process read: which files, in which size, how many at once.
+
+    The size is the mean of the reads of that size class in which the middle byte was read.
+
+    Raises
+    ------
+    StorageError
+        If nobody saw it.
+    """
+    storage = run.once(storage_of)
+    rows = () if storage is None else storage.rows
+    nbytes_of = {
+        path: max(row.asked or 0, row.posix or 0)
+        for row in rows
+        if row.scope == "file" and (path := Path(_file_of(row.name))).is_file()
+    }
+    most = max(nbytes_of.values(), default=0)
+    files = [path for path, nbytes in nbytes_of.items() if nbytes >= most / 100]
+    seen = sum(map(nbytes_of.__getitem__, files))
+    access = None if storage is None else storage.access
+    n_read = 0 if access is None else sum(access.size_nbytes)
+    if access is None or not n_read or 2 * seen < n_read:
+        raise StorageError(
+            "which files were read, and how much at once, was not seen; --darshan auto, or "
+            "--detail sample, may see it"
+        )
+    sums = list(accumulate(access.size_nbytes))
+    middle = next(place for place, done in enumerate(sums) if 2 * done >= sums[-1])
+    nbytes = access.size_nbytes[middle] // access.size_counts[middle]
+    return files, nbytes, max(1, run.exposure.workers or run.about.threads)
 
 
 def _of_named_files(

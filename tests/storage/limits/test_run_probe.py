@@ -159,3 +159,21 @@ def test_what_cannot_be_probed_is_said(names):
 
     with pytest.raises(OptionError, match=r"not known|over the network"):
         probe_run([as_path(name) for name in names], KIB, 1, like="", duration_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "nbytes_per_s", "request_nbytes", "readers"),
+    [(0.002, 200e6, 64 * KIB, 2), (0.0, 20e6, 256 * KIB, 1), (0.004, 1e9, 256 * KIB, 4)],
+)
+def test_slow_storage_gives_what_it_is_made_to_give(
+    slow_storage, latency_s, nbytes_per_s, request_nbytes, readers
+):
+    folder = slow_storage(latency_s=latency_s, nbytes_per_s=nbytes_per_s)
+    (folder / "data.bin").write_bytes(os.urandom(8 * MIB))
+    evict([folder / "data.bin"])
+    found = probe_run([folder], request_nbytes, readers, like="", duration_s=1.5)
+    alone = request_nbytes / (latency_s + request_nbytes / nbytes_per_s)
+    rates = [each.bytes_per_s for each in found.reads if each.way != "again" and each.n_reads]
+    # Never more than it can, but for edges of pages; on a busy machine less.
+    assert 0 < min(rates) <= max(rates) <= 1.2 * min(nbytes_per_s, readers * alone)
+    assert max(rates) >= min(nbytes_per_s, readers * alone) / 4
