@@ -352,7 +352,7 @@ def _strange_files(results: Mapping[str, Result], files: Iterable[str]) -> Itera
     """Yield files that are no part of a suite, though the manifest has them."""
     for file in sorted(set(files) - OWN_FILES):
         place = PurePosixPath(file)
-        inside = place.relative_to(*place.parts[:2]) if len(place.parts) > 2 else place
+        inside = PurePosixPath(*place.parts[2:]) if len(place.parts) > 2 else place
         known = OF_DLIO if len(inside.parts) == 1 else KNOWN.get(inside.parts[0], "no")
         of_run = "/".join(place.parts[:2])
         if file.removesuffix(RESULT_SUFFIX) not in results and not (

@@ -218,7 +218,7 @@ class DeepCam(SplitFolders):
 
     def stand_in_file(self, number: int) -> str:
         """Return a name as published: eight files a day, of the first of the runs."""
-        day = np.datetime64("1996-01-01") + number // 8
+        day = np.datetime64("1996-01-01") + np.timedelta64(number // 8, "D")
         return f"data-{day}-{number % 8:02}-1.h5"
 
     def file_url(self, key: FileKey) -> str:
