@@ -64,7 +64,7 @@ def figures(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Any]:
     def found(path: Path) -> Any:
         capsys.readouterr()
         assert main(["report", str(path), "--json"]) == 0
-        return json.loads(capsys.readouterr().out)["runs"][0]["machine"]
+        return json.loads(capsys.readouterr().out)["runs"][0]["machine_meanwhile"]
 
     return found
 
@@ -228,10 +228,10 @@ def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):
     reader.finish()
     assert main(["report", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    (whole,) = found["job"]["machine"]["machines"]
+    (whole,) = found["job"]["machine_meanwhile"]["machines"]
     assert (whole["host"], whole["rank"]) == (host_name(), 2)  # which waited longest
     assert len(whole["processes"]) == sum(
-        len(each["machine"]["machines"][0]["processes"]) for each in found["runs"]
+        len(each["machine_meanwhile"]["machines"][0]["processes"]) for each in found["runs"]
     )
     assert main(["report", str(path)]) == 0
     assert capsys.readouterr().out.count("The machine meanwhile") == 1

@@ -193,5 +193,7 @@ def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
         )
 
 
-SUBJECT: Final = Subject("machine", 250, machine_of, machine_section, together=machines_together)
+SUBJECT: Final = Subject(  # in JSON `machine` is what the run was made on
+    "machine_meanwhile", 250, machine_of, machine_section, together=machines_together
+)
 """What the machine did, as the entry point names it."""
