@@ -34,7 +34,7 @@ PLAN = {
     "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
     "spilled_nbytes", "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
-    "probe_n_samples", "lossy", "keep_bits",
+    "probe_n_samples", "lossy", "keep_bits", "free_files", "least_files",
 }  # fmt: skip
 TELLING = """\
 import os, sys

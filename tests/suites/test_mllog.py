@@ -144,7 +144,8 @@ def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
 
 
 def test_staging_is_told_where_it_was_measured_and_what_is_unknown_is_not(tmp_path: Path) -> None:
-    loaders = pytest.importorskip("iobench.torch", reason="a loader that records")
+    pytest.importorskip("torch", reason="a loader that records")
+    loaders = pytest.importorskip("iobench.torch")
     cell = tmp_path / "suite" / "cells" / "000-mine"
     with iobench.record(cell / "round-0"):
         with iobench.stage("stage_in"):
