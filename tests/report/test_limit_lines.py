@@ -184,8 +184,11 @@ def test_a_run_is_held_against_who_served_it(bound, show, cold, share, words):
 @pytest.mark.parametrize(
     ("after", "changed"),
     [
-        ((0.4e9, 0.42e9, 0.41e9, 0.38e9, 0.4e9), "others use it, or it slows down"),
-        ((4e9, 4.2e9, 4.1e9, 3.8e9, 4e9), "others used it, or it keeps what the run read"),
+        ((0.4e9, 0.42e9, 0.41e9, 0.38e9, 0.4e9), "others use it or the CPUs, or it slows down"),
+        (
+            (4e9, 4.2e9, 4.1e9, 3.8e9, 4e9),
+            "others used it or the CPUs, or it keeps what the run read",
+        ),
         ((0.4e9, 0.42e9, 0.41e9, 1.95e9, 0.4e9), ""),  # one turn was as fast as one before
         ((1.8e9, 1.85e9, 1.7e9, 1.8e9, 1.75e9), ""),  # apart, and hardly
         ((0.4e9, 0.42e9), ""),  # too few to tell
@@ -241,6 +244,20 @@ def test_what_was_not_probed_is_said_and_why(bound, show):
     use = held(bound.exposure, no_storage_probe="the files that are read are not known")
     told = "The storage was not probed: the files that are read are not known."
     assert told in said(bound, show, use)
+
+
+def test_a_probe_that_gave_nothing_or_less_than_was_read_is_explained(bound, show):
+    def told(*rows):
+        probe = replace(LIMITS, reads=rows).to_dict()
+        use = held(bound.exposure, probe, storage_probed="before")
+        return " ".join(show(replace(bound, figures={"storage_limit": use})).split())
+
+    late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
+    said = told(late)
+    assert "storage gave a reader of its shape nothing that could be timed (" in said
+    slow = told(reads("device", 1e-6), reads("page cache", 1e-6))
+    assert "less than it read: it reads in another size or order than the probe, or the" in slow
+    assert "so it used" not in slow
 
 
 @pytest.mark.parametrize(

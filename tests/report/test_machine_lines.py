@@ -194,9 +194,35 @@ def test_looks_that_are_too_seldom_are_said_to_mix(recorded, words, figures):
     said = words(run)
     assert "CPUs: 40 % busy while the loop waited, 40 % else" in said
     assert (
-        "Waits and computing alternate faster than the machine was looked at (every 500 ms)" in said
+        "Waits and other time alternate faster than the machine was looked at (every 500 ms)"
+        in said
     )
     assert figures(run)["machines"][0]["told_apart"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize("step_ms", [0, 10])
+def test_a_short_pass_within_a_look_is_said_to_mix_with_what_is_around_it(
+    tmp_path, monkeypatch, words, figures, step_ms
+):
+    path = tmp_path / "run"
+    made = pool([(5 * MS, 10 * MS, 5 * MS)] * 2, workers=0, step_ns=step_ms * MS)
+    write_run(path, made.profile())
+    machine = StandInMachine(tmp_path)
+    reader = machine.reader(path, monkeypatch, period_ms=500)
+    reader.read()
+    machine.advance(500, cpus=[1] * 4)
+    reader.read()
+    reader.finish()
+    assert "alternate faster than the machine was looked at (every 500 ms)" in words(path)
+    assert figures(path)["machines"][0]["told_apart"] < 0.1
+
+
+def test_the_memory_of_processes_that_did_not_tell_is_unknown(recorded, words):
+    run = recorded({}, {})
+    for each in run.glob("processes/*.json"):
+        about = json.loads(each.read_text())
+        each.write_text(json.dumps({**about, "peak_nbytes": None}))
+    assert "Its process at most: unknown of 1 that did not tell it, as one killed." in words(run)
 
 
 def test_gpus_are_told_by_the_same_waits(recorded, words, figures):

@@ -48,7 +48,7 @@ def _of_probes(use: LimitUse) -> list[str]:
             )
             if rate is not None
         ]
-        told = " and ".join(gave) or "no figure"
+        told = " and ".join(gave) or "nothing that could be timed"
         line = (
             f"{used}probed {use.probed} the run, storage gave a reader of its shape {told} "
             f"({_reads(use)}). What share that is, is not known: {use.reason}."
@@ -60,7 +60,8 @@ def _of_probes(use: LimitUse) -> list[str]:
         told = (
             f"so it used {share} of it"
             if use.used_fraction <= 1
-            else "less than it read: it reads in another size or order than the probe"
+            else "less than it read: it reads in another size or order than the probe, or the "
+            "probe met more load"
         )
         who = "storage" if set(use.served_by) - {CACHE} else "the page cache"
         lines.append(
@@ -70,9 +71,9 @@ def _of_probes(use: LimitUse) -> list[str]:
     if use.changed and use.before_bytes_per_s and use.after_bytes_per_s:
         slower = use.after_bytes_per_s < use.before_bytes_per_s
         why = (
-            "others use it, or it slows down once much was read"
+            "others use it or the CPUs, or it slows down once much was read"
             if slower
-            else "others used it, or it keeps what the run read"
+            else "others used it or the CPUs, or it keeps what the run read"
         )
         before, after = map(units.byte_rate, (use.before_bytes_per_s, use.after_bytes_per_s))
         lines.append(

@@ -195,7 +195,7 @@ def machine_of(run: RankRun) -> MachineFigures | None:
     samples = of_process(run.whole.machines, who)
     if samples is None or who is None or len(samples.time_ns) < 2 or not samples.head.cpus:
         return None
-    weights = _Weights(*wait_and_other_ns(run, samples.time_ns))
+    weights = _Weights(run, samples.time_ns)
     if not weights.total:
         return None
     head, values = samples.head, samples.values
@@ -247,12 +247,12 @@ def machines_together(parts: Sequence[MachineFigures]) -> MachineFigures | None:
 class _Weights:
     """How much of each step between two readings was waits, and how much other time of the run."""
 
-    def __init__(self, wait: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-        self.wait, self.other = wait, other
+    def __init__(self, run: RankRun, time_ns: NDArray[np.int64]) -> None:
+        self.wait, self.other = wait, other = wait_and_other_ns(run, time_ns)
         self.total = int((wait + other).sum())
-        share = wait / np.maximum(wait + other, 1)
-        apart = [_mean(share, each) for each in (wait, other)]
-        self.told_apart = 1.0 if None in apart else (apart[0] or 0.0) - (apart[1] or 0.0)
+        share = wait / np.maximum(np.diff(time_ns), 1)  # a step may have time of no pass in it
+        apart = [_mean(share, each) or 0.0 for each in (wait, other)]
+        self.told_apart = apart[0] - apart[1]
 
     def use(self, name: str, busy: Floats, **more: float | None) -> ResourceUse:
         wait, other = _mean(busy, self.wait), _mean(busy, self.other)
@@ -341,7 +341,7 @@ def _gpus(run: RankRun, usage: Iterable[GpuReading]) -> Iterable[ResourceUse]:
         percent = [each.busy_percent for each in readings[1:]]
         if len(time_ns) > 1 and (np.diff(time_ns) > 0).all():
             busy = np.array([np.nan if each is None else each / 100 for each in percent])
-            yield _Weights(*wait_and_other_ns(run, time_ns)).use(readings[0].source.title, busy)
+            yield _Weights(run, time_ns).use(readings[0].source.title, busy)
 
 
 def _memory_of(process: Process) -> ProcessMemory:

@@ -125,8 +125,8 @@ def _processes(processes: Sequence[ProcessMemory]) -> Iterator[str]:
     else:
         told = [f"{name} {units.nbytes(nbytes)}" for name, nbytes in known]
     if untold:
-        told.append(f"unknown of {units.count(untold)} that did not end by itself")
-    if known:
+        told.append(f"unknown of {units.count(untold)} that did not tell it, as one killed")
+    if told:
         yield (
             f"Its {units.count(len(processes))} processes at most, what they share counted in "
             f"each: {', '.join(told)}."
@@ -180,7 +180,7 @@ def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
     mixed = [each for each in machines if each.told_apart < TOLD_APART]
     if mixed and any(each.wait_ns for each in mixed):
         yield (
-            f"Waits and computing alternate faster than the machine was looked at (every "
+            f"Waits and other time alternate faster than the machine was looked at (every "
             f"{units.duration(mixed[0].step_ns)}): what is told of one has the other in it."
         )
     yield "All that ran on the machine is in these figures, other jobs too."
