@@ -51,6 +51,14 @@ def _run(arguments: list[str]) -> int:
         kept = "; ".join(_notes(interrupt))
         kept = kept or f"what is finished is kept, run it again: {again}"
         return _say(f"iobench: interrupted; {kept}", INTERRUPTED)
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        return _say(
+            f"iobench: {error.filename}: permission denied; ask its owner for the "
+            "right to read it, or name another",
+            1,
+        )
     except BrokenPipeError:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

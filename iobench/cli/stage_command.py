@@ -63,6 +63,10 @@ def stage(
     from iobench.stores.places import remember_place
 
     if remove:
+        if to is not None or part is not None or threads is not None:
+            raise OptionError(
+                "--remove: of copies that are named; leave --to, --part and --threads out"
+            )
         for path in sources:
             remove_staged(path)
             say(f"removed {path}")
@@ -93,6 +97,7 @@ def _files_of(
     screen: TerminalScreen,
 ) -> list[Path | str]:
     """Return what is named, of a dataset its files."""
+    from iobench.errors import OptionError
     from iobench.files.urls import as_path, is_url
     from iobench.registry import dataset_names
     from iobench.sources.opening import expand_sources, open_source
@@ -103,6 +108,9 @@ def _files_of(
         where = None if data_dir is None else as_path(data_dir)
         request = SourceRequest(targets=(name,), data_dir=where, files=files, options=options)
         return list(open_source(request, screen).files)
+    given = {"--data-dir": data_dir, "--files": files, "--option": options}
+    if wrong := [option for option, value in given.items() if value]:
+        raise OptionError(f"{', '.join(wrong)}: for named datasets, not for {', '.join(sources)}")
     # A folder is all that is in it, not the data files alone that a measurement would read.
     return [
         path for each in sources for path in (expand_sources([each]) if is_url(each) else [each])

@@ -194,12 +194,15 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
             f"samples/s delivered, {units.byte_rate(window.bytes_per_s)} ({when}, "
             f"{units.count(window.n_batches)} batches)",
         ),
-        KeyFigure(
-            "Accelerator utilisation",
-            Share(window.accelerator_utilisation),
-            f"of the time spent computing{also} ({when})",
-        ),
     ]
+    if exposure.has_compute:
+        figures.append(
+            KeyFigure(
+                "Accelerator utilisation",
+                Share(window.accelerator_utilisation),
+                f"of the time spent computing{also} ({when})",
+            )
+        )
     if whole.cold_fraction is not None:
         figures.append(
             KeyFigure(

@@ -118,6 +118,8 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
             kind = "archive"
             files += members_of(path, "" if len(paths) == 1 else f"{_stem(path)}/")
         elif path.is_dir():
+            if (path / MANIFEST_NAME).is_file():
+                raise OptionError(f"{path}: a finished store is staged by itself; name no other")
             if mark_of(path)[0] in ("store", "probe"):
                 raise StoreError(
                     f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its "
@@ -139,7 +141,9 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
     if part is not None:
         files = files[part[0] - 1 :: part[1]]
     if not files:
-        raise OptionError(f"{told}: holds no file to stage" + (f" in part {part}" if part else ""))
+        raise OptionError(
+            f"{told}: holds no file to stage" + (f" in part {_spelled(part)}" if part else "")
+        )
     name = _stem(first) if len(paths) == 1 else above.name
     return Listing(name or "files", told, kind, _spelled(part), tuple(files))
 

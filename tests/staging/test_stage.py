@@ -490,3 +490,21 @@ def test_a_compression_and_members_that_cannot_be_are_told_in_a_line(tmp_path):
         packed.writestr("data/below", b"0")
     with pytest.raises(FileFormatError, match="a file in it and a folder"):
         stage(tmp_path / "b.zip", tmp_path / "node")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("a.txt", "--to", "node", "--option", "x=y"), "--option: for named datasets"),
+        (("a.txt", "--to", "node", "--data-dir", "there"), "--data-dir: for named datasets"),
+        (("node/a", "--remove", "--to", "node"), "--remove: of copies that are named"),
+        (("store", "store2", "--to", "node"), "a finished store is staged by itself"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(tmp_path, iobench_here, words, told):
+    (tmp_path / "a.txt").write_text("a")
+    for name in ("store", "store2"):
+        make(tmp_path / name)
+    done = iobench_here("stage", *words)
+    assert (done.returncode, told in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "node").exists()

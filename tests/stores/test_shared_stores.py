@@ -86,3 +86,15 @@ def test_nothing_is_converted_into_a_folder_of_another(shared: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("iobench: ")
     assert "choose another folder" in done.stderr.splitlines()[-1]
     assert not (shared / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["profile", "info", "stage", "verify"])
+def test_a_folder_that_one_may_not_look_into_is_told_in_a_line(shared: Path, command: str) -> None:
+    closed = shared / "closed"
+    closed.mkdir(mode=0o700, exist_ok=True)
+    more = ("--to", "near") if command == "stage" else ()
+    done = as_other_user(shared, *IOBENCH, command, closed, *more)
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("iobench: ")]
+    assert done.returncode == 1
+    assert str(closed) in line
+    assert "Traceback" not in done.stderr
