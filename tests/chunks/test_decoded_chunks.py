@@ -355,7 +355,8 @@ def test_our_reader_is_measured_alone_where_a_plain_loop_is_not_possible(
     assert [run["pipeline"] for run in json.loads(said.out)["runs"]] == ["own"]
     [line] = [each for each in said.err.splitlines() if "measured alone" in each]
     assert why in line
-    assert main([*words, "asked", "--pipeline", "upstream"]) == 1
+    expected = 69 if "xarray" not in sys.modules or sys.modules["xarray"] is None else 1
+    assert main([*words, "asked", "--pipeline", "upstream"]) == expected
     assert why in capsys.readouterr().err
 
 

@@ -338,7 +338,7 @@ def test_the_program_itself_tells_no_secret_in_messages_or_tracebacks(place, nam
             [sys.executable, "-c", code, *words],
             capture_output=True, text=True, timeout=100, check=False, env=os.environ,
         )  # fmt: skip
-        assert done.returncode == 1, done.stderr
+        assert done.returncode in (1, 69), done.stderr  # 69: without what reads https
         assert "***" in done.stderr or "/x." in done.stderr
         assert SECRET not in done.stdout + done.stderr
     assert "RuntimeError: unforeseen: " in done.stderr

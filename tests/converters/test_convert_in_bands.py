@@ -411,10 +411,9 @@ def test_a_disk_that_has_room_for_the_store_alone_is_enough(tmp_path, decoded, m
     convert(dataset, index, numpy_records.FORMAT, tmp_path / "roomy", **more).close()
     decoded.clear()
     monkeypatch.setattr(os, "pwrite", None)  # nothing is put aside
-    for name in ("shards", "convert"):
-        monkeypatch.setattr(
-            f"iobench_converters.{name}.free_nbytes", lambda _: 64 * index.spec.nbytes + 1000
-        )
+    free = 64 * index.spec.nbytes + 1000
+    for name in ("iobench_converters.shards", "iobench.stores.places"):
+        monkeypatch.setattr(f"{name}.free_nbytes", lambda _: free)
     convert(dataset, index, numpy_records.FORMAT, tmp_path / "tight", **more).close()
     assert set(decoded.values()) == {7}
     assert content(tmp_path / "tight") == content(tmp_path / "roomy")

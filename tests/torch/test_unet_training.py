@@ -132,7 +132,7 @@ def test_without_torch_it_is_told_how_to_get_it() -> None:
         "from iobench.cli import main; sys.exit(main(['profile', 'x.nc', '--compute', 'unet']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 69
     assert "pip install 'iobench[torch]'" in done.stderr
     assert "Traceback" not in done.stderr
 

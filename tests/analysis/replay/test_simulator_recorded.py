@@ -54,7 +54,10 @@ def test_ranks_of_a_job_are_the_same_to_the_ns(seed: int) -> None:
     demand = rank_demand([make_run(rule=rule, workers=workers, prefetch=prefetch)])
     none = np.zeros(times["read"].shape)
     steps = DrawnSteps(
-        **{f"{name}_ns": values for name, values in times.items()}, nbytes=none, reads=none
+        **{f"{name}_ns": values for name, values in times.items()},
+        read_cpu_ns=none,
+        nbytes=none,
+        reads=none,
     )
     free = free_steps(demand, steps, how["allreduce_ns"])
     bounded = bounded_steps(demand, steps, how["allreduce_ns"], how["ranks_per_host"])
