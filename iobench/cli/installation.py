@@ -39,6 +39,7 @@ MODULES = {
     "netcdf4": "netCDF4",
     "nvidia-dali-cuda120": "nvidia.dali",
     "nvidia-ml-py": "pynvml",
+    "pillow": "PIL",
     "pytest-xdist": "xdist",
     "tensorflow-cpu": "tensorflow",
 }
