@@ -41,6 +41,7 @@ MODULES = {
     "nvidia-ml-py": "pynvml",
     "pillow": "PIL",
     "pytest-xdist": "xdist",
+    "types-psutil": "psutil-stubs",
     "tensorflow-cpu": "tensorflow",
 }
 """What a package is imported as, where that is not its name."""
