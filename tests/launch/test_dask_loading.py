@@ -22,7 +22,8 @@ from iobench.report.report_document import report_document
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-for package in ("dask.array", "h5netcdf", "netCDF4", "torch", "xarray", "zarr"):
+# "distributed" is a cluster's, for one test; all start four seconds of dask, xarray and torch each.
+for package in ("dask.array", "distributed", "h5netcdf", "netCDF4", "torch", "xarray", "zarr"):
     pytest.importorskip(package, reason="what the script loads with")
 
 pytestmark = pytest.mark.timeout(240)
