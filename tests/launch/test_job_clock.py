@@ -325,7 +325,9 @@ ENDING = """
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGINT"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("SIGTERM", marks=pytest.mark.long), "SIGKILL", "SIGINT"]
+)
 def test_a_script_that_a_signal_ends_in_its_validation(
     script: Callable[..., Any], launch: Callable[..., Any], name: str
 ) -> None:

@@ -77,7 +77,7 @@ def test_its_samples_are_ours(baseline):
     assert_equal_samples(dataset, index, made.pipeline)
 
 
-@pytest.mark.parametrize("target", ["z500", "t850"])
+@pytest.mark.parametrize("target", ["z500", pytest.param("t850", marks=pytest.mark.long)])
 def test_its_samples_are_ours_at_pressure_levels(baseline, pressure_root, target):
     dataset, index, made = baseline(pressure_root, dtype="pl", target=target)
     names = ["ENS10_pl_mean_normalized.nc", "ENS10_pl_std_normalized.nc", f"ERA5_{target}.nc"]

@@ -21,7 +21,7 @@ def locator(pressure_root, tmp_path):
     return FileLocator(stand_in=pressure_root, cache_dir=tmp_path)
 
 
-@pytest.fixture(params=TASK_NAMES)
+@pytest.fixture(params=["z500", pytest.param("t850", marks=pytest.mark.long)])
 def target(request):
     return request.param
 

@@ -56,7 +56,7 @@ def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
 
 
 @pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
-@pytest.mark.parametrize("target", ["z500", "t850"])
+@pytest.mark.parametrize("target", ["z500", pytest.param("t850", marks=pytest.mark.long)])
 def test_the_real_plugin_gives_equal_arrays_at_pressure_levels(
     pressure_root, tmp_path, real, target
 ):
