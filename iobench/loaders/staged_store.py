@@ -15,13 +15,13 @@ import numpy as np
 from iobench.datasets.splits import select_split
 from iobench.errors import IobenchError, OptionError, StorageError, StoreClaimedError
 from iobench.files.atomic import is_local
-from iobench.loaders.store_opening import open_store
-from iobench.recording.job import find_host
+from iobench.staging.listing import part_of
 from iobench.staging.local_disk import choose_local_disk
 from iobench.staging.stage import stage_held
 from iobench.staging.staged_copy import remove_staged
 from iobench.storage.file_systems import file_system_of
 from iobench.stores.extents import ExtentStore
+from iobench.stores.finished_store import open_store
 from iobench.stores.places import hold_item
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _end(state: dict[str, Any], stopped: threading.Event, place: Path | None, pi
 
 
 def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy | None]:
-    """Return what a loader is to read in place of a store, and the copy that is made of it.
+    """Return what a loader is to open in place of a store, and the copy that is made of it.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy 
             raise OptionError('stage_part and stage_background go with stage="auto"')
         return store, None
     if isinstance(store, (str, os.PathLike)):
-        store = open_store(store)
+        store = open_store(os.fspath(store))
     if not isinstance(store, ExtentStore):
         raise OptionError(f"stage={wanted!r}: is for stores that 'iobench convert' made")
     part = _part(part_wanted, store)
@@ -218,7 +218,7 @@ def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy 
         made.make(store.path)
         logger.warning("%s: %s", store.path, made.told)
         assert made.copy is not None
-        return open_store(made.copy.path), made
+        return made.copy.path, made
     except BaseException:
         made.close()
         raise
@@ -263,13 +263,7 @@ def _part(wanted: Any, store: Store) -> Part | None:
     if wanted is None:
         return None
     if wanted == "node":
-        host = find_host()
-        if host is None:
-            raise OptionError(
-                'stage_part="node": neither torchrun, SLURM nor MPI tells which node this is; give '
-                "(k, n)"
-            )
-        return None if host.count == 1 else (host.number + 1, host.count)
+        return part_of(wanted)
     try:
         number, count = map(int, wanted)
     except (TypeError, ValueError):

@@ -177,6 +177,7 @@ def _profile(
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))
             # Workers are forked beside its thread, which holds no lock that a fork would inherit.
+            stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             reader = start_monitor(
                 [directory.path for directory in directories],

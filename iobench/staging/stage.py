@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, storage_errors
 from iobench.files.claims import CLAIM_NAME, claim
 from iobench.files.crc32c import crc32c_of_file
 from iobench.files.memory import available_memory_nbytes
+from iobench.files.scratch import free_files, free_nbytes
 from iobench.files.urls import URL, as_path, is_url
 from iobench.recording.clocks import now_ns
 from iobench.recording.job import find_job
@@ -315,10 +315,8 @@ class _Staging:
             with suppress(OSError):
                 begun += temporary_of(folder / file.name).stat().st_blocks * 512
         nbytes = max(0, sum(file.nbytes for file in missing) - begun) + SPARE_NBYTES
-        with storage_errors(folder):
-            status = os.statvfs(folder)
         on = file_system_of(folder)
-        free = status.f_bavail * status.f_frsize
+        free = free_nbytes(folder) or 0
         if on.reach == "memory":
             free = min(free, available_memory_nbytes())
         if nbytes > free:
@@ -326,11 +324,11 @@ class _Staging:
                 f"{folder}: {nbytes} bytes are needed to stage {self._listing.source}, {free} are "
                 f"free on this {on.name}; stage a part (--part 1/4), or to another disk"
             )
-        n_files = len(missing) + 8
-        if status.f_files and n_files > status.f_favail:
+        n_files, room = len(missing) + 8, free_files(folder)
+        if room is not None and n_files > room:
             raise NoRoomError(
                 f"{folder}: {n_files} files are to be made, this {on.name} has room for "
-                f"{status.f_favail} (inodes); stage to another disk"
+                f"{room} (inodes); stage to another disk"
             )
 
     def _sweep(self, before: StagedCopy | None, missing: Sequence[ListedFile]) -> None:
