@@ -131,28 +131,11 @@ def try_changes(
             if each.stage is not None and each.stage != config.stage:
                 own = TemporaryDirectory(prefix="iobench-trial-", dir=each.stage)
                 configs[number] = replace(each, stage=Path(made.enter_context(own)))
-        return _try_with_stores(config, configs, changes, folder, screen, rounds)
-
-
-def _try_with_stores(
-    config: RunConfig,
-    configs: Sequence[RunConfig],
-    changes: Sequence[AdvisedChange],
-    folder: Path,
-    screen: Screen,
-    rounds: int,
-) -> list[TriedChange]:
-    # Stores for a trial in memory go again with it: what lies there is taken from all others.
-    made_here = {
-        store_dir
-        for store_dir in (each.store_dir for each in configs[1:])
-        if store_dir is not None and store_dir != config.store_dir and not store_dir.exists()
-    }
-    try:
+        # Stores for a trial in memory go again with it: what lies there is taken from all others.
+        for store_dir in {each.store_dir for each in configs[1:]} - {None, config.store_dir}:
+            if store_dir is not None and not store_dir.exists():
+                made.callback(shutil.rmtree, store_dir, ignore_errors=True)
         return _try_in_turns(config, configs, changes, folder, screen, rounds)
-    finally:
-        for path in made_here:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _try_in_turns(
