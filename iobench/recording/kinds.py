@@ -37,6 +37,7 @@ __all__ = [
     "kinds_that",
     "reads_storage",
     "stage_name",
+    "stage_title",
 ]
 
 
@@ -107,15 +108,15 @@ class Kind(IntEnum):
     traits : Trait
     light, dark : str
         Its colour on a light and on a dark ground, as ``#rrggbb``.
-    spoken : str
-        What sentences of a report call it.
+    title : str
+        What reports call it; empty where that is its name. JSON and traces keep the name.
     """
 
     family: Family
     traits: Trait
     light: str
     dark: str
-    spoken: str
+    title: str
 
     def __new__(
         cls,
@@ -124,13 +125,13 @@ class Kind(IntEnum):
         traits: Trait = Trait.NONE,
         light: str = "",
         dark: str = "",
-        spoken: str = "",
+        title: str = "",
     ) -> Self:
         """Make the member of one row."""
         kind = int.__new__(cls, number)
         kind._value_ = number
         kind.family, kind.traits = family, traits
-        kind.light, kind.dark, kind.spoken = light, dark or light, spoken
+        kind.light, kind.dark, kind.title = light, dark or light, title
         return kind
 
     # fmt: off
@@ -141,41 +142,37 @@ class Kind(IntEnum):
     PREPROCESS = 5, Family.LOAD, _CARRIES, "#2a8a80", "#4db8ac"
     TRANSFORM = 6, Family.LOAD, _CARRIES, "#43996a", "#68bd8d"
     COLLATE = 7, Family.LOAD, _COPIES, "#ad8420", "#d3aa48"
-    FUSED = 8, Family.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2"
-    OPAQUE = 9, Family.LOAD, _MIXED, "#7f7568", "#a59a8b"
-    LOCK = 10, Family.LOAD, Trait.NONE, "#b08a5a", "#d0aa78", "waiting for a library's lock"
+    FUSED = 8, Family.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2", "making samples"
+    OPAQUE = 9, Family.LOAD, _MIXED, "#7f7568", "#a59a8b", "opaque loading"
+    LOCK = 10, Family.LOAD, Trait.NONE, "#b08a5a", "#d0aa78", "library lock"
 
     SAMPLER = 20, Family.HANDOVER, Trait.NONE, "#9d7aa8"
-    SUBMIT_QUEUE = 21, Family.HANDOVER, _QUEUES, "#a58bb0", "", "the queue to the workers"
+    SUBMIT_QUEUE = 21, Family.HANDOVER, _QUEUES, "#a58bb0", "", "task queue"
     SERIALISE = 22, Family.HANDOVER, _COPIES, "#b0647f"
-    IPC_WAIT = 23, Family.HANDOVER, _QUEUES, "#b98aa0"
-    HEAD_OF_LINE = 24, Family.HANDOVER, _QUEUES, "#c07a93"
-    PIN = 25, Family.HANDOVER, _COPIES, "#98588f", "#c083b8"
-    H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0", "copies to the device"
+    IPC_WAIT = 23, Family.HANDOVER, _QUEUES, "#b98aa0", "", "result queue"
+    HEAD_OF_LINE = 24, Family.HANDOVER, _QUEUES, "#c07a93", "", "in-order delivery"
+    PIN = 25, Family.HANDOVER, _COPIES, "#98588f", "#c083b8", "pin memory"
+    H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0", "copies to device"
     UNPICKLE = 27, Family.HANDOVER, _CARRIES, "#b0648f"
-    HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
-    COPY_QUEUE = (
-        29, Family.HANDOVER, Trait.NONE, "#9a78a6", "#bd9cc8", "the copies of other batches"
-    )
+    HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "hand-over"
+    COPY_QUEUE = 29, Family.HANDOVER, Trait.NONE, "#9a78a6", "#bd9cc8", "copy queue"
 
     WAIT = 40, Family.WAIT, _WAITS, "#cc4414", "#ff7646"
     FORWARD = 41, Family.LOOP, _USES, "#a9b7c3", "#5f7080"
     BACKWARD = 42, Family.LOOP, _TRAINS, "#8fa1b0", "#728596"
     STEP = 43, Family.LOOP, _TRAINS, "#9dadba", "#687a8a"
-    COMM = 44, Family.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182"
-    PEER_INPUT_WAIT = 45, Family.LOOP, Trait.NO_COMPUTE, "#a88a7c"
+    COMM = 44, Family.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182", "communication"
+    PEER_INPUT_WAIT = 45, Family.LOOP, Trait.NO_COMPUTE, "#a88a7c", "", "peer input wait"
     EVALUATE = 46, Family.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
     CHECKPOINT = 47, Family.LOOP, Trait.NO_COMPUTE, "#7f8f76"
     OTHER = 48, Family.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
-    STAGE_IN = 49, Family.LOOP, Trait.CARRIES_BYTES | Trait.NO_COMPUTE, "#6f8fa3", "#8fb0c5"
+    STAGE_IN = 49, Family.LOOP, _CARRIES | Trait.NO_COMPUTE, "#6f8fa3", "#8fb0c5", "staging"
 
-    STARTUP = 60, Family.LIFE, _WAITS, "#7d8ba0", "", "the start of the workers"
-    STARVED_SUBMIT = 61, Family.LIFE, _WAITS, "#94a0b3", "", "work that was not handed out yet"
-    WORKER_GAP = (
-        62, Family.LIFE, _WAITS, "#b5bdc9", "#4c5662", "time between the stages of the workers"
-    )
-    SHUTDOWN = 63, Family.LIFE, _WAITS, "#c3cad4", "#454e59", "the end of the loader"
-    UNKNOWN = 64, Family.LIFE, _WAITS, "#8d8678", "", "causes that were not recorded"
+    STARTUP = 60, Family.LIFE, _WAITS, "#7d8ba0", "", "worker start-up"
+    STARVED_SUBMIT = 61, Family.LIFE, _WAITS, "#94a0b3", "", "late submission"
+    WORKER_GAP = 62, Family.LIFE, _WAITS, "#b5bdc9", "#4c5662", "gaps between stages"
+    SHUTDOWN = 63, Family.LIFE, _WAITS, "#c3cad4", "#454e59", "loader shutdown"
+    UNKNOWN = 64, Family.LIFE, _WAITS, "#8d8678", "", "unrecorded causes"
     # fmt: on
 
     @property
@@ -214,6 +211,13 @@ def is_one_of(column: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[np.bool_]:
 def stage_name(kind: Kind, label: str = "") -> str:
     """Return how a stage is spelled everywhere: ``kind`` or ``kind:label``."""
     return f"{kind.spelled}:{label}" if label else kind.spelled
+
+
+def stage_title(stage: str) -> str:
+    """Return what a reader is shown for a stage as `stage_name` spells it: ``title (label)``."""
+    kind, (name, _, label) = kind_named(stage), stage.partition(":")
+    title = (kind and kind.title) or name
+    return f"{title} ({label})" if label else title
 
 
 def kind_named(stage: str) -> Kind | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.run_facts import OWN
-from iobench.recording.kinds import Kind, kind_named
+from iobench.recording.kinds import Kind, kind_named, stage_title
 from iobench.report import units
 from iobench.report.device_lines import why_no_copies
 from iobench.report.script_lines import script_lines
@@ -225,9 +225,9 @@ def _fused(row: StageExposure, is_rest: bool) -> str:
     if is_rest:
         what = "is the part of making samples that no stage names"
     if row.cpu_ns is None:
-        return f"{row.stage} {what}; its CPU part is unknown."
+        return f"{stage_title(row.stage)} {what}; its CPU part is unknown."
     return (
-        f"{row.stage} {what}: {units.duration(row.cpu_ns)} on a CPU, "
+        f"{stage_title(row.stage)} {what}: {units.duration(row.cpu_ns)} on a CPU, "
         f"{units.duration(row.off_cpu_ns)} off it."
     )
 

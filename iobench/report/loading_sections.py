@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
 from iobench.profiles.run_facts import PUBLISHED_FIGURES
-from iobench.recording.kinds import Kind, Trait, kind_named
+from iobench.recording.kinds import Kind, Trait, kind_named, stage_title
 from iobench.report import lines, script_lines, units
 from iobench.report.device_lines import copies_line
 from iobench.report.document import (
@@ -245,7 +245,7 @@ def _time_parts(part: PartExposure) -> Iterator[BarPart]:
     rest = 0
     for row in part.stages:
         if row.exposed_ns >= WORTH_A_PART * part.wall_ns:
-            yield BarPart("exposed", row.exposed_ns, f"waiting for {row.stage}")
+            yield BarPart("exposed", row.exposed_ns, f"waiting for {stage_title(row.stage)}")
         else:
             rest += row.exposed_ns
     yield BarPart("exposed", rest, "waiting for other stages")
@@ -299,7 +299,7 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool, step: str
         ),
         tuple(
             (
-                row.stage,
+                stage_title(row.stage),
                 Duration(row.busy_ns),
                 Duration(row.hidden_ns),
                 Duration(row.exposed_ns),
@@ -369,7 +369,10 @@ def compute_section(exposure: Exposure) -> Section | None:
                     *((Column(f"a {step_words(exposure.steps)}", "step"),) if by_step else ()),
                 ),
                 (
-                    *((row.stage, *cells(row.busy_ns, row.per_step_ns)) for row in rows),
+                    *(
+                        (stage_title(row.stage), *cells(row.busy_ns, row.per_step_ns))
+                        for row in rows
+                    ),
                     ("rest", *cells(part.compute_rest_ns)),
                 ),
                 total=("all", *cells(part.compute_ns)),

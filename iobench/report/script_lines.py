@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def measured_compute_line(report: RunReport) -> str:
     text = f"Compute: the training loop's own, {units.duration(whole.compute_ns)} measured"
     n_most = max((row.n_steps for row in whole.compute_stages), default=0)
     parts = [
-        f"{row.stage} {units.duration(row.busy_ns)}"
+        f"{stage_title(row.stage)} {units.duration(row.busy_ns)}"
         + (f" in {units.count(row.n_steps)} steps" if row.n_steps < n_most else "")
         for row in whole.compute_stages[:MOST_LISTED]
     ]
@@ -131,7 +132,7 @@ def script_lines(report: RunReport) -> list[str]:
         lines.extend(_idle_loaders(exposure))
     if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
         lines.append(
-            "opaque is work of a loader that tells nothing of it: how long that was, and how much "
+            "Opaque loading is work that a loader does not report: how long it took, and how much "
             "of it was hidden, is unknown."
         )
     lines.extend(f"Not seen: {what}." for what in unseen(report))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -94,7 +95,7 @@ def _process_table(process: ProcessWork) -> Table:
         ),
         tuple(
             (
-                row.stage,
+                stage_title(row.stage),
                 Duration(row.busy_ns),
                 Bytes(row.nbytes),
                 Duration(row.cpu_ns),

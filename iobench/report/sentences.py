@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import Kind, kind_named, stage_name
+from iobench.recording.kinds import Kind, stage_name, stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ STEPS_KNOWN_BY: Final = {
     "option": ", as --batches-per-step says",
     "framework": ", whose gradients the framework collects",
 }
-RELEASE: Final = "freeing the memory of the batch before (handover:release)"
+RELEASE: Final = "freeing the memory of the previous batch"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
     "epoch start": "the first batch of an epoch",
@@ -327,11 +327,8 @@ def _blame(diagnosis: Diagnosis) -> str:
 
 
 def _spoken(stage: str) -> str:
-    """Return what a sentence calls a stage: its own name but for waits that nobody named."""
-    kind = kind_named(stage)
-    if stage == stage_name(Kind.HANDOVER, "release"):
-        return RELEASE
-    return kind.spoken if kind and kind.spoken and stage == kind.spelled else stage
+    """Return what a sentence calls a stage."""
+    return RELEASE if stage == stage_name(Kind.HANDOVER, "release") else stage_title(stage)
 
 
 def _which(diagnosis: Diagnosis) -> str:

@@ -59,6 +59,7 @@ def test_recipes_of_suites_come_along(base: Path, tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "formats, loaders, maelstrom, mlperf-hpc, procurement, quick" in answer.stderr
 
+
 def test_a_missing_extra_is_the_line_that_installs_it(base: Path, tmp_path: Path) -> None:
     answer = iobench(base, tmp_path, "profile", "maelstrom-ens10", "--tiny")
     assert answer.returncode == 69

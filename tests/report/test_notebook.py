@@ -156,7 +156,7 @@ def test_a_profile_shows_itself_without_any_extra(
     html = open_profile(tmp_path / "run")._repr_html_()
     found = Fragment(html)
     assert found.tags <= OURS
-    assert any(row[0] == "preprocess:</td><script>" for row in found.rows)
+    assert any(row[0] == "preprocess (</td><script>)" for row in found.rows)
     assert "STAND-IN" not in found.text
     assert f"iobench report {tmp_path / 'run'}" in found.text
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,7 @@ def test_stage_rows(bound: RunReport, show: Show) -> None:
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "decode 11.000 5.500 5.500 72 % 10.9 s 4.70 GB 427 MB/s 200" in rows
     assert "collate 0.300 0.299 0.001 < 0.1 % unknown 4.70 GB 15.7 GB/s 200" in rows
-    assert "handover 0.020 0 0.020 0.3 % - - - 0" in rows
+    assert "hand-over 0.020 0 0.020 0.3 % - - - 0" in rows
     assert re.search(r"^  all +16\.520 +8\.899 +7\.621 +100 %", text, re.MULTILINE)
 
 
@@ -159,7 +159,7 @@ def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
     assert "Lost spans: 7. Missing workers: worker-1." in text
     assert "Span files with unreadable spans: consumer." in text
     assert "Killed, or still at work: worker-0." in text
-    assert "most of all for causes that were not recorded (100 % of the wait)" in text
+    assert "most of all for unrecorded causes (100 % of the wait)" in text
 
 
 def test_formats_are_compared_once(bound: RunReport, hidden: RunReport, show: Show) -> None:
@@ -264,11 +264,11 @@ def test_large_figures_and_long_names_keep_their_columns(make: Make, show: Show)
         report.exposure.whole, stages=(decode, *report.exposure.whole.stages[1:], named)
     )
     text = show(replace(report, exposure=replace(report.exposure, whole=whole)))
-    assert re.search(r"^  fused:read\+d\S+ +1,234\.57 +1,229\.07 +5\.50 +68 % ", text, re.MULTILINE)
+    assert re.search(r"^  making samples +1,234\.57 +1,229\.07 +5\.50 +68 % ", text, re.MULTILINE)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert (
-        "fused:read+decode is one step of this source, not split: 10.9 s on a CPU, 1,224 s off it."
-        in unwrapped(text)
+        "making samples (read+decode) is one step of this source, not split: 10.9 s on a CPU, "
+        "1,224 s off it." in unwrapped(text)
     )
 
 
@@ -279,7 +279,8 @@ def test_a_fused_stage_without_cpu_time_says_so(make: Make, show: Show) -> None:
     whole = replace(report.exposure.whole, stages=(fused, *rows[1:]))
     text = unwrapped(show(replace(report, exposure=replace(report.exposure, whole=whole))))
     assert (
-        "fused:read+decode is one step of this source, not split; its CPU part is unknown." in text
+        "making samples (read+decode) is one step of this source, not split; its CPU part is "
+        "unknown." in text
     )
 
 

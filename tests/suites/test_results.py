@@ -13,7 +13,7 @@ from iobench.suites.results import (
     FAILED,
     MEASURED,
     Result,
-        read_results,
+    read_results,
     write_result,
 )
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.recording.kinds import Kind, Trait
+from iobench.recording.kinds import Kind, Trait, stage_title
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.machine_lanes import machine_payload
 from iobench.report.timeline.model import timeline_of
@@ -59,7 +59,7 @@ class TimelinePayload:
         For JSON: ``version``; ``run``; ``n_spans`` of the profile and ``n_shown`` of them;
         ``length_ns`` from the first moment to the last; ``lanes``: ``[{name, rank, pid, is_device,
         is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
-        and for each its ``kinds``, ``sorts`` (as `Kind.family`) and ``queued``; ``steps``:
+        and for each its ``titles``, ``kinds``, ``sorts`` (as `Kind.family`), ``queued``; ``steps``:
         ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what
         `choose_spans` says; ``n_names_left_out``; ``columns``: ``[{name, prediction, offset,
         nbytes}]`` of the inflated stream; ``machine``: what `machine_payload` says.
@@ -95,6 +95,7 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
         "lanes": _lanes(profile, timeline, chosen),
         "missing": list(profile.missing_workers),
         "stages": list(timeline.stages),
+        "titles": [*map(stage_title, timeline.stages)],
         "kinds": [kind.spelled for kind in timeline.kinds],
         "sorts": [kind.family.value for kind in timeline.kinds],
         "queued": [Trait.QUEUES in kind.traits for kind in timeline.kinds],
@@ -126,7 +127,7 @@ def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, An
     left_out : dict or None
         None where nothing is. Else ``n_spans``, ``length_ns`` and ``exposed_ns`` of what is left
         out; ``n_waits``, ``n_worst`` and ``n_sampled`` of what is not, and ``n_waits_left_out``;
-        ``stages``: ``[{stage, n_spans, length_ns, exposed_ns}]`` of what is left out.
+        ``stages``: ``[{stage, title, n_spans, length_ns, exposed_ns}]`` of what is left out.
 
     Raises
     ------
@@ -177,7 +178,7 @@ def _left_out(timeline: Timeline, rows: Integers) -> dict[str, Any]:
     return {
         **dict(zip(names, sums.sum(axis=1).tolist(), strict=True)),
         "stages": [
-            {"stage": stage, **dict(zip(names, values, strict=True))}
+            {"stage": stage, "title": stage_title(stage), **dict(zip(names, values, strict=True))}
             for stage, values in zip(timeline.stages, sums.T.tolist(), strict=True)
             if values[0]
         ],

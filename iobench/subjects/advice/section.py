@@ -131,7 +131,7 @@ def _summary(advice: Advice) -> Iterator[str]:
     if found is None or not found.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
         return
     told = [*found.stages[:MOST_STAGES], *([found.together] if found.together else [])]
-    parts = [f"{each.stage} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
+    parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
     yield (
         f"Were a stage {units.fraction(1 - (found.factor or 0.0))} shorter, the time would be "
         f"shorter by: {', '.join(parts)}; were all, {units.fraction(found.joint_fraction)}."
@@ -201,7 +201,7 @@ def _advice_sentence(advice: Advice, extent: str) -> str:
 
 def _together(advice: Advice) -> str:
     together = None if advice.payoffs is None else advice.payoffs.together
-    return "" if together is None else f": {together.stage}"
+    return "" if together is None else f": {together.title}"
 
 
 def _untrusted(advice: Advice) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Bytes, Column, Count, Duration, Section, Table, sentences
 from iobench.subjects.background.figures import background_of
@@ -23,7 +24,7 @@ def background_section(found: Background) -> Section:
         f"{threads} beside those that make batches worked {units.duration(busy_ns)} on what no "
         "batch tells of, as libraries do that download, decompress or read ahead. That is in no "
         "table of stages, and no wait is charged to it: a batch that waited for such a thread "
-        "did so in fused."
+        "did so in making samples."
     )
     table = Table(
         "",
@@ -34,7 +35,12 @@ def background_section(found: Background) -> Section:
             Column("spans"),
         ),
         tuple(
-            (each.stage, Duration(each.busy_ns), Bytes(each.nbytes), Count(each.n_spans))
+            (
+                stage_title(each.stage),
+                Duration(each.busy_ns),
+                Bytes(each.nbytes),
+                Count(each.n_spans),
+            )
             for each in found.stages
         ),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import BLOCKS
 from iobench.analysis.step_sums import BUSY, EXPOSED, FEWEST_TURNS
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -128,7 +129,7 @@ def _table(title: str, heading: str, figures: Sequence[ComparedFigure], name: st
         columns=tuple(map(Column, headings)),
         rows=tuple(
             (
-                figure.stage or figure.name,
+                stage_title(figure.stage) or figure.name,
                 *(CELLS[figure.unit](value) for value in figure.values),
                 *_ratio(figure, name),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Column, Joules, Section, Share, Table, WattHours, sentences
 from iobench.subjects.contract import Subject
@@ -133,7 +134,7 @@ def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
     else:
         lines.append(f"{name}, waiting: {between}, whatever happened between two readings.")
     known = list(each.stages.items())
-    stages = [f"{stage} {units.joules(energy)}" for stage, energy in known[:N_STAGES]]
+    stages = [f"{stage_title(stage)} {units.joules(energy)}" for stage, energy in known[:N_STAGES]]
     rest = sum(energy for _, energy in known[N_STAGES:])
     if rest:
         stages.append(f"all else {units.joules(rest)}")

@@ -15,6 +15,7 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.replay.simulated_run import can_replay
 from iobench.json_keys import HIDDEN, figure, key
+from iobench.recording.kinds import stage_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,11 @@ do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its medi
 ``tests/benchmarks/replaying.py`` prints what nine in ten predictions stay below."""
 
 
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 @dataclass(frozen=True, slots=True)
 class Payoff:
     """What some stages would gain if they took `Payoffs.factor` times as long.
@@ -83,8 +89,12 @@ class Payoff:
     @figure
     def stage(self) -> str:
         """Their names, ``"read"`` or ``"read and decode"``."""
-        *first, last = self.stages
-        return f"{', '.join(first)} and {last}" if first else last
+        return _listed(self.stages)
+
+    @property
+    def title(self) -> str:
+        """The same as reports call the stages."""
+        return _listed(map(stage_title, self.stages))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,15 +45,15 @@ def _gain(found: Payoffs) -> str:
     if together is not None and found.no_single_stage_helps:
         return (
             f"No single stage will help, the best alone would save {_saved(best)}{of}; "
-            f"halving {together.stage} together would save {_saved(together)}{_miss(together)}"
+            f"halving {together.title} together would save {_saved(together)}{_miss(together)}"
         )
-    text = f"Halving {best.stage} would save {_saved(best)}{of}{_miss(best)}"
+    text = f"Halving {best.title} would save {_saved(best)}{of}{_miss(best)}"
     if together is not None:
-        text += f"; halving {together.stage} together {_saved(together)}{_miss(together)}"
+        text += f"; halving {together.title} together {_saved(together)}{_miss(together)}"
     other = next((each for each in found.stages if each.stage == found.waited_for), None)
     if other is not None and other.stage not in (together or best).stages:
         text += (
-            f", though most of the wait falls on {other.stage}: halving that would save "
+            f", though most of the wait falls on {other.title}: halving that would save "
             f"{_saved(other)}"
         )
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
     Bytes,
@@ -223,7 +224,7 @@ def _stage_rows(row: StageStorage, *, traced: bool) -> Iterator[tuple[Cell, ...]
     rest = "<={}" if row.rest_is_bound else "{}"
     split = (Duration(row.storage_ns), Duration(row.rest_ns, rest)) if traced else ()
     others = (Duration(row.off_cpu_ns), Bytes(row.nbytes), row.verdict)
-    yield row.stage, Duration(row.busy_ns), *split, *others
+    yield stage_title(row.stage), Duration(row.busy_ns), *split, *others
     if traced and 1 < len(row.processes) <= MOST["process"]:
         for each in row.processes:
             rest_ns = None if each.storage_ns is None else each.busy_ns - each.storage_ns

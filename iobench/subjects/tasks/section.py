@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Section, sentences
 from iobench.subjects.contract import Subject
@@ -30,8 +31,9 @@ def _told(found: Tasks) -> Iterator[str]:
     if found.n_graphs:
         yield _who(found)
         yield (
-            "A sample waits for the critical path of its tasks; preprocess:dask is dask's own work "
-            "between them. Building graphs is the script's own time: fused, unless it is named."
+            "A sample waits for the critical path of its tasks; preprocess (dask) is dask's own "
+            "work between them. Building graphs is the script's own time: it counts as making "
+            "samples, unless the script names it."
         )
     yield from map(_read_often, filter(_is_read_often, found.variables))
     if found.worked_ns and found.lock_ns > LOCKED * found.worked_ns:
@@ -42,8 +44,8 @@ def _told(found: Tasks) -> Iterator[str]:
         )
     for stage in found.unseen:
         yield (
-            f"{stage} is the wait for other processes' or a cluster's work: what they read and "
-            "decode for a batch is not seen."
+            f"{stage_title(stage)} is the wait for the work of other processes or a cluster: what "
+            "they read and decode for a batch is not seen."
         )
     if found.unseen and found.elsewhere_nbytes:
         read = units.nbytes(found.elsewhere_nbytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Section, sentences
 from iobench.subjects.contract import Subject
@@ -47,7 +48,7 @@ def _lines(found: Utilisation) -> Iterator[str]:
 
 def _missing(shares: Mapping[str, float]) -> str:
     stages = list(shares.items())
-    shown = [f"{stage} {units.fraction(share)}" for stage, share in stages[:N_STAGES]]
+    shown = [f"{stage_title(stage)} {units.fraction(share)}" for stage, share in stages[:N_STAGES]]
     left = sum(share for _, share in stages[N_STAGES:])
     return ", ".join([*shown, *([f"all else {units.fraction(left)}"] if left else [])])
 

@@ -336,7 +336,7 @@ def test_a_page_of_a_part_says_so(open_page: PageOpener, tmp_path: Path) -> None
     assert f"all {units.count(left['n_waits'])} waits" in text
     assert f"{units.duration(left['exposed_ns'])} of it exposed" in text
     for each in left["stages"]:
-        assert f"{each['stage']} {units.count(each['n_spans'])}" in text
+        assert f"{each['title']} {units.count(each['n_spans'])}" in text
     assert page.evaluate("timeline.spans.count") == 1000
 
 

@@ -55,7 +55,7 @@
     const sums = new Map();
     for (const each of spans.ofBatch(span)) {
       if (spans.sortOf(each) !== "load" || spans.exposed[each] <= 0) continue;
-      const stage = spans.meta.stages[spans.stage[each]];
+      const stage = spans.meta.titles[spans.stage[each]];
       sums.set(stage, (sums.get(stage) ?? 0) + spans.exposed[each]);
     }
     const top = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 3);
@@ -75,7 +75,7 @@
   }
 
   function spanSentence(spans, span) {
-    const stage = spans.meta.stages[spans.stage[span]];
+    const stage = spans.meta.titles[spans.stage[span]];
     return `${stage}: ${facts(spans, span).map(([name, text]) => `${name} ${text}`).join("; ")}.`;
   }
 
@@ -93,7 +93,7 @@
       `the ${count(left.n_worst)} others most waited for, and a uniform sample of ` +
       `${count(left.n_sampled)} of the rest. Left out: ${count(left.n_spans)} spans, ` +
       `${duration(left.length_ns)} long in sum, ${duration(left.exposed_ns)} of it exposed ` +
-      `(${left.stages.map((each) => `${each.stage} ${count(each.n_spans)}`).join(", ")}).` +
+      `(${left.stages.map((each) => `${each.title} ${count(each.n_spans)}`).join(", ")}).` +
       ` The tables have the whole run.${names}`
     );
   }

@@ -110,7 +110,7 @@
       const { duration, count } = iobench.quantities;
       each.title = `${count(sums[stage].count)} spans, ${duration(sums[stage].length)} in sum`;
       make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
-      make(each, "span", "", spans.meta.stages[stage]);
+      make(each, "span", "", spans.meta.titles[stage]);
     }
     timeline.legend = parent;
   }

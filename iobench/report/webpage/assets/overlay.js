@@ -55,7 +55,7 @@
   }
 
   function labelOf(spans, span) {
-    const stage = spans.meta.stages[spans.stage[span]];
+    const stage = spans.meta.titles[spans.stage[span]];
     const name = spans.names[spans.name[span]];
     if (spans.sortOf(span) === "wait") {
       return `${stage} ${iobench.quantities.duration(spans.length[span])}`;

@@ -214,7 +214,7 @@
 
     showTip(span, x, y) {
       const { spans } = this;
-      this.tellTip(spans.meta.stages[spans.stage[span]], describe.facts(spans, span), x, y, this.scroller);
+      this.tellTip(spans.meta.titles[spans.stage[span]], describe.facts(spans, span), x, y, this.scroller);
     }
 
     // Pairs of a name and a text, beside a point of an element's plot.
