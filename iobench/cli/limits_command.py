@@ -40,9 +40,6 @@ def limits(
     nbytes: Annotated[
         str | None, typer.Option("--bytes", help="What it may read in all. [default: 4GiB]")
     ] = None,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Measure again, whatever an earlier probe found.")
-    ] = False,
     device: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +51,6 @@ def limits(
     json: Json = False,
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
-    from iobench.cli.interrupts import Interrupted
     from iobench.cli.limits_document import limits_told
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
@@ -66,7 +62,7 @@ def limits(
 
     _check_duration(duration)
     if device is not None:
-        if any((path, like, threads, nbytes, refresh)):
+        if any((path, like, threads, nbytes)):
             raise OptionError("--device: measures a link, and takes --duration and --json alone")
         _link(device, duration, json=json)
         return
@@ -78,18 +74,13 @@ def limits(
     max_nbytes = parse_nbytes("--bytes", nbytes or DEFAULT_BYTES)
     chosen = None if threads is None else _threads(threads)
     screen = TerminalScreen()
-    try:
-        found, done = measured_limits(
-            folder,
-            ANY if like is None else _requests(like, screen),
-            threads=chosen,
-            duration_s=duration,
-            max_nbytes=max_nbytes,
-            refresh=refresh,
-        )
-    except Interrupted as interrupt:
-        interrupt.add_note("no figures are kept")
-        raise
+    found = measured_limits(
+        folder,
+        ANY if like is None else _requests(like, screen),
+        threads=chosen,
+        duration_s=duration,
+        max_nbytes=max_nbytes,
+    )
     file_system = file_system_of(folder)
     layout = layout_of(folder, file_system)
     nfs = nfs_mount(file_system.mount)
@@ -98,9 +89,8 @@ def limits(
         "cold": file_system.cold,
         "layout": layout,
         "nfs": nfs,
-        "kept": done,
     }
-    title, told = limits_told(found, file_system, layout, nfs, done)
+    title, told = limits_told(found, file_system, layout, nfs)
     print_answer(title, *told, figures=answer, json=json)
 
 

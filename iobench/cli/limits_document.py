@@ -21,8 +21,6 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.units import (
-    UNKNOWN,
-    byte_rate,
     count,
     duration,
     moment,
@@ -54,7 +52,6 @@ def limits_told(
     file_system: FileSystem,
     layout: FileLayout | None,
     nfs: NfsMount | None,
-    kept: str,
 ) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do.
 
@@ -67,8 +64,6 @@ def limits_told(
         How its files are laid out, where that is known.
     nfs : NfsMount or None
         How its server is spoken to, where it is NFS.
-    kept : str
-        Where the answer is kept, as a sentence without its full stop.
     """
     mount = f" at {limits.mount}" if limits.mount else ""
     reach = "" if limits.reach == "unknown" else f", {limits.reach}"
@@ -88,7 +83,7 @@ def limits_told(
         f"Took {duration(limits.spent_ns)}, read {nbytes(limits.read_nbytes)}, "
         f"wrote nothing.{notes}"
     )
-    end = sentences([*_others(limits), took, f"{kept[:1].upper()}{kept[1:]}."])
+    end = sentences([*_others(limits), took])
     return title, (Section("about", "", about), Section("reads", "", (_reads(limits), *end)))
 
 
@@ -144,7 +139,7 @@ def _row(figures: ReadFigures) -> tuple[Cell, ...]:
 
 
 def _others(limits: StorageLimits) -> Iterator[str]:
-    """Yield what was refused, and what opens and copies take."""
+    """Yield what was refused, and what opens take."""
     for each in limits.reads:
         if each.refused:
             yield f"{each.order}, {each.way}, {_threads(each.threads)}: {each.refused}"
@@ -162,11 +157,6 @@ def _others(limits: StorageLimits) -> Iterator[str]:
                 f"median {duration(opened.latency_ns[0])}, "
                 f"longest {duration(opened.latency_ns[-1])}; names looked up before"
             )
-    copies = ", ".join(
-        f"{byte_rate(rate)} by {_threads(threads)}"
-        for threads, rate in limits.memcpy_bytes_per_s.items()
-    )
-    yield f"Copies within memory: {copies or UNKNOWN}"
 
 
 def _spread(figures: ReadFigures) -> float:

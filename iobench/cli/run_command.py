@@ -83,7 +83,7 @@ def run(
     """
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
-    from iobench.storage.run_probe import probe_seconds
+    from iobench.storage.limit_probe import probe_seconds
 
     probe_s = probe_seconds(limits)
     asked = ScriptRun(
@@ -141,7 +141,7 @@ def _probe(path: Path, probe_s: float) -> None:
     from iobench.analysis.run import Run
     from iobench.errors import IobenchError
     from iobench.recording.run_directory import RunDirectory
-    from iobench.storage.run_probe import probe_run
+    from iobench.storage.limit_probe import probe_run
     from iobench.subjects.limits.figures import shape_seen
 
     run, directory = Run.open(path), RunDirectory.open(path)
@@ -153,7 +153,7 @@ def _probe(path: Path, probe_s: float) -> None:
         directory.update(no_storage_probe=str(error))
         return
     directory.update(
-        storage_limits=[found.to_dict(), *directory.config.get("storage_limits", [])],
+        storage_limits=[found.to_dict()],
         storage_probed="after",
         storage_probe_s=found.spent_ns / 1e9,
     )

@@ -36,7 +36,6 @@ from iobench.recording.session import (
     record,
 )
 from iobench.storage.darshan_setup import DarshanChoice
-from iobench.storage.kept_limits import limits_of_host
 from iobench.storage.near_places import near_places
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ def _join(
     )
     document["darshan"] = choice.document()
     document |= {"energy": asked.energy, "monitor": asked.monitor}
-    document |= limits_of_host() | near_places()
+    document |= near_places()
     try:
         path = _default_path(asked, job) if asked.out is None else asked.out
         run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)

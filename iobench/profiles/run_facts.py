@@ -469,18 +469,15 @@ class RunFacts:
     steps : tuple of int or None
         First step recorded, and the first one not; None where all were.
     storage_limits : object
-        What a probe of the run found, then ``iobench limits`` some time before, for its reader.
+        What a probe of the run found, for its reader.
     storage_probed : str or None
-        When the first of these was found, ``before`` or ``after`` the run; None of
-        ``iobench limits``.
+        When that was, ``before`` or ``after`` the run.
     storage_after : object
         What the probe found after the run.
     no_storage_probe : str or None
         Why the storage could not be probed.
     storage_probe_s : float or None
         What the probes took, which is in no other figure.
-    mounts : tuple of str or None
-        Of a script: the mount points then, by which its files are told to lie on one.
     staged_copy : StagedFacts or None
         Of a profile that reads a staged copy, whenever that was made.
     near : NearPlaces or None
@@ -560,7 +557,6 @@ class RunFacts:
     storage_after: Any = field(default=None, metadata=HIDDEN)
     no_storage_probe: str | None = field(default=None, metadata=HIDDEN)
     storage_probe_s: float | None = field(default=None, metadata=HIDDEN)
-    mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
     staged_copy: StagedFacts | None = field(default=None, metadata=HIDDEN)
     near: NearPlaces | None = field(default=None, metadata=HIDDEN)
     chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)

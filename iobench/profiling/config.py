@@ -20,7 +20,7 @@ from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
-from iobench.storage.run_probe import probe_seconds
+from iobench.storage.limit_probe import probe_seconds
 
 __all__ = ["AUTO_PIPELINES", "OF_STORES", "RunConfig"]
 

@@ -67,10 +67,9 @@ from iobench.recording.this_process import machine, package_versions, thread_set
 from iobench.sources.opening import open_source, with_sample_dim
 from iobench.staging.staged_copy import staged_copy
 from iobench.storage.file_systems import counts_device_reads
-from iobench.storage.kept_limits import limits_of_files
+from iobench.storage.limit_probe import probe_seconds
 from iobench.storage.near_places import near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
-from iobench.storage.run_probe import probe_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,9 +154,7 @@ def _profile(
                 one, why = with_read_ahead(config, one, batch_size)
                 reasons.append((one, why))
                 document = _document(config, profiled, one, compute, batch_size, costs)
-                document |= probes.before(
-                    one, document["n_samples_all"], document["storage_limits"]
-                )
+                document |= probes.before(one, document["n_samples_all"])
                 limit, limit_s = _limits(config, one, batch_size)
                 document |= {
                     "position": position,
@@ -571,7 +568,6 @@ def _document(
             "resident_fraction_before": resident.fraction,
             "resident_known_by": resident.method,
         },
-        **limits_of_files(one.files),
         **near_places(one.files),
         "cold_known": counts_device_reads(one.files),
         "setup": {

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.errors import IobenchError, OptionError, StorageError
+from iobench.errors import IobenchError, OptionError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import is_url
 from iobench.loaders.pipeline import Pipeline
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.file_systems import file_system_of
-from iobench.storage.kept_limits import keep_limits, kept_limits, limits_folder
 from iobench.storage.limit_probe import (
     DEFAULT_REQUEST_NBYTES,
     MAX_HELD_NBYTES,
@@ -21,13 +19,12 @@ from iobench.storage.limit_probe import (
     ORDERS,
     Probe,
     probe_limits,
+    probe_run,
 )
 from iobench.storage.page_cache import files_nbytes
 from iobench.storage.probe_reads import ALIGNMENT
-from iobench.storage.run_probe import probe_run
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,21 +112,17 @@ def measured_limits(
     threads: Sequence[int] | None = None,
     duration_s: float = 20.0,
     max_nbytes: int = 4 << 30,
-    refresh: bool = False,
-) -> tuple[StorageLimits, str]:
-    """Return the limits of a folder's storage and what was done, in words.
-
-    They are measured and kept, or those kept from an earlier probe of the same path and requests.
+) -> StorageLimits:
+    """Return the limits of a folder's storage.
 
     Raises
     ------
     IobenchError
-        If the path is missing or holds nothing that can be read. Nothing is kept then.
+        If the path is missing or holds nothing that can be read.
     """
-    chosen = tuple(sorted(set(threads))) if threads else default_threads(requests.nbytes)
     probe = Probe(
         path=path,
-        threads=chosen,
+        threads=tuple(sorted(set(threads))) if threads else default_threads(requests.nbytes),
         request_nbytes=requests.nbytes,
         orders=requests.orders,
         like=requests.like,
@@ -137,20 +130,7 @@ def measured_limits(
         max_nbytes=max_nbytes,
     )
     _check_room(probe)
-    found = None if refresh else _kept(probe)
-    if found is not None:
-        return found, "kept from an earlier probe; --refresh measures again"
-    limits = probe_limits(probe)
-    if not any(each.n_reads for each in limits.reads):
-        return limits, "not kept: nothing was read in that time"
-    if not limits.mount:
-        return limits, "not kept: the mount is not known"
-    try:
-        make_item(limits_folder(), kind="limits", title="what storage can do, by 'iobench limits'")
-        keep_limits(limits)
-    except StorageError as error:
-        return limits, f"not kept: {error}"
-    return limits, f"kept for {limits.mount}; reports of later runs on it name the limit"
+    return probe_limits(probe)
 
 
 def _check_room(probe: Probe) -> None:
@@ -162,23 +142,6 @@ def _check_room(probe: Probe) -> None:
             f"--bytes {probe.max_nbytes}: too few for {n_sets} sets of reads of this size; "
             f"expected {least} or more, or fewer --threads"
         )
-
-
-def _kept(probe: Probe) -> StorageLimits | None:
-    mount = file_system_of(probe.path).mount
-    if mount is None or not probe.path.exists():
-        return None
-    wanted = (
-        str(probe.path.resolve()),
-        min(probe.request_nbytes, MAX_REQUEST_NBYTES, probe.max_nbytes),
-        probe.threads,
-        set(probe.orders),
-    )
-    for limits in kept_limits(mount):
-        orders = {each.order for each in limits.reads}
-        if (limits.path, limits.request_nbytes, limits.threads, orders) == wanted:
-            return limits
-    return None
 
 
 def _runs_below(folder: Path) -> list[Path]:
@@ -204,8 +167,8 @@ class RunProbes:
         self._asked: list[tuple[tuple[Path, ...], Requests, int]] = []
         self._spent_ns: list[int] = []
 
-    def before(self, one: Prepared, n_samples_all: int | None, kept: list[Any]) -> dict[str, Any]:
-        """Probe, and return what ``run.json`` says of it and of those ``kept`` from others."""
+    def before(self, one: Prepared, n_samples_all: int | None) -> dict[str, Any]:
+        """Probe, and return what ``run.json`` says of it."""
         if self.duration_s is None:
             return {}
         requests = requests_of_run(one, n_samples_all)
@@ -214,7 +177,7 @@ class RunProbes:
         found = self._probed(len(self._asked) - 1, seed=0)
         if isinstance(found, str):
             return {"no_storage_probe": found}
-        return {"storage_limits": [found.to_dict(), *kept], "storage_probed": "before"}
+        return {"storage_limits": [found.to_dict()], "storage_probed": "before"}
 
     def after(self, number: int) -> dict[str, Any]:
         """Probe again for a run, by its number, and return what ``run.json`` says of both."""

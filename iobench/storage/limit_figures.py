@@ -137,8 +137,6 @@ class StorageLimits:
         Files chosen, and their size.
     reads : tuple of ReadFigures
     opens : tuple of OpenFigures
-    memcpy_bytes_per_s : mapping of int to float
-        By threads: what copying within memory reaches, the bound of any cache.
     spent_ns, read_nbytes : int
         What the probe took in all.
     notes : tuple of str
@@ -157,7 +155,6 @@ class StorageLimits:
     files_nbytes: int
     reads: tuple[ReadFigures, ...] = ()
     opens: tuple[OpenFigures, ...] = ()
-    memcpy_bytes_per_s: Mapping[int, float]
     spent_ns: int
     read_nbytes: int
     notes: tuple[str, ...] = ()
@@ -186,9 +183,6 @@ class StorageLimits:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         made = asdict(self)
-        made["memcpy_bytes_per_s"] = {
-            str(threads): rate for threads, rate in self.memcpy_bytes_per_s.items()
-        }
         for row, figures in zip(made["reads"], self.reads, strict=True):
             row["bytes_per_s"], row["reads_per_s"] = figures.bytes_per_s, figures.reads_per_s
         for row, opened in zip(made["opens"], self.opens, strict=True):
@@ -208,9 +202,6 @@ class StorageLimits:
             if not isinstance(told, Mapping) or told["version"] != VERSION:
                 raise ValueError("of another version")
             made = _fields_of(cls, told)
-            made["memcpy_bytes_per_s"] = {
-                int(threads): float(rate) for threads, rate in told["memcpy_bytes_per_s"].items()
-            }
             made["reads"] = tuple(_read_from(ReadFigures, row) for row in told["reads"])
             made["opens"] = tuple(_read_from(OpenFigures, row) for row in told["opens"])
             made["notes"] = tuple(map(str, told["notes"]))

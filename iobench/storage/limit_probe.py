@@ -1,8 +1,11 @@
-"""A bounded, read-only probe of what storage can do, by reading files that are there.
+"""Bounded, read-only probes of what storage can do, by reading files that are there.
 
-Each arm of it is one order, one way and one number of threads. Arms read ranges of their own as
-far as there are enough, direct ones first, so that what one left in the page cache is not read by
-the next; only those called "again" read what was just read. Who served an arm is told by evidence
+Each arm of one is one order, one way and one number of threads. ``iobench limits`` tries several:
+arms read ranges of their own as far as there are enough, direct ones first, so that what one left
+in the page cache is not read by the next. A run's probe is of one shape, in short turns: what
+these differ by tells chance from a storage that others load. It leaves the page cache as it was:
+through it only such ranges are read of which it holds nothing, and these are dropped again, or of
+which it holds all. Who served an arm is told by evidence
 (`iobench.storage.limit_figures.served_by`), never by what was meant.
 """
 
@@ -11,19 +14,23 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.files.urls import is_url
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, read_process_io
-from iobench.storage.file_systems import FileSystem, file_system_of
+from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
 from iobench.storage.limit_figures import (
     AGAIN,
     BUFFERED,
     DIRECT,
+    STORAGE,
+    UNKNOWN,
     ReadFigures,
     StorageLimits,
     served_by,
@@ -33,10 +40,8 @@ from iobench.storage.probe_reads import (
     ALIGNMENT,
     ProbedFiles,
     RequestSlots,
-    Timed,
     aligned,
     choose_files,
-    copy_rate,
     latency_figures,
     open_figures,
     open_quietly,
@@ -45,258 +50,49 @@ from iobench.storage.probe_reads import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.recording.clocks import Clock
-    from iobench.storage.probe_reads import ProbeFile
+    from iobench.storage.limit_figures import OpenFigures
+    from iobench.storage.probe_reads import ProbeFile, Timed
 
 __all__ = [
     "DEFAULT_REQUEST_NBYTES",
+    "LIMITS",
     "MAX_HELD_NBYTES",
     "MAX_REQUEST_NBYTES",
     "ORDERS",
     "Probe",
     "probe_limits",
+    "probe_run",
+    "probe_seconds",
 ]
 
 ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
-OPENS_SHARE, LISTING_SHARE, COPIES_SHARE = 0.05, 0.15, 0.1
-"""Of the time: for opening files, for all numbers of threads, for listing them, and for copies."""
+OPENS_SHARE, LISTING_SHARE = 0.05, 0.15
+"""Of the time: for opening files, for all numbers of threads, and for listing them."""
 OF_PYTHON: Final = "of reads as short as these a part of the time is Python's own"
 SMALL_REQUEST: Final = 32 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Arm:
-    order: str
-    way: str
-    threads: int
-
-
-def probe_limits(probe: Probe, *, clock: Clock = SYSTEM_CLOCK, seed: int = 0) -> StorageLimits:
-    """Read existing files as the probe says and return what that reached.
-
-    Raises
-    ------
-    IobenchError
-        If the path is missing, holds nothing to read, or a file cannot be read.
-    """
-    start_ns = clock.now_ns()
-    running = _Running(probe, clock, np.random.default_rng(seed), start_ns)
-    return running.measure()
-
-
-class _Running:
-    """A probe on its way: what is left of its time and bytes."""
-
-    def __init__(self, probe: Probe, clock: Clock, rng: np.random.Generator, start_ns: int) -> None:
-        self.clock, self.rng, self.probe = clock, rng, probe
-        self.start_ns = start_ns
-        self.duration_ns = round(probe.duration_s * 1e9)
-        self.deadline_ns = start_ns + self.duration_ns
-        self.left_nbytes = probe.max_nbytes
-        self.request_nbytes = min(probe.request_nbytes, MAX_REQUEST_NBYTES, probe.max_nbytes)
-        chosen = choose_files(
-            probe.path,
-            self.request_nbytes,
-            clock=clock,
-            deadline_ns=start_ns + round(LISTING_SHARE * self.duration_ns),
-        )
-        self.notes = [*chosen.notes]
-        self.files = self._readable(chosen.files)
-        self.file_system: FileSystem = file_system_of(probe.path)
-        size = (-(-self.request_nbytes // ALIGNMENT) + 2) * ALIGNMENT
-        # Anonymous mappings: aligned as direct reads need it, and touched before the first.
-        self.buffers = [mmap.mmap(-1, size) for _ in range(max(probe.threads))]
-        for buffer in self.buffers:
-            buffer[:: mmap.PAGESIZE] = bytes(len(buffer[:: mmap.PAGESIZE]))
-
-    def measure(self) -> StorageLimits:
-        probe = self.probe
-        if probe.request_nbytes > self.request_nbytes:
-            self.notes.append(f"a sample of {probe.request_nbytes} B is read in parts")
-        if self.request_nbytes < SMALL_REQUEST:
-            self.notes.append(OF_PYTHON)
-        ends = sorted({min(probe.threads), max(probe.threads)})
-        paths = [file.path for file in self.files]
-        opens_ns = round(OPENS_SHARE * self.duration_ns) // len(ends)
-        try:
-            copies_ns = self.clock.now_ns() + round(COPIES_SHARE * self.duration_ns)
-            memcpy = {n: copy_rate(n, clock=self.clock, deadline_ns=copies_ns) for n in ends}
-            opens = tuple(
-                open_figures(
-                    paths,
-                    n,
-                    clock=self.clock,
-                    deadline_ns=min(self.deadline_ns, self.clock.now_ns() + opens_ns),
-                )
-                for n in ends
-            )
-            reads = self._reads()
-        finally:
-            for buffer in self.buffers:
-                buffer.close()
-        mount = self.file_system.mount
-        return StorageLimits(
-            path=str(probe.path.resolve()),
-            mount="" if mount is None else str(mount),
-            host=host_name(),
-            file_system=self.file_system.name,
-            reach=self.file_system.reach,
-            wall_ns=self.clock.wall_ns(),
-            like=probe.like,
-            request_nbytes=self.request_nbytes,
-            n_files=len(self.files),
-            files_nbytes=sum(file.nbytes for file in self.files),
-            reads=reads,
-            opens=opens,
-            memcpy_bytes_per_s={threads: rate for threads, rate in memcpy.items() if rate},
-            spent_ns=self.clock.now_ns() - self.start_ns,
-            read_nbytes=probe.max_nbytes - self.left_nbytes,
-            notes=tuple(self.notes),
-        )
-
-    def _readable(self, files: Sequence[ProbeFile]) -> list[ProbeFile]:
-        found, last = [], None
-        for file in files:
-            try:
-                os.close(open_quietly(file.path))
-            except OSError as error:
-                last = (error, file.path)
-            else:
-                found.append(file)
-        if last is not None and not found:
-            raise refuse(*last) from last[0]
-        if last is not None:
-            self.notes.append(f"{len(files) - len(found)} files cannot be opened")
-        return found
-
-    def _reads(self) -> tuple[ReadFigures, ...]:
-        threads = sorted(set(self.probe.threads))
-        direct = [_Arm(order, DIRECT, n) for order in self.probe.orders for n in threads]
-        buffered = [_Arm(order, BUFFERED, n) for order in self.probe.orders for n in threads]
-        slots = RequestSlots(
-            [file.nbytes for file in self.files],
-            self.request_nbytes,
-            len(direct) + len(buffered),
-        )
-        if slots.shared:
-            self.notes.append("too little data for each set of reads to have its own")
-        # What is not yet begun, with the repetitions: each has an equal share of what is left.
-        left = len(direct) + 2 * len(buffered)
-        made: list[ReadFigures] = []
-        for number, arm in enumerate([*direct, *buffered]):
-            requests = self._requests(slots, number, arm, left)
-            figures, done = self._read(arm, requests, left)
-            made.append(figures)
-            left -= 1
-            if arm.way == BUFFERED:
-                n = self._affordable(left) // arm.threads
-                repeated = [_repeated(share, n) for share in done]
-                made.append(self._read(replace(arm, way=AGAIN), repeated, left)[0])
-                left -= 1
-        return tuple(made)
-
-    def _affordable(self, left: int) -> int:
-        return self.left_nbytes // left // (self.request_nbytes + 2 * ALIGNMENT)
-
-    def _requests(
-        self, slots: RequestSlots, number: int, arm: _Arm, left: int
-    ) -> list[NDArray[Any]]:
-        requests = slots.requests(number, self._affordable(left), arm.order, self.rng)
-        if arm.way == DIRECT:
-            requests = aligned(requests)
-        return list(np.array_split(requests, arm.threads))
-
-    def _read(
-        self, arm: _Arm, shares: list[NDArray[Any]], left: int
-    ) -> tuple[ReadFigures, list[NDArray[Any]]]:
-        """Return what an arm reached, and the requests that it came to."""
-        figures = ReadFigures(order=arm.order, way=arm.way, threads=arm.threads)
-        none = [share[:0] for share in shares]
-        flag = getattr(os, "O_DIRECT", 0) if arm.way == DIRECT else 0
-        if arm.way == DIRECT and not flag:
-            return replace(figures, refused="this system has no O_DIRECT"), none
-        if not min(map(len, shares)):
-            return replace(figures, refused="fewer ranges are left than threads"), none
-        now_ns = self.clock.now_ns()
-        deadline_ns = now_ns + max(0, self.deadline_ns - now_ns) // left
-        try:
-            with ProbedFiles(self.files, flag) as opened:
-                resident = self._resident(opened.fds, shares)
-                before = read_process_io()
-                told = read_ranges(
-                    opened.fds, shares, self.buffers, clock=self.clock, deadline_ns=deadline_ns
-                )
-                after = read_process_io()
-        except OSError as error:
-            if arm.way == DIRECT and error.errno == errno.EINVAL:
-                return replace(figures, refused=self._direct_refused()), none
-            raise refuse(error, error.filename or self.probe.path) from error
-        self.left_nbytes -= sum(timed.nbytes for timed in told)
-        failed = next((timed.error for timed in told if timed.error is not None), None)
-        if failed is not None:
-            if arm.way == DIRECT and failed.errno == errno.EINVAL:
-                return replace(figures, refused=self._direct_refused()), none
-            raise refuse(failed, self.probe.path) from failed
-        delivered = None if before is None or after is None else after[1] - before[1]
-        done = [share[: len(timed.latencies_ns)] for share, timed in zip(shares, told, strict=True)]
-        return self._figures(figures, told, resident, delivered), done
-
-    def _direct_refused(self) -> str:
-        return f"{self.file_system.name} refuses O_DIRECT"
-
-    def _figures(
-        self, of: ReadFigures, told: list[Timed], resident: float | None, delivered: int | None
-    ) -> ReadFigures:
-        nbytes = sum(timed.nbytes for timed in told)
-        n_reads = sum(len(timed.latencies_ns) for timed in told)
-        if not n_reads:
-            return replace(of, refused="no time was left for it")
-        at_work = [timed for timed in told if timed.latencies_ns]
-        return replace(
-            of,
-            n_reads=n_reads,
-            nbytes=nbytes,
-            wall_ns=max(t.end_ns for t in at_work) - min(t.start_ns for t in at_work),
-            latency_ns=latency_figures([each for t in at_work for each in t.latencies_ns]),
-            resident_fraction=resident,
-            device_nbytes=delivered,
-            served_by=served_by(
-                self.file_system,
-                of.way,
-                nbytes=nbytes,
-                resident_fraction=resident,
-                device_nbytes=delivered,
-            ),
-        )
-
-    def _resident(self, fds: list[int], shares: list[NDArray[Any]]) -> float | None:
-        """Return the share of the pages that the page cache holds, of some of the ranges."""
-        if not self.file_system.in_page_cache:
-            return None
-        requests = np.concatenate(shares)
-        some = requests[:: max(1, len(requests) // ASKED_RANGES)]
-        found = [pages_of(fds[file], offset, nbytes) for file, offset, nbytes in some.tolist()]
-        known = [pages for pages in found if pages is not None]
-        n = sum(pages.n for pages in known)
-        return sum(pages.resident for pages in known) / n if n else None
-
-
-def _repeated(requests: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return the requests again and again, ``n`` in all: what is in memory may be read often."""
-    return requests[np.arange(n) % len(requests)] if len(requests) else requests
-
-
 DEFAULT_REQUEST_NBYTES: Final = 1 << 20
 MAX_REQUEST_NBYTES: Final = 64 << 20
 MAX_HELD_NBYTES: Final = 4 << 30
 """Of the buffers of all threads."""
 ORDERS: Final = ("random", "sequential")
+
+LIMITS: Final = "IOBENCH_LIMITS"
+"""What ``--limits auto`` stands for: seconds, or ``off``."""
+DEFAULT_S, MOST_S = "2", 60.0
+TURNS: Final = 5
+"""Of each way of a run's probe, spread over its time."""
+TURN_NBYTES, TURN_READS = 32 << 20, 256
+"""What ends a turn: its figure stands then."""
+HELD_NBYTES: Final = 256 << 20
+"""Of all buffers of a run's probe: larger requests are read in parts."""
+MOST_READERS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,3 +135,405 @@ class Probe:
             )
         if not self.orders or set(self.orders) - set(ORDERS):
             raise OptionError(f"orders {self.orders}: expected some of {', '.join(ORDERS)}")
+
+
+def probe_limits(probe: Probe, *, clock: Clock = SYSTEM_CLOCK, seed: int = 0) -> StorageLimits:
+    """Read existing files as the probe says and return what that reached.
+
+    Raises
+    ------
+    IobenchError
+        If the path is missing, holds nothing to read, or a file cannot be read.
+    """
+    start_ns = clock.now_ns()
+    duration_ns = round(probe.duration_s * 1e9)
+    request = min(probe.request_nbytes, MAX_REQUEST_NBYTES, probe.max_nbytes)
+    listing_ns = start_ns + round(LISTING_SHARE * duration_ns)
+    chosen = choose_files(probe.path, request, clock=clock, deadline_ns=listing_ns)
+    files, unreadable = _readable(chosen.files)
+    running = _Running(files, request, clock, start_ns, start_ns + duration_ns)
+    running.notes += [*chosen.notes, *unreadable]
+    ends = sorted({min(probe.threads), max(probe.threads)})
+    paths = [file.path for file in files]
+    opens_ns = round(OPENS_SHARE * duration_ns) // len(ends)
+    opens = tuple(
+        open_figures(
+            paths,
+            n,
+            clock=clock,
+            deadline_ns=min(running.deadline_ns, clock.now_ns() + opens_ns),
+        )
+        for n in ends
+    )
+    pairs = [(order, n) for order in probe.orders for n in sorted(set(probe.threads))]
+    n_reads = probe.max_nbytes // (3 * len(pairs)) // (request + 2 * ALIGNMENT)
+    slots = RequestSlots([file.nbytes for file in files], request, 2 * len(pairs))
+    if slots.shared:
+        running.notes.append("too little data for each set of reads to have its own")
+    rng = np.random.default_rng(seed)
+    steps = [
+        _Step(order, n, n_reads, slots.requests(number, n_reads, order, rng), number >= len(pairs))
+        for number, (order, n) in enumerate(2 * pairs)
+    ]
+    return running.measure(steps, probe.path.resolve(), probe.request_nbytes, probe.like, opens)
+
+
+def _readable(files: Sequence[ProbeFile]) -> tuple[list[ProbeFile], list[str]]:
+    """Return the files that can be opened, and how many cannot, in words."""
+    found, last = [], None
+    for file in files:
+        try:
+            os.close(open_quietly(file.path))
+        except OSError as error:
+            last = (error, file.path)
+        else:
+            found.append(file)
+    if last is None:
+        return found, []
+    if not found:
+        raise refuse(*last) from last[0]
+    return found, [f"{len(files) - len(found)} files cannot be opened"]
+
+
+def probe_seconds(asked: str, environ: Mapping[str, str] = os.environ) -> float | None:
+    """Return how long the probes of a run may take, by ``--limits``; None for none.
+
+    Raises
+    ------
+    OptionError
+        If it is neither ``auto`` nor ``off`` nor a number of seconds.
+    """
+    text = environ.get(LIMITS, DEFAULT_S) if asked == "auto" else asked
+    if text == "off":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MOST_S:
+        named = f"{LIMITS}={text}" if asked == "auto" else f"--limits {text}"
+        raise OptionError(f"{named}: expected off, or seconds, more than 0 and at most {MOST_S:g}")
+    return seconds
+
+
+def probe_run(
+    files: Sequence[Path],
+    request_nbytes: int,
+    readers: int,
+    *,
+    like: str,
+    duration_s: float,
+    clock: Clock = SYSTEM_CLOCK,
+    seed: int = 0,
+) -> StorageLimits:
+    """Read ranges of a run's files as the run does, for so long at most, and return what that gave.
+
+    A read that was begun by then is waited for.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        What the run reads; a folder stands for the files below it.
+    request_nbytes : int
+        Bytes of one read.
+    readers : int
+        How many read at once.
+    like : str
+        Whose requests these are, in words.
+    duration_s : float
+    clock : Clock
+    seed : int
+        Of the ranges: those of two probes differ.
+
+    Raises
+    ------
+    IobenchError
+        Where there is nothing to probe, or it cannot be read.
+    """
+    start_ns = clock.now_ns()
+    deadline_ns = start_ns + round(duration_s * 1e9)
+    if not files:
+        raise OptionError("the files that are read are not known")
+    if any(map(is_url, files)):
+        raise OptionError("the files are read over the network, from no mounted folder")
+    mounts = read_mounts()
+    if len({mount_of(file.resolve(), mounts) for file in files}) > 1:
+        raise OptionError("the files lie on several mounts")
+    readers = min(readers, MOST_READERS)
+    request = max(1, min(request_nbytes, HELD_NBYTES // readers))
+    chosen = choose_files(list(files), request, clock=clock, deadline_ns=deadline_ns)
+    running = _Running(chosen.files, request, clock, start_ns, deadline_ns, is_gentle=True)
+    running.notes += chosen.notes
+    n = min(TURN_READS, max(readers, TURN_NBYTES // request))
+    n = -(-n // readers) * readers
+    slots = RequestSlots([file.nbytes for file in chosen.files], request, 1)
+    rng = np.random.default_rng(seed)
+    # No two turns read the same, as far as there is enough.
+    found = aligned(slots.requests(0, 2 * TURNS * n, "random", rng))
+    steps = []
+    for turn, start in enumerate(range(0, 2 * TURNS * n, n)):
+        is_through = turn % 2 == 1
+        n_own = min(n, len(found)) if is_through else n
+        own = found[np.arange(start, start + n_own) % len(found)]
+        steps.append(_Step("random", readers, n, own, is_through))
+    path = os.path.commonpath([file.path.resolve() for file in chosen.files])
+    return running.measure(steps, path, request_nbytes, like)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Requests past the page cache, or through it and what was read once more, ``n`` in all."""
+
+    order: str
+    threads: int
+    n: int
+    requests: NDArray[Any]
+    is_through: bool
+
+
+@dataclass(slots=True)
+class _Arm:
+    """One way of reading, over its turns."""
+
+    order: str
+    threads: int
+    way: str
+    resident: float | None = None
+    refused: str = ""
+    nbytes: int = 0
+    wall_ns: int = 0
+    device_nbytes: int | None = 0
+    latencies_ns: list[int] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+
+    def add(self, told: Sequence[Timed], device_nbytes: int | None) -> None:
+        at_work = [timed for timed in told if timed.latencies_ns]
+        if not at_work:
+            return
+        nbytes = sum(timed.nbytes for timed in at_work)
+        wall_ns = max(t.end_ns for t in at_work) - min(t.start_ns for t in at_work)
+        self.nbytes += nbytes
+        self.wall_ns += wall_ns
+        if self.device_nbytes is None or device_nbytes is None:
+            self.device_nbytes = None
+        else:
+            self.device_nbytes += device_nbytes
+        self.latencies_ns += [each for timed in at_work for each in timed.latencies_ns]
+        if wall_ns and len(at_work) == len(told):
+            self.turns.append(nbytes / wall_ns * 1e9)
+
+
+class _Running:
+    """A probe on its way; where it is gentle, it leaves the page cache as it was."""
+
+    def __init__(
+        self,
+        files: Sequence[ProbeFile],
+        request_nbytes: int,
+        clock: Clock,
+        start_ns: int,
+        deadline_ns: int,
+        *,
+        is_gentle: bool = False,
+    ) -> None:
+        self.files, self.request_nbytes, self.clock = files, request_nbytes, clock
+        self.start_ns, self.deadline_ns, self.is_gentle = start_ns, deadline_ns, is_gentle
+        self.file_system = file_system_of(files[0].path)
+        self.notes = [OF_PYTHON] if request_nbytes < SMALL_REQUEST else []
+        self.arms: dict[tuple[str, int, str], _Arm] = {}
+        self.left = 0
+        """Reads that are not yet begun: each has an equal share of what is left of the time."""
+
+    def measure(
+        self,
+        steps: Sequence[_Step],
+        path: Path | str,
+        asked_nbytes: int,
+        like: str,
+        opens: tuple[OpenFigures, ...] = (),
+    ) -> StorageLimits:
+        if asked_nbytes > self.request_nbytes:
+            self.notes.append(
+                f"requests of {asked_nbytes} B are read in parts of {self.request_nbytes} B"
+            )
+        size = (-(-self.request_nbytes // ALIGNMENT) + 2) * ALIGNMENT
+        # Anonymous mappings: aligned as direct reads need it, and touched before the first.
+        self.buffers = [mmap.mmap(-1, size) for _ in range(max(step.threads for step in steps))]
+        try:
+            for buffer in self.buffers:
+                buffer[:: mmap.PAGESIZE] = bytes(len(buffer[:: mmap.PAGESIZE]))
+            self._read_all(steps)
+        except OSError as error:
+            raise refuse(error, error.filename or path) from error
+        finally:
+            for buffer in self.buffers:
+                buffer.close()
+        file_system = self.file_system
+        reads = tuple(map(self._figures, self.arms.values()))
+        return StorageLimits(
+            path=str(path),
+            mount="" if file_system.mount is None else str(file_system.mount),
+            host=host_name(),
+            file_system=file_system.name,
+            reach=file_system.reach,
+            wall_ns=self.clock.wall_ns(),
+            like=like,
+            request_nbytes=self.request_nbytes,
+            n_files=len(self.files),
+            files_nbytes=sum(file.nbytes for file in self.files),
+            reads=reads,
+            opens=opens,
+            spent_ns=self.clock.now_ns() - self.start_ns,
+            read_nbytes=sum(each.nbytes for each in reads),
+            notes=tuple(self.notes),
+        )
+
+    def _read_all(self, steps: Sequence[_Step]) -> None:
+        self.left = sum(1 + step.is_through for step in steps)
+        with ExitStack() as stack:
+            past = self._opened_past(stack)
+            through = stack.enter_context(ProbedFiles(self.files)).fds
+            if self.is_gentle and hasattr(os, "posix_fadvise"):  # nothing beside a range is read
+                for fd in through:
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            self._arm(DIRECT, steps[0])  # told of even where no time is left for any
+            for step in steps:
+                if self.is_gentle and self.clock.now_ns() >= self.deadline_ns:
+                    break
+                if step.is_through and self.is_gentle:
+                    self._through_gently(step, through)
+                elif step.is_through:
+                    done = self._read(BUFFERED, step, through, step.requests)
+                    self._read_again(step, through, done)
+                elif isinstance(past, str):
+                    self._arm(DIRECT, step).refused = past
+                    self.left -= 1
+                else:
+                    self._read(DIRECT, step, past, aligned(step.requests))
+
+    def _opened_past(self, stack: ExitStack) -> list[int] | str:
+        """Return the files open for direct reads, or why that cannot be."""
+        flag = getattr(os, "O_DIRECT", 0)
+        if not flag:
+            return "this system has no O_DIRECT"
+        try:
+            return stack.enter_context(ProbedFiles(self.files, flag)).fds
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return f"{self.file_system.name} refuses O_DIRECT"
+
+    def _through_gently(self, step: _Step, fds: list[int]) -> None:
+        """Read ranges through the page cache of which it holds nothing, else those it holds."""
+        found = None
+        if self.file_system.in_page_cache and hasattr(os, "posix_fadvise"):
+            found = [
+                pages_of(fds[file], offset, nbytes, tries=False)
+                for file, offset, nbytes in step.requests.tolist()
+            ]
+        if found is None or None in found:
+            why = "what the page cache holds of these files cannot be asked, so it is left alone"
+            self._arm(BUFFERED, step).refused = why
+            self.left -= 2
+            return
+        held = np.array([pages.resident / max(pages.n, 1) for pages in found if pages])
+        cold, kept = step.requests[held == 0.0], step.requests[held == 1.0]
+        if not len(cold):
+            self.left -= 1
+            if len(kept):
+                self._read(BUFFERED, step, fds, np.resize(kept, step.n), 1.0)
+            return
+        try:
+            done = self._read(BUFFERED, step, fds, cold, 0.0)
+            self._read_again(step, fds, done, 1.0)
+        finally:
+            self._drop(fds, cold)
+
+    def _drop(self, fds: list[int], requests: NDArray[Any]) -> None:
+        left = 0
+        for file, offset, nbytes in requests.tolist():
+            os.posix_fadvise(fds[file], offset, nbytes, os.POSIX_FADV_DONTNEED)
+            pages = pages_of(fds[file], offset, nbytes, tries=False)
+            left += 0 if pages is None else pages.resident
+        if left:
+            self.notes.append(f"{left} pages that it read stayed in the page cache")
+
+    def _arm(self, way: str, step: _Step, held: float | None = None) -> _Arm:
+        key = step.order, step.threads, f"{way} {held}"
+        return self.arms.setdefault(key, _Arm(step.order, step.threads, way, held))
+
+    def _read_again(
+        self, step: _Step, fds: list[int], done: Iterable[NDArray[Any]], held: float | None = None
+    ) -> None:
+        n = step.n // step.threads  # what is in memory may be read often
+        shares = [np.resize(share, n) if len(share) else share for share in done]
+        self._read(AGAIN, step, fds, np.concatenate(shares), held)
+
+    def _read(
+        self,
+        way: str,
+        step: _Step,
+        fds: list[int],
+        requests: NDArray[Any],
+        held: float | None = None,
+    ) -> list[NDArray[Any]]:
+        """Read for this read's share of the time; return what each thread came to.
+
+        ``held`` is which share of it the page cache holds, where that is known.
+        """
+        arm = self._arm(way, step, held)
+        shares = np.array_split(requests, step.threads)
+        now_ns = self.clock.now_ns()
+        deadline_ns = now_ns + max(0, self.deadline_ns - now_ns) // max(self.left, 1)
+        self.left -= 1
+        if not self.is_gentle:
+            if not min(map(len, shares)):
+                arm.refused = arm.refused or "fewer ranges are left than threads"
+                return [share[:0] for share in shares]
+            arm.resident = self._resident(fds, requests)
+        before = read_process_io()
+        told = read_ranges(fds, shares, self.buffers, clock=self.clock, deadline_ns=deadline_ns)
+        after = read_process_io()
+        failed = next((timed.error for timed in told if timed.error is not None), None)
+        if failed is None:
+            arm.add(told, None if before is None or after is None else after[1] - before[1])
+        elif way == DIRECT and failed.errno == errno.EINVAL:
+            arm.refused = f"{self.file_system.name} refuses O_DIRECT"
+        else:
+            raise failed
+        return [share[: len(timed.latencies_ns)] for share, timed in zip(shares, told, strict=True)]
+
+    def _resident(self, fds: list[int], requests: NDArray[Any]) -> float | None:
+        """Return the share of the pages that the page cache holds, of some of the ranges."""
+        if not self.file_system.in_page_cache:
+            return None
+        some = requests[:: max(1, len(requests) // ASKED_RANGES)]
+        found = [pages_of(fds[file], offset, nbytes) for file, offset, nbytes in some.tolist()]
+        known = [pages for pages in found if pages is not None]
+        n = sum(pages.n for pages in known)
+        return sum(pages.resident for pages in known) / n if n else None
+
+    def _figures(self, arm: _Arm) -> ReadFigures:
+        found = ReadFigures(order=arm.order, way=arm.way, threads=arm.threads)
+        if not arm.latencies_ns:
+            return replace(found, refused=arm.refused or "no time was left for it")
+        by = served_by(
+            self.file_system,
+            arm.way,
+            nbytes=arm.nbytes,
+            resident_fraction=arm.resident,
+            device_nbytes=arm.device_nbytes,
+        )
+        if by == UNKNOWN and self.is_gentle and arm.resident == 0.0:
+            by = STORAGE  # or whatever keeps it for others: not this machine's page cache
+        return replace(
+            found,
+            n_reads=len(arm.latencies_ns),
+            nbytes=arm.nbytes,
+            wall_ns=arm.wall_ns,
+            latency_ns=latency_figures(arm.latencies_ns),
+            resident_fraction=arm.resident,
+            device_nbytes=arm.device_nbytes,
+            served_by=by,
+            turns_bytes_per_s=tuple(arm.turns),
+        )

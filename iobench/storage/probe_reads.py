@@ -36,8 +36,6 @@ __all__ = [
     "aligned",
     "at_once",
     "choose_files",
-    "copied_nbytes",
-    "copy_rate",
     "latency_figures",
     "open_figures",
     "read_ranges",
@@ -391,10 +389,6 @@ def refuse(error: OSError, path: os.PathLike[str] | str) -> StorageError:
 
 
 FEW_OPENS: Final = 256
-COPIED_NBYTES: Final = 128 << 20
-LEAST_COPIED_NBYTES, MOST_COPIED_NBYTES = 8 << 20, 1 << 30
-"""By a thread, so that no cache of its own holds it; by all, so that no memory is filled."""
-TURNS: Final = 5
 
 
 def open_figures(
@@ -433,32 +427,3 @@ def open_figures(
         wall_ns=max(t.end_ns for t in at_work) - min(t.start_ns for t in at_work),
         latency_ns=latency_figures(latencies),
     )
-
-
-def copied_nbytes(threads: int) -> int:
-    """Return how much each of so many threads copies in a turn."""
-    return max(COPIED_NBYTES // threads, min(LEAST_COPIED_NBYTES, MOST_COPIED_NBYTES // threads))
-
-
-def copy_rate(threads: int, *, clock: Clock, deadline_ns: int) -> float | None:
-    """Return bytes per second copied within memory by threads at once: the best of five turns.
-
-    None where the deadline leaves no turn.
-    """
-    n = copied_nbytes(threads)
-    pairs = [(np.ones(n, np.uint8), np.ones(n, np.uint8)) for _ in range(threads)]
-
-    def copy(number: int, timed: Timed, stop: threading.Event) -> None:
-        to, source = pairs[number]
-        timed.start_ns = clock.now_ns()
-        np.copyto(to, source)
-        timed.end_ns = clock.now_ns()
-
-    best = 0.0
-    for _ in range(TURNS):
-        if clock.now_ns() >= deadline_ns:
-            break
-        told = at_once(threads, copy)
-        wall_ns = max(t.end_ns for t in told) - min(t.start_ns for t in told)
-        best = max(best, n * threads / wall_ns * 1e9 if wall_ns > 0 else 0.0)
-    return best or None

@@ -59,7 +59,7 @@ __all__ = [
     "user_folder",
 ]
 
-ItemKind = Literal["store", "probe", "stand-in", "index", "limits", "staged"]
+ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"
 STAGED_NAME = "stage.json"

@@ -48,8 +48,7 @@ def test_a_profile_is_held_against_its_own_storage_before_and_after(profiled: An
 
 def test_nothing_is_probed_where_that_is_off(profiled: Any, monkeypatch) -> None:
     run, told = profiled("--limits", "off")
-    assert told["storage_limits"] == []
-    assert not {"storage_probed", "storage_after", "storage_probe_s"} & set(told)
+    assert not {"storage_limits", "storage_probed", "storage_after", "storage_probe_s"} & set(told)
     assert run["storage_limit"] is None
     monkeypatch.setenv("IOBENCH_LIMITS", "off")
     assert profiled()[0]["storage_limit"] is None

@@ -1,4 +1,4 @@
-"""A run is held against the limits that were kept of its storage, and against no others."""
+"""A run is held against what its own probes got of its storage."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ LIMITS = StorageLimits(
         ReadFigures(order="random", way="direct", threads=8, refused="tmpfs refuses O_DIRECT"),
     ),
     opens=(OpenFigures(threads=1, n_opens=10, wall_ns=10_000, latency_ns=(1, 2, 3, 4_000)),),
-    memcpy_bytes_per_s={1: 9e9},
     spent_ns=3 * SECOND,
     read_nbytes=10**9,
     notes=("1 folders cannot be read",),
@@ -98,41 +97,24 @@ def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
     assert limit_use(unknown.exposure.whole, limits, readers=1, cold_fraction=1.0) is None
 
 
-def held(exposure, *limits, files=(), mounts=None, **more):
+def held(exposure, *limits, **more):
     """Return how a run with this exposure and configuration is held against its limits."""
     config = {"storage_limits": list(limits), **more}
-    config |= {} if mounts is None else {"mounts": mounts}
-    rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
-    run = SimpleNamespace(
-        about=RunFacts.from_config(config),
-        exposure=exposure,
-        once=lambda make: SimpleNamespace(rows=rows),
-    )
-    return limit_of(run)
+    return limit_of(SimpleNamespace(about=RunFacts.from_config(config), exposure=exposure))
 
 
-def test_a_report_names_what_was_used_and_of_what(bound, show):
-    use = held(bound.exposure, LIMITS.to_dict())
-    text = " ".join(show(replace(bound, figures={"storage_limit": use})).split())
-    assert "What storage can do Used " in text
-    assert " of 8.00 GB/s (random reads of 23.9 MB from the page cache, 1 thread" in text
-    told = to_plain(use)
+@pytest.mark.parametrize("probed", ["before", "after"])
+def test_json_names_what_was_used_and_of_what(bound, probed):
+    told = to_plain(held(bound.exposure, LIMITS.to_dict(), storage_probed=probed))
     assert told["limit_bytes_per_s"] == pytest.approx(8e9)
     assert (told["served_by"], told["threads"]) == (["page cache"], [1])
+    assert told["probed"] == probed
+
+
+def test_without_a_probe_of_its_own_nothing_is_said(bound):
     assert held(bound.exposure) is None
-    assert held(bound.exposure, LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()) is None
-    assert held(bound.exposure, {"version": 0}) is None
-
-
-@pytest.mark.parametrize("own", [(), LIMITS.reads[:3]])
-def test_a_probe_that_tells_no_limit_leaves_those_that_were_kept(bound, show, own):
-    late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
-    probe = replace(LIMITS, reads=(late, *own)).to_dict()
-    use = held(bound.exposure, probe, LIMITS.to_dict(), storage_probed="before")
-    assert (use.limit_bytes_per_s, use.probed) == (pytest.approx(8e9), "")
-    assert "by 'iobench limits' on" in show(replace(bound, figures={"storage_limit": use}))
-    use = held(bound.exposure, probe, storage_probed="before")
-    assert (use.limit_bytes_per_s, use.reason) == (None, "no time was left for it")
+    assert held(bound.exposure, LIMITS.to_dict()) is None
+    assert held(bound.exposure, {"version": 0}, storage_probed="before") is None
 
 
 STEADY = (2.0e9, 1.9e9, 2.1e9, 2.0e9, 2.05e9)
@@ -260,23 +242,6 @@ def test_a_probe_that_gave_nothing_or_less_than_was_read_is_explained(bound, sho
     assert "so it used" not in slow
 
 
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        (["/data/a", "/data/b/c"], True),
-        (["/data/a", "relative/b"], True),
-        (["/data/a", "/home/b"], False),
-        (["/data/nested/a"], False),
-        (["/database/a"], False),
-        ([], False),
-    ],
-)
-def test_a_script_is_held_against_the_mount_its_files_lie_on(bound, files, told):
-    mounts = ["/", "/data", "/data/nested"]
-    use = held(bound.exposure, LIMITS.to_dict(), files=files, mounts=mounts)
-    assert (use is not None) == told
-
-
 def test_the_answer_of_a_probe_is_printed_as_it_was_told():
     layout = FileLayout(
         (StripedPart(0, 1 << 20, 0, 1 << 20, "mdt"), StripedPart(1 << 20, -1, 4, 4 << 20)),
@@ -284,7 +249,7 @@ def test_the_answer_of_a_probe_is_printed_as_it_was_told():
     )
     system = FileSystem(name="ext4", cold="Cold is cold.", doubt="statfs tells nfs")
     nfs = NfsMount("4.2", "tcp", 1 << 20, 2, n_reads=1000, read_mean_ns=3_100_000)
-    title, blocks = limits_told(LIMITS, system, layout, nfs, "kept for /data")
+    title, blocks = limits_told(LIMITS, system, layout, nfs)
     assert title == "/data: ext4 at /data, local; host here"
     text = " ".join(TerminalRenderer(StringIO()).render(Document(title, blocks)).split())
     for words in (
@@ -293,12 +258,10 @@ def test_the_answer_of_a_probe_is_printed_as_it_was_told():
         "stripes of 4.19 MB over 4 targets from 1.05 MB to the end",
         "NFS 4.2 over tcp, 2 connections; a request reads 1.05 MB at most 1,000 requests to read "
         "since it was mounted, by all on this machine, took 3.10 ms in the mean",
-        "Kept for /data.",
         "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
         "random, direct, 8 threads: tmpfs refuses O_DIRECT",
         "16.0 GB/s",
         "Opens: 1,000,000/s by 1 thread",
-        "Copies within memory: 9.00 GB/s by 1 thread",
         "wrote nothing. Note: 1 folders cannot be read.",
     ):
         assert words in text, words

@@ -1,10 +1,10 @@
-"""How much of what storage can do a run used, by its own probes or limits that were kept."""
+"""How much of what storage can do a run used, by its own probes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -67,11 +67,8 @@ class LimitUse:
         Where the files lie that were read.
     wall_ns : int
         When it was probed.
-    order : str
-        ``"random"`` or ``"sequential"``.
     probed : str
-        ``"before and after"`` the run, ``"before"`` or ``"after"`` it; ``""`` where
-        `iobench limits` did some time before, or nobody could.
+        ``"before and after"`` the run, ``"before"`` or ``"after"`` it; ``""`` where nobody could.
     before_bytes_per_s, after_bytes_per_s : float or None
         What storage gave then, the page cache left out.
     changed : bool
@@ -91,7 +88,6 @@ class LimitUse:
     request_nbytes: int = 0
     mount: str = ""
     wall_ns: int = field(default=0, metadata=key("probed_wall_ns"))
-    order: str = field(default="random", metadata=HIDDEN)
     probed: str = ""
     before_bytes_per_s: float | None = None
     after_bytes_per_s: float | None = None
@@ -110,33 +106,15 @@ class LimitUse:
 
 
 def limit_of(run: RankRun) -> LimitUse | None:
-    """Return how a run is held against what its storage gave, or was known to give.
-
-    A run that reads from several mounts is held against none: what it read of each is not counted.
-    """
-    facts, exposure = run.about, run.exposure
-    limits: Sequence[StorageLimits] = read_limits(facts.storage_limits)
-    readers = max(1, exposure.workers or facts.threads)
-    own = None
-    if facts.storage_probed in ("before", "after") and limits:
+    """Return how a run is held against what its storage gave; None where nobody asked."""
+    facts = run.about
+    before = read_limits(facts.storage_limits)
+    if facts.storage_probed in ("before", "after") and before:
         after = read_limits([facts.storage_after])
-        own = _by_probes(run, limits[0], after[0] if after else None, readers)
-        if own.limit_bytes_per_s is not None:
-            return own
-        limits = limits[1:]  # those that were kept
-    if facts.mounts is not None:
-        limits = _of_named_files(run, limits, facts.mounts)
-    if len(limits) == 1:
-        found = limit_use(
-            exposure.whole,
-            limits[0],
-            readers=readers,
-            cold_fraction=exposure.whole.cold_fraction,
-        )
-        if found is not None:
-            return found
-    if own is not None or facts.no_storage_probe is None:
-        return own
+        readers = max(1, run.exposure.workers or facts.threads)
+        return _by_probes(run, before[0], after[0] if after else None, readers)
+    if facts.no_storage_probe is None:
+        return None
     return LimitUse(None, None, reason=facts.no_storage_probe)
 
 
@@ -252,7 +230,6 @@ def limit_use(
         request_nbytes=limits.request_nbytes,
         mount=limits.mount,
         wall_ns=limits.wall_ns,
-        order=of[0].order,
     )
 
 
@@ -293,21 +270,3 @@ def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
     middle = next(place for place, done in enumerate(sums) if 2 * done >= sums[-1])
     nbytes = access.size_nbytes[middle] // access.size_counts[middle]
     return files, nbytes, max(1, run.exposure.workers or run.about.threads)
-
-
-def _of_named_files(
-    run: RankRun, limits: Sequence[StorageLimits], mounts_then: Sequence[str]
-) -> tuple[StorageLimits, ...]:
-    """Return the limits of the mount on which all files lie that a script's spans name."""
-    storage = run.once(storage_of) if limits else None
-    rows = storage.rows if storage is not None else ()
-    names = [PurePath(row.name) for row in rows if row.scope == "file"]
-    mounts = sorted(map(PurePath, mounts_then), key=lambda each: -len(each.parts))
-    used = {
-        str(next((mount for mount in mounts if name.is_relative_to(mount)), ""))
-        for name in names
-        if name.is_absolute()
-    }
-    if len(used) != 1:
-        return ()
-    return tuple(each for each in limits if each.mount in used)

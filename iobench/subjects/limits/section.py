@@ -15,17 +15,8 @@ __all__ = ["SUBJECT", "limit_section"]
 
 def limit_section(use: LimitUse) -> Section:
     """Return what was used of what storage can do, and how it is known what that is."""
-    lines = _of_probes(use) if use.probed else [_of_kept(use)]
+    lines = _of_probes(use) if use.probed else [f"The storage was not probed: {use.reason}."]
     return Section("storage_limit", "What storage can do", tuple(map(Sentence, lines)))
-
-
-def _of_kept(use: LimitUse) -> str:
-    if use.used_bytes_per_s is None or use.limit_bytes_per_s is None:
-        return f"The storage was not probed: {use.reason}."
-    return (
-        f"Used {_of(use.used_bytes_per_s, use.limit_bytes_per_s)} ({use.order} {_reads(use)}, "
-        f"by 'iobench limits' on {units.moment(use.wall_ns)})."
-    )
 
 
 def _reads(use: LimitUse) -> str:
@@ -81,13 +72,6 @@ def _of_probes(use: LimitUse) -> list[str]:
             f"its repeats: {why}."
         )
     return lines
-
-
-def _of(used: float, limit: float) -> str:
-    """Return two rates, with one unit where they share it: "1.1 of 9.4 GB/s"."""
-    used_text, limit_text = units.byte_rate(used), units.byte_rate(limit)
-    value, _, unit = used_text.rpartition(" ")
-    return f"{value if limit_text.endswith(f' {unit}') else used_text} of {limit_text}"
 
 
 SUBJECT: Final = Subject(name="storage_limit", order=150, figures=limit_of, section=limit_section)

@@ -51,8 +51,8 @@ def measured_limit(job: MeasuredJob) -> MeasuredLimit:
             )
     why = "of reads that storage served" if every else "of its storage"
     raise OptionError(
-        f"--storage-bandwidth measured: {job.name} has no limits {why}; probe it with iobench "
-        "limits and measure again, or say a rate"
+        f"--storage-bandwidth measured: {job.name} has no limits {why}; measure again with "
+        "--limits 10, or say a rate"
     )
 
 

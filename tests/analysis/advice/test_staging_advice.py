@@ -127,7 +127,7 @@ def test_what_a_probe_of_that_mount_found_is_the_rate() -> None:
     limits = {
         "version": 1, "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre",
         "reach": "network", "wall_ns": 1, "like": "", "request_nbytes": MB, "n_files": 1,
-        "files_nbytes": GB, "reads": [read], "opens": [], "memcpy_bytes_per_s": {}, "spent_ns": 1,
+        "files_nbytes": GB, "reads": [read], "opens": [], "spent_ns": 1,
         "read_nbytes": GB, "notes": [],
     }  # fmt: skip
     cost = staging(advised(run_of([100.0] * 60, storage_limits=[limits]))).cost

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.storage import limit_probe, probe_reads
+from iobench.storage import limit_probe
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.limit_figures import StorageLimits, served_by
 from iobench.storage.limit_probe import Probe, probe_limits
@@ -32,11 +32,6 @@ from iobench.testing import FakeClock
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def little_copying(monkeypatch):
-    monkeypatch.setattr(probe_reads, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +72,6 @@ def test_never_more_bytes_or_time_than_allowed(
     patch = pytest.MonkeyPatch()
     with patch.context() as within:
         within.setattr(os, "preadv", preadv)
-        within.setattr(limit_probe, "copy_rate", lambda *_, **__: 1e10)
         probe = Probe(
             path=data,
             threads=tuple(threads),
@@ -127,7 +121,6 @@ def test_what_the_cache_served_is_called_the_cache(data):
         direct = [each for each in _arms(found, "direct") if not each.refused]
         assert {each.served_by for each in direct} <= {"device"}
     assert found.threads == (1, 2)
-    assert all(rate > 0 for rate in found.memcpy_bytes_per_s.values())
     assert {each.threads for each in found.opens} == {1, 2}
     assert StorageLimits.from_dict(found.to_dict()) == found
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError
 from iobench.storage import page_cache
+from iobench.storage.limit_probe import probe_run, probe_seconds
 from iobench.storage.page_cache import evict, pages_of, warm_up
-from iobench.storage.run_probe import probe_run, probe_seconds
 from iobench.testing import FakeClock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
