@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -181,17 +182,22 @@ def _imports_of(module: str, node: ast.AST, function: str = "") -> Iterator[Impo
         yield from _imports_of(module, child, scope)
 
 
-IMPORTS = [
-    found
-    for module, path in _modules()
-    for found in _imports_of(module, ast.parse(path.read_text()))
-]
-AMONG_US = [found for found in IMPORTS if found.name.split(".")[0] in OURS]
-OUTSIDE = [
-    found
-    for found in IMPORTS
-    if found not in AMONG_US and found.name.split(".")[0] not in sys.stdlib_module_names
-]
+@functools.cache  # and not where this is imported: each worker of pytest does that
+def imports() -> list[Import]:
+    return [
+        found
+        for module, path in _modules()
+        for found in _imports_of(module, ast.parse(path.read_text()))
+    ]
+
+
+def among_us() -> list[Import]:
+    return [found for found in imports() if found.name.split(".")[0] in OURS]
+
+
+def outside() -> list[Import]:
+    known = {*OURS, *sys.stdlib_module_names}
+    return [found for found in imports() if found.name.split(".")[0] not in known]
 
 
 def test_every_room_is_in_the_table() -> None:
@@ -208,12 +214,12 @@ def test_the_table_has_no_circle() -> None:
 
 
 def test_imports_go_one_way() -> None:
-    core = [found for found in AMONG_US if found.room in ROOMS and found.room != _room(found.name)]
+    core = [each for each in among_us() if each.room in ROOMS and each.room != _room(each.name)]
     against = {
-        (found.module, found.function, _room(found.name))
-        for found in core
-        if _room(found.name)
-        not in {*ROOMS[found.room], "errors", "json_keys", "lazy_face", "masking"}
+        (each.module, each.function, _room(each.name))
+        for each in core
+        if _room(each.name)
+        not in {*ROOMS[each.room], "errors", "json_keys", "lazy_face", "masking"}
     }
     assert against == AGAINST_THE_ARROW
 
@@ -278,13 +284,13 @@ def test_a_leaf_loads_few_others(module: str) -> None:
 
 
 def test_core_imports_no_plugin_and_no_converter() -> None:
-    core = [found for found in AMONG_US if found.module.split(".")[0] == "iobench"]
+    core = [found for found in among_us() if found.module.split(".")[0] == "iobench"]
     assert [str(found) for found in core if found.name.split(".")[0] != "iobench"] == []
 
 
 @pytest.mark.parametrize("package", ["iobench_maelstrom", "iobench_converters"])
 def test_plugins_and_converters_import_public_names_only(package: str) -> None:
-    theirs = [found for found in AMONG_US if found.module.split(".")[0] == package]
+    theirs = [found for found in among_us() if found.module.split(".")[0] == package]
     assert theirs
     allowed = {found for found in theirs if found.name.split(".")[0] == package}
     assert [str(f) for f in theirs if f not in allowed and f.name not in PUBLIC_TO_PLUGINS] == []
@@ -297,7 +303,7 @@ def test_nothing_outside_its_folder_names_a_subject() -> None:
     }
     assert rooms
     for room in rooms:
-        within = [found for found in AMONG_US if f"{found.name}.".startswith(f"{room}.")]
+        within = [found for found in among_us() if f"{found.name}.".startswith(f"{room}.")]
         outside = [found for found in within if not found.module.startswith(f"{room}.")]
         # A subject may have a command of its own, and others may read its figures.
         others = [each for each in outside if each.room not in {"cli", "suites", "trials"}]
@@ -306,12 +312,12 @@ def test_nothing_outside_its_folder_names_a_subject() -> None:
 
 
 def test_recording_and_analysis_need_numpy_alone() -> None:
-    inner = [found for found in OUTSIDE if found.room in STDLIB_AND_NUMPY]
+    inner = [found for found in outside() if found.room in STDLIB_AND_NUMPY]
     assert [str(found) for found in inner if found.name.split(".")[0] != "numpy"] == []
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:
-    at_the_top = [found for found in OUTSIDE if not found.function]
+    at_the_top = [found for found in outside() if not found.function]
     heavy = [found for found in at_the_top if found.name.split(".")[0] in HEAVY]
     assert [str(found) for found in heavy if found.room not in FRAMEWORK_ROOMS] == []
 
@@ -329,7 +335,7 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
         "earthkit": "earthkit-data", "tensorflow": "tensorflow-cpu", "mlflow": "mlflow-skinny",
         "gribapi": "eccodes",
     }  # fmt: skip
-    for found in OUTSIDE:
+    for found in outside():
         name = found.name.split(".")[0]
         known = base if found.room in {"cli", "profiling", "report"} else base | extras
         if found.room == "report":
