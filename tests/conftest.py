@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +36,12 @@ RunIobench = Callable[..., Completed]
 # what makes it fail again, here, where it is shrunk. .ci/run --all takes full: more, and new ones.
 # No test is about time: machines may be as busy as they like.
 _unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", _unhurried, max_examples=20)
+settings.register_profile("quick", _unhurried, max_examples=12)
 settings.register_profile("full", _unhurried, max_examples=40)
 settings.register_profile(
     "ci",
     _unhurried,
-    max_examples=20,
+    max_examples=12,
     phases=set(Phase) - {Phase.shrink},
     print_blob=True,
     derandomize=True,
@@ -49,8 +50,10 @@ settings.register_profile(
 settings.register_profile("thorough", _unhurried, max_examples=500)
 settings.load_profile(os.environ.get("IOBENCH_TESTS_PROFILE", "quick"))
 
-# Hundreds of processes are started: each would compile what it imports of iobench once more.
+# Hundreds of processes are started: each would compile what it imports of iobench once more, and
+# pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
 # all the tests before: their destructors crash where their threads are gone.
@@ -64,8 +67,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WhatRan(), "what-ran")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what passed before."""
+    """Mark the cases after the quick ones, and leave out what passed before."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("quick_cases")
+        if mark is not None and item.get_closest_marker("long") is None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] += 1
+            if seen[name] > mark.args[0]:
+                item.add_marker("thorough")
     leave_out_passed(config, items)
 
 

@@ -133,6 +133,7 @@ def damaged(runs, seed):
     return found
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("part", range(7))
 def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs, part):
     for seed in range(part * N_QUICK // 7, (part + 1) * N_QUICK // 7):
@@ -149,6 +150,7 @@ def test_of_ten_thousand_damaged_span_files_as_well(runs):
     assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_ALL
 
 
+@pytest.mark.thorough
 def test_documents_that_say_what_cannot_be(runs):
     documents = [
         file for path, _ in runs for file in (path / "run.json", *path.glob("processes/*.json"))

@@ -184,6 +184,7 @@ def test_intervals_hold_the_true_ratio(shape: object) -> None:
     assert held / n_runs >= 0.9
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("amount", "weight"), [("wall", "steps"), ("wait", "wall")])
 def test_runs_of_one_loader_hardly_ever_differ(amount: str, weight: str) -> None:
     """Sixteen loaders by eight runs: nobody tuned intervals on what a schedule makes of them."""

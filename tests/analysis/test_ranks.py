@@ -295,6 +295,7 @@ def on_host(profile: Profile, shift: int, wall: int, behind: int = 0) -> Profile
     return replace(profile, spans=spans, processes=processes)
 
 
+@pytest.mark.thorough
 @settings(deadline=None)
 @given(jobs, st.integers(-(10**6), 10**6), st.integers(-300, 300))
 def test_operations_that_none_leaves_before_all_came_set_clocks(waits, shift, behind):

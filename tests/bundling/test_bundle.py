@@ -128,6 +128,7 @@ def test_a_name_can_be_kept(tmp_path: Path, write: Write) -> None:
         bundled(run, keep=["hotblack"])
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "user", ["data", "read", "wait", "a", "us", "json", "p1", "host", "user-1"]
 )

@@ -131,6 +131,7 @@ def written(folder: Path, texts: list[str], *, closed: bool) -> Path:
     return run.span_files()[0]
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=8, unique=True),

@@ -488,6 +488,7 @@ def test_a_process_of_the_ring_hears_the_order_of_a_pass(
     assert max(passes[1:]) < 2 * N_TIMES // CHUNK
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["netcdf", "zarr2", "zarr3"])
 @pytest.mark.parametrize("chunk", [(CHUNK, 3, 4), (1, 1, 10), (N_TIMES, 8, 1), (5, 8, 10)])
 def test_neighbours_of_small_chunks_are_kept_as_one(

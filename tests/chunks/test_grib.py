@@ -428,6 +428,7 @@ def coded(values, **keys):
     return packed(2, values, packingType="grid_ccsds", **keys)
 
 
+@pytest.mark.thorough
 @given(
     seed=st.integers(0, 2**32 - 1),
     bits=st.integers(1, 32),

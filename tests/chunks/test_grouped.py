@@ -133,6 +133,7 @@ def layouts(draw):
     }
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

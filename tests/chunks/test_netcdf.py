@@ -335,6 +335,7 @@ def test_only_the_bytes_a_sample_needs(write):
     assert length == 5 * 6 * 4
 
 
+@pytest.mark.thorough
 def test_real_files(real, yr_files):
     for path in (real("era5/test4.nc"), *yr_files):
         file = inspect_netcdf(path)

@@ -88,6 +88,7 @@ def check_equals_library(path, locator, axis=0):
                 assert found.tobytes() == theirs.astype(found.dtype).tobytes(), (name, number)
 
 
+@pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)
 def test_every_filter_of_every_dtype(tmp_path, locator, filters, dtype):
@@ -130,6 +131,7 @@ def layouts(draw):
     }
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

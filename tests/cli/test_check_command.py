@@ -92,6 +92,7 @@ def test_a_long_comparison_says_in_a_pipe_how_far_it_is() -> None:
     assert told.n_rounds == 12
 
 
+@pytest.mark.thorough
 def test_a_command_that_does_more_is_a_regression(capsys: pytest.CaptureFixture[str]) -> None:
     # By CPU time, of two commands a factor of dozens apart: no noise of a machine is as large.
     code = main(

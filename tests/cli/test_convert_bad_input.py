@@ -222,6 +222,7 @@ def check_small_files(capsys: pytest.CaptureFixture[str], n: int) -> dict:
     return told
 
 
+@pytest.mark.long
 def test_hundreds_of_small_files(capsys: pytest.CaptureFixture[str]) -> None:
     told = check_small_files(capsys, 300)
     assert told["n_samples"] == 600

@@ -119,6 +119,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("to", ["numpy", "tfrecord", "zarr"])
 def test_own_grib_in_every_format(own, converts, to: str) -> None:
     if to == "zarr":
@@ -294,6 +295,7 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     assert "there is t" in refused(*common, "strict", "--dtype", "u=float16")
 
 
+@pytest.mark.thorough
 def test_a_plan_without_loss_tells_which_bits_are_worth_keeping(
     converts, capsys, tmp_path, monkeypatch
 ) -> None:
@@ -437,6 +439,7 @@ def test_variables_of_unequal_length_are_named(
     assert "5" in line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -466,6 +469,7 @@ def test_a_format_that_nobody_has(own, refused) -> None:
     assert "did you mean numpy" in refused(name, "out", "--sample-dim", "time", "--to", "numpi")
 
 
+@pytest.mark.thorough
 def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None:
     [name] = own(MEMBERS)
     common = ("--to", "numpy", "--sample-dim", "time")
@@ -564,6 +568,7 @@ def test_a_folder_that_another_process_begins_to_mark_is_ours(converts, netcdf) 
     converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_the_same_command_twice_at_once_shares_the_work(converts, netcdf, tmp_path: Path) -> None:
     netcdf(zlib=True)

@@ -36,6 +36,7 @@ def test_the_extras_are_those_of_the_project():
     assert {"all", "test"} & set(extra_names()) == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(100)
 def test_what_is_there_is_said_with_its_version(iobench):
     done = iobench("doctor", "grib", "netcdf", "--json")
@@ -190,6 +191,7 @@ def test_no_accelerator_is_told_with_torchs_reason(monkeypatch, capsys):
     assert "None: torch has no CUDA here: no driver." in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(100)
 def test_what_torch_sees_here_is_asked_in_a_process_of_its_own():
     torch = pytest.importorskip("torch", reason="devices are torch's")

@@ -77,6 +77,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
     monkeypatch.setattr("iobench_maelstrom.ens10.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
     dataset = Ens5mini()
@@ -115,6 +116,7 @@ def test_what_windows_are_laid_over_is_told(told, tiny_root):
     assert "none: samples are in no row" in told(*words, json_too=False)
 
 
+@pytest.mark.thorough
 def test_starts_that_are_not_evenly_spaced_have_no_windows_and_it_says_why(
     told, tmp_path, monkeypatch
 ):
@@ -143,6 +145,7 @@ def test_options_of_zarr_are_told(told):
     assert all(word in text for word in ("codec", "blosc-lz4", "pack", "channels", "inner-chunk"))
 
 
+@pytest.mark.quick_cases(1)
 def test_a_store(told, run_and_store):
     _, store = run_and_store
     answer = told(store)

@@ -30,6 +30,7 @@ def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: device)
 
 
+@pytest.mark.thorough
 def test_the_link_is_told_by_size_as_the_stand_in_carries_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

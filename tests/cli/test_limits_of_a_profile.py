@@ -107,6 +107,7 @@ for batch in DataLoader(Fields(), batch_size=2):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("asked", ["0.2", "off"])
 def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
     tmp_path: Path, iobench: Any, asked: str

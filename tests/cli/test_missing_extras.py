@@ -22,6 +22,7 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("hidden", "arguments", "extra"),
     [

@@ -90,6 +90,7 @@ def _busy(before: Any, after: Any) -> float:
     return 1 - idle / total if total else 0.0
 
 
+@pytest.mark.thorough
 def test_cpus_that_are_all_busy_are_saturated(capsys: pytest.CaptureFixture[str]) -> None:
     with busy(sorted(os.sched_getaffinity(0))):
         told, _ = profiled(capsys)
@@ -100,6 +101,7 @@ def test_cpus_that_are_all_busy_are_saturated(capsys: pytest.CaptureFixture[str]
     assert found["core"] is None or not found["core"]["busiest"]["saturated"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(len(psutil.Process().cpu_affinity()) < 2, reason="one CPU is all CPUs")
 def test_one_busy_cpu_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     last = max(os.sched_getaffinity(0))
@@ -115,6 +117,7 @@ def test_one_busy_cpu_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None
         assert not found["cpu"]["saturated"]
 
 
+@pytest.mark.thorough
 def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     told, seen = profiled(capsys, "--monitor", "10")
     (found,) = told["machines"]
@@ -128,6 +131,7 @@ def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFix
     assert names["training process"] > 10 << 20
 
 
+@pytest.mark.thorough
 def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """Of several runs in turns each has its own file, of one and the same thread."""
     options = ("--batches", "4", "--compute", "none", "--workers", "0", "--energy", "off")
@@ -139,6 +143,7 @@ def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixt
     assert np.array_equal(found[0].time_ns, found[1].time_ns)
 
 
+@pytest.mark.thorough
 def test_off_looks_at_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--json")
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, "--monitor", "off"]) == 0

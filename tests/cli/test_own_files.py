@@ -101,6 +101,7 @@ def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_b
     assert left == {*names, *made}
 
 
+@pytest.mark.thorough
 def test_nothing_lies_beside_read_only_files_of_one_name(own, runs) -> None:
     """Data that is read-only, two folders with files of one name, data that was moved."""
     [name] = own(MEMBERS)

@@ -62,6 +62,7 @@ def tiny(iobench, iobench_here, store_dir: Path, tmp_path: Path):
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_the_source_run_accounts_for_every_nanosecond(tiny, workers: str) -> None:
@@ -100,6 +101,7 @@ def test_a_probe_is_reused(tiny, tmp_path: Path, iobench_here, store_dir: Path) 
     assert json.loads((tmp_path / "again/run.json").read_text())["store"]["reused"] is True
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_a_store_cut_short_is_refused_until_it_is_removed(
     tiny, iobench_here, tmp_path: Path
@@ -130,6 +132,7 @@ def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
     assert run["cold_fraction"] is None or 0 <= run["cold_fraction"] <= 1.5
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_path: Path) -> None:
     (run,) = tiny("--workers", "0")
@@ -141,6 +144,7 @@ def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_p
     assert "\x1b[" not in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -173,6 +177,7 @@ def test_bad_input_is_one_line_and_exit_1(iobench_here, store_dir, arguments, wo
     assert done.stdout == ""
 
 
+@pytest.mark.thorough
 def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
     done = iobench("profile", "maelstrom-ens1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -180,6 +185,7 @@ def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", ["native", pytest.param("workers", marks=pytest.mark.long)])
 def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> None:
     runs = tiny(
@@ -261,6 +267,7 @@ def going(tmp_path: Path):
         process.communicate()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_ctrl_c_ends_everything_and_the_report_still_works(
     iobench_here, going, tmp_path: Path
@@ -278,6 +285,7 @@ def test_ctrl_c_ends_everything_and_the_report_still_works(
         os.killpg(process.pid, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_a_killed_run_leaves_a_report(iobench_here, going, tmp_path: Path) -> None:
     out = tmp_path / "run"

@@ -75,6 +75,7 @@ def profiled(iobench_here, tmp_path: Path) -> Callable[..., list[dict[str, Any]]
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("container", ["zarr", "tfrecord", "numpy"])
 def test_a_finished_store_is_profiled_as_it_is(converted, profiled, container: str) -> None:
     store = converted("mine", "--to", container)
@@ -142,6 +143,7 @@ def test_a_finished_store_is_found_whose_options_were_spelled_out(
     assert f"the finished store {store.relative_to(tmp_path)} is measured" in said
 
 
+@pytest.mark.thorough
 def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_path: Path) -> None:
     formats = ["zarr", "zarr:codec=blosc-lz4", "zarr:codec=blosc-lz4,inner-chunk=latitude=4"]
     words = [word for each in formats for word in ("--format", each)]
@@ -184,6 +186,7 @@ def test_splits_and_windows_of_a_store_alone(
     assert {run["n_samples"] for run in runs} == {6}
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -236,6 +239,7 @@ def test_a_store_of_other_samples_is_refused(converted, iobench_here) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_conversion_ends_with_the_command_that_profiles_it(
     own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
@@ -269,6 +273,7 @@ def test_a_store_in_a_bucket_is_profiled(
     assert [run["label"] for run in pair] == ["source", "own.zarr"]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_advice_on_stores_names_commands_that_are_taken(
     converted, iobench_here, own_file: Path, tmp_path: Path
@@ -292,6 +297,7 @@ def test_advice_on_stores_names_commands_that_are_taken(
             assert words[:3] != ["iobench", "convert", "a.zarr"]
 
 
+@pytest.mark.thorough
 def test_a_finished_store_of_the_same_plan_is_used_and_said(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
@@ -361,6 +367,7 @@ def test_finished_stores_are_found_where_the_cache_holds_the_probes_too(
     assert profiled_store() == there
 
 
+@pytest.mark.thorough
 def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
@@ -391,6 +398,7 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
     assert [run["label"] for run in runs][-1] == "ours.zarr"
 
 
+@pytest.mark.thorough
 def test_what_reads_runs_takes_those_of_stores(
     converted, profiled, iobench_here, tmp_path: Path
 ) -> None:
@@ -441,6 +449,7 @@ STAGES = {
 """Of each loader, by the package whose arrays it gives."""
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("package", STAGES)
 def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_given(
@@ -478,6 +487,7 @@ def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_gi
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_epochs_of_a_loader_are_its_own(converted, tmp_path: Path) -> None:
     converted("mine.zarr", "--to", "zarr")
     (tmp_path / "own_windows.py").write_text(LOADERS)

@@ -14,6 +14,7 @@ import pytest
 N_FILES = 80
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_info_counts_files_that_were_opened_again(tmp_path: Path, iobench_here) -> None:
     xr = pytest.importorskip("xarray")

@@ -173,6 +173,7 @@ def test_a_run_that_is_still_written_has_every_output(
     recorder.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("output", ["text", "json", "markdown", "compare", "bundle"])
 def test_a_run_that_is_still_written_is_said_to_be(tmp_path: Path, say: Say, output: str) -> None:
     run, recorder = begun_run(tmp_path / "run")
@@ -230,6 +231,7 @@ def test_a_run_whose_description_is_rubbish_is_refused_by_name(
 NOT_NUMBERS = ("NaN", "1e999", "-Infinity")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", NOT_NUMBERS)
 def test_numbers_that_are_none_are_unknown(tmp_path: Path, say: Say, text: str) -> None:
     """They are no JSON: the page, which carries the run's figures, ended in a traceback."""
@@ -292,6 +294,7 @@ def test_a_run_without_a_span_is_shown_as_one(
         assert out or target is not None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 40))]
 )
@@ -346,6 +349,7 @@ def hostile_and_plain(tmp_path: Path) -> tuple[Path, Path]:
     return whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("output", ["html", "compare"])
 def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) -> None:
     need(output)
@@ -386,6 +390,7 @@ def test_names_put_nothing_into_markdown(tmp_path: Path, say: Say, output: str) 
     assert not re.search(r"(?<!\\)\]\(javascript:", outside)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("output", [name for name in TEXTS if "json" not in name])
 def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
     run, _ = hostile_and_plain(tmp_path)
@@ -493,6 +498,7 @@ def bad_places(tmp_path: Path) -> dict[str, Path]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", ["in no folder", "below a file", "where nobody may write"])
 @pytest.mark.parametrize("output", outputs())
 def test_a_place_that_cannot_be_written_is_one_line(
@@ -534,6 +540,7 @@ def test_json_of_a_script_is_whole_or_not_there(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_run_is_read_only_and_every_output_is_made(tmp_path: Path, say: Say) -> None:
     """Reports of runs of others, or of an archive: nothing is written beside them."""
     run = whole_run(tmp_path / "run")

@@ -27,6 +27,7 @@ socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
 """
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_synthesized_files_lie_in_the_layout_of_the_mirror(mirror: Path) -> None
     assert files == {"output.sfc.20180101", "output.sfc.20180104", "era5/ERA5_sfc_t2m.nc"}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_the_climetlab_mirror_is_found_and_no_network_is_tried(
     iobench, mirror: Path, tmp_path: Path
@@ -116,6 +118,7 @@ def test_a_flat_folder_of_real_files_is_no_stand_in(
     assert not (flat / ".iobench").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(110)
 def test_a_home_directory_is_not_filled_silently(iobench, tmp_path: Path) -> None:
     environment = {

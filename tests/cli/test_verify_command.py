@@ -67,6 +67,7 @@ def shards(store: Path) -> list[Path]:
     return [store / file["name"] for file in manifest["shards"][1]["files"]]
 
 
+@pytest.mark.quick_cases(3)
 def test_a_store_as_written(store: Path, verified, capsys: pytest.CaptureFixture[str]) -> None:
     found = verified(store)
     assert set(found) == KEYS
@@ -79,6 +80,7 @@ def test_a_store_as_written(store: Path, verified, capsys: pytest.CaptureFixture
     assert last == "  unchecked  whether samples are as their source has them (--against SOURCE)"
 
 
+@pytest.mark.quick_cases(2)
 def test_a_store_as_its_source_has_it(store: Path, verified) -> None:
     found = verified(store, "--against", MEMBERS)
     assert found["against"] == MEMBERS
@@ -88,6 +90,7 @@ def test_a_store_as_its_source_has_it(store: Path, verified) -> None:
     assert verified(store, "--against", MEMBERS, "--share", "0.5")["comparison"]["n_compared"] == 2
 
 
+@pytest.mark.quick_cases(3)
 def test_one_bit_is_found_and_named(store: Path, wrong, capsys) -> None:
     file = max(shards(store), key=lambda path: path.stat().st_size)
     flip_bit(file, file.stat().st_size // 3)
@@ -100,6 +103,7 @@ def test_one_bit_is_found_and_named(store: Path, wrong, capsys) -> None:
     assert f"iobench: {said['error']}" == line
 
 
+@pytest.mark.quick_cases(2)
 def test_a_flipped_bit_of_the_manifest_is_found(store: Path, wrong) -> None:
     file = store / "iobench.json"
     text = file.read_bytes()
@@ -112,6 +116,7 @@ def test_a_flipped_bit_of_the_manifest_is_found(store: Path, wrong) -> None:
         file.write_bytes(text)
 
 
+@pytest.mark.thorough
 def test_a_flipped_bit_of_the_mark_is_found(store: Path, wrong) -> None:
     mark = make_item(store.with_name("marked"), kind="store", title="a title") / MARK_NAME
     shutil.copy(mark, store)
@@ -119,6 +124,7 @@ def test_a_flipped_bit_of_the_mark_is_found(store: Path, wrong) -> None:
     assert wrong(store).startswith(f"iobench: {store / MARK_NAME}: its checksum is wrong")
 
 
+@pytest.mark.thorough
 def test_a_store_without_those_checksums_verifies_and_says_so(store: Path, verified) -> None:
     file = store / "iobench.json"
     values = json.loads(file.read_text())
@@ -132,6 +138,7 @@ def test_a_store_without_those_checksums_verifies_and_says_so(store: Path, verif
     assert other == "more.txt, which the manifest does not list"
 
 
+@pytest.mark.quick_cases(2)
 def test_another_source_is_found_and_named(store: Path, wrong, tmp_path: Path) -> None:
     message = bytearray((tmp_path / MEMBERS).read_bytes())
     message[-5000] ^= 0x10  # a packed value of the last field
@@ -141,6 +148,7 @@ def test_another_source_is_found_and_named(store: Path, wrong, tmp_path: Path) -
     assert "1 value in 1 of 4 samples differs (t 1 by up to " in line
 
 
+@pytest.mark.quick_cases(3)
 def test_a_source_that_makes_other_samples_is_refused(store: Path, wrong) -> None:
     own = DATA / "era5" / "test4.nc"
     assert "out: z is <f4 (10, 2, 61, 120), the source makes" in wrong(store, "--against", own)
@@ -188,6 +196,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, wrong, arguments, words: str) 
     assert words in wrong(tmp_path, *arguments)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stage", ["raw", "decoded", "preprocessed"])
 def test_a_stand_in_is_found_again(
     tmp_path: Path, store_dir: Path, verified, capsys: pytest.CaptureFixture[str], stage: str
@@ -200,6 +209,7 @@ def test_a_stand_in_is_found_again(
     assert found["comparison"]["n_compared"] == found["n_samples"] > 0
 
 
+@pytest.mark.thorough
 def test_tiles_and_lossy_variables_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verified, capsys
 ) -> None:
@@ -218,6 +228,7 @@ def test_tiles_and_lossy_variables_are_made_again(
     assert 0 < off <= found["comparison"]["allowed"]["t"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "told", [[], "raw", {"stage": 5}, {"patch": {"x": 2}}, {"options": ["a"]}, {"variables": 1}]
 )

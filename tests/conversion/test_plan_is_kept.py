@@ -163,6 +163,7 @@ SOURCES = [many_short, as_they_lie, coded]
 MORE = [shared_and_incompressible, long_samples, simply_packed, with_a_bitmap]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "source", [*SOURCES, *(pytest.param(each, marks=pytest.mark.long) for each in MORE)]
 )
@@ -170,11 +171,13 @@ def test_memory_is_what_the_plan_says(tmp_path: Path, source: Any) -> None:
     assert_kept(tmp_path, source(tmp_path), "time", "--to", "zarr")
 
 
+@pytest.mark.long
 def test_chunks_that_are_as_long_as_their_numbers_keep_to_a_small_memory(tmp_path: Path) -> None:
     path = shared_and_incompressible(tmp_path)
     assert_kept(tmp_path, path, "time", "--to", "zarr", "--memory", "64MiB")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
 )
@@ -183,6 +186,7 @@ def test_of_shapes_nobody_tuned_to_too(tmp_path: Path, seed: int) -> None:
     assert_kept(tmp_path, path, dim, *more)
 
 
+@pytest.mark.long
 def test_two_variables_of_all_samples_that_share_chunks_are_enough(tmp_path: Path) -> None:
     """Of eight variables 150 MB share chunks: two groups are 300, two variables 38."""
     made = xarray.Dataset(

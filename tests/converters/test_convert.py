@@ -283,6 +283,7 @@ def start(target, *args):
     return process
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "moment", [1, 2, 3, 4, 5, 6, 9, 14, 20, 25, 26, 27, 28, 33, 35, 36, 37, 38]
 )
@@ -316,6 +317,7 @@ def run_logged(path, log, barrier):
     run(path, dataset=Logging(log))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stale", [False, True])
 def test_of_processes_at_once_exactly_one_writes_and_all_succeed(tmp_path, stale):
     path = tmp_path / "store"

@@ -68,6 +68,7 @@ def appended(monkeypatch):
     return names
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("fmt", "options", "variables"),
     [
@@ -130,6 +131,7 @@ def write_columns(path):
     return path
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("samples", ["all", "some"])
 def test_samples_that_lie_apart_in_their_chunks_have_the_same_bytes(
     tmp_path, monkeypatch, appended, samples
@@ -182,6 +184,7 @@ def test_a_damaged_chunk_of_a_later_variable_ends_it(tmp_path, monkeypatch):
     assert not (tmp_path / "store" / "iobench.json").exists()
 
 
+@pytest.mark.long
 def test_two_variables_are_resident_not_all(tmp_path):
     variables = {f"v{number}": ("f4", (4, 180, 360)) for number in range(6)}  # 25 MB each
     source = write_netcdf(tmp_path / "own.nc", variables, n_times=24, sharing=24)

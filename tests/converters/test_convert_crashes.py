@@ -116,6 +116,7 @@ def kill_at_random_moments(tmp_path, fmt, n_kills, *, together):
     assert n_killed >= n_kills
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt, together):
     kill_at_random_moments(tmp_path, fmt, 2, together=together)
@@ -128,6 +129,7 @@ def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt, together
     kill_at_random_moments(tmp_path, fmt, 50, together=together)
 
 
+@pytest.mark.thorough
 def test_killed_while_it_describes_the_whole_it_leaves_nothing_of_that(tmp_path, fmt):
     path, code = tmp_path / "store", -signal.SIGKILL
 
@@ -150,6 +152,7 @@ def test_killed_while_it_describes_the_whole_it_leaves_nothing_of_that(tmp_path,
     assert content(path) == content(tmp_path / "whole")
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, together):
@@ -176,6 +179,7 @@ def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, to
     assert content(path) == content(tmp_path / "whole")
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 @pytest.mark.parametrize("part", ["shard-00002", "shard-00002.json", "plan", "iobench.json"])
 def test_a_disk_that_refuses_leaves_a_resumable_store(tmp_path, fmt, code, part, monkeypatch):

@@ -102,6 +102,7 @@ def test_interrupted_it_ends_with_the_same_errors(tmp_path, fmt, dtype):
     assert content(tmp_path / "store") == content(tmp_path / "whole")
 
 
+@pytest.mark.quick_cases(1)
 def test_ranges_are_found_once_for_all_processes(tmp_path, fmt):
     encoding, barrier = Encoding.parse(dtype="int16"), FORK.Barrier(3)
     learnt = FORK.Value("i", 0)

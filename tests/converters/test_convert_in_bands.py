@@ -126,6 +126,7 @@ def conversions(draw):
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=conversions())
 def test_the_bytes_are_those_of_one_group_and_each_chunk_is_decoded_once(decoded, case):
@@ -310,6 +311,7 @@ def kill_at_random_moments(tmp_path, n_kills, *, together):
     assert n_killed >= n_kills // 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 def test_killed_at_random_moments_it_ends_the_same(tmp_path, together):
     kill_at_random_moments(tmp_path, 3, together=together)
@@ -388,6 +390,7 @@ def test_what_is_put_aside_comes_back_and_no_folder_lists_it(tmp_path):
     spill.close()
 
 
+@pytest.mark.long
 def test_what_is_resident_is_what_memory_says(tmp_path):
     shape = (60, 8, 180, 360)  # 124 MB
     source = write_netcdf(tmp_path / "own.nc", [shape], [(60, 1, 45, 360)])

@@ -88,6 +88,7 @@ def begun(path, **more):
         run(path, dataset=Watched(number=20, action=fail), **more)
 
 
+@pytest.mark.thorough
 def test_of_several_processes_each_writes_other_shards(tmp_path, fmt):
     log = tmp_path / "log"
     barrier = FORK.Barrier(4)
@@ -106,6 +107,7 @@ def test_of_several_processes_each_writes_other_shards(tmp_path, fmt):
     assert verify_store(open_store(tmp_path / "store")) is not None
 
 
+@pytest.mark.quick_cases(1)
 def test_one_is_killed_and_one_comes_late(tmp_path, fmt):
     path, dead = tmp_path / "store", tmp_path / "dead"
 

@@ -73,6 +73,7 @@ def make(dataset, fmt, path, encoding, **more):
     )
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     ("dtype", "read_as"),
     [

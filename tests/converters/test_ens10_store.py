@@ -40,6 +40,7 @@ def stores(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_xarray_selects_by_date(stores):
     with xarray.open_zarr(stores / "zarr", decode_timedelta=False) as found:
         np.testing.assert_array_equal(found.time.values.astype("M8[s]"), STARTS)

@@ -68,6 +68,7 @@ def written(request, tmp_path, monkeypatch):
     return path, expected
 
 
+@pytest.mark.quick_cases(1)
 def test_xarray_reads_equal_values_with_named_dimensions(written):
     xarray = pytest.importorskip("xarray", reason="needs pip install 'iobench[zarr]'")
     pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")

@@ -45,6 +45,7 @@ class Special(MadeUpDataset):
         return arrays
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

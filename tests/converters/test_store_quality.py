@@ -132,6 +132,7 @@ def told_by(path):
     return (path / MANIFEST_NAME).read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_manifest_has_the_same_bytes_however_it_was_made(tmp_path, monkeypatch) -> None:
     run(tmp_path / "alone", workers=1)
     expected = told_by(tmp_path / "alone")

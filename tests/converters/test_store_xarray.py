@@ -93,6 +93,7 @@ def test_dates_and_members_are_dimensions(convert, tmp_path):
     np.testing.assert_array_equal(store[8]["t"], source.t.values.reshape(42, 2, 3, 4)[8])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dims", ["time", "time,number"])
 def test_all_containers_say_the_same(convert, tmp_path, dims):
     path = write(tmp_path / "a.nc")
@@ -128,6 +129,7 @@ def test_only_samples_that_are_asked_for_are_read(convert, tmp_path):
     assert read == [2, 3]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("calendar", "units", "step"),
     [
@@ -244,6 +246,7 @@ def test_a_projection_of_grib_is_a_grid_mapping(convert, tmp_path, grid, keys, e
         assert {"latitude", "longitude"} <= set(found["2t"].coords)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_zarr_stores_of_others_say_the_same(convert, tmp_path, zarr_format):
     with xarray.open_dataset(write(tmp_path / "a.nc"), decode_times=False) as source:
@@ -355,6 +358,7 @@ def cf_datasets(draw):
     return files
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )

@@ -239,6 +239,7 @@ for file in files:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_processes_at_once_lose_nothing(tmp_path, kept):
     files = [put(tmp_path / f"{n}.bin", bytes([n]) * 500) for n in range(40)]
@@ -265,6 +266,7 @@ def test_a_catalogue_is_bounded_and_loses_the_oldest(tmp_path, kept, monkeypatch
     assert [times_inspected(file) for file in files[-4:]] == [1] * 4
 
 
+@pytest.mark.thorough
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "TRIAL_S", -1)
     monkeypatch.setattr(catalogue, "WORTH_S", -1)

@@ -30,6 +30,7 @@ def messages(path):
             eccodes.codes_release(handle)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("sample_dim", "n"), [("time", 4), ("number", 10), ("isobaricInhPa", 2)])
 def test_grib_samples_are_cfgribs(real, open_user_files, sample_dim, n):
     path = real(MEMBERS)

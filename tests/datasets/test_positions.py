@@ -81,6 +81,7 @@ def test_whole_numbers_are_xarrays_times(unit, calendar, since, numbers, dtype):
     np.testing.assert_array_equal(seconds_since_1970(found), seconds_since_1970(expected))
 
 
+@pytest.mark.thorough
 @given(
     st.sampled_from(CALENDARS),
     st.sampled_from(["days since 1582-10-01", "hours since 1900-01-01", "days since 2000-1-1"]),

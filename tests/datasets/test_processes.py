@@ -33,6 +33,7 @@ def jobs(tmp_path, monkeypatch):
     return set_up_jobs
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_every_job_is_done_once(jobs, processes):

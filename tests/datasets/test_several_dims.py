@@ -106,6 +106,7 @@ def with_encoding(made, chunks, container):
     return made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("container", ["netcdf", "zarr"])
 @SEVERAL
 @given(layout=layouts(), memory_nbytes=st.sampled_from([20_000, 40_000, 1 << 30]))
@@ -233,6 +234,7 @@ def test_files_that_hold_the_same_samples_are_rows_of_their_own(tmp_path, open_u
     assert placed.items.tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dims", [("time", "number"), ("number", "isobaricInhPa", "time")])
 def test_grib_samples_are_cfgribs(real, open_user_files, dims):
     path = real(MEMBERS)
@@ -283,6 +285,7 @@ def grib_messages(lengths, packings, seed):
             eccodes.codes_release(handle)
 
 
+@pytest.mark.thorough
 @settings(SEVERAL, max_examples=8)
 @given(cube=grib_cubes())
 def test_samples_of_grib_cubes_are_cfgribs_whatever_their_packing(open_user_files, cube):

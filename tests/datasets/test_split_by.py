@@ -68,6 +68,7 @@ def test_a_date_includes_all_that_begins_with_it(interval, n, first, last):
     assert (len(held), held[0], held[-1]) == (n, first, last)
 
 
+@pytest.mark.thorough
 @given(
     first=st.integers(0, len(SIX_HOURLY) - 1),
     n=st.integers(1, 900),

@@ -317,6 +317,7 @@ def test_letters_are_a_synthesizer():
     assert isinstance(Letters(), Synthesizer)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_two_runs_at_once_write_one_stand_in(root):
     script = (

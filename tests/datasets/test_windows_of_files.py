@@ -91,6 +91,7 @@ def test_windows_are_xarrays_slices(tmp_path, place, text, storage):
         assert (grid == np.array(placed.window.offsets) * np.timedelta64(6, "h")).all()
 
 
+@pytest.mark.thorough
 @given(
     apart=st.lists(st.sampled_from([6, 6, 6, 6, 12, 30]), min_size=4, max_size=20),
     inputs=st.lists(st.integers(-3, 1), min_size=1, max_size=3, unique=True),
@@ -226,6 +227,7 @@ def test_a_coordinate_that_is_no_row_is_named(tmp_path, place, hours, words):
         place([path], "0:1", sample_dim="time")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", ["-1,0:1", "0:1,2,3"])
 def test_windows_over_grib_are_xarrays_slices(real, place, text):
     path = real(MEMBERS)

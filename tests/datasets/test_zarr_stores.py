@@ -61,6 +61,7 @@ def assert_as_xarray(made, paths, sample_dim="time", names=("t", "p", "gaps", "n
                     np.testing.assert_array_equal(sample[name], expected, strict=True)
 
 
+@pytest.mark.quick_cases(3)
 @FORMATS
 @pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 2, "y": 3, "x": 4}])
 def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
@@ -367,6 +368,7 @@ def test_a_replaced_dataset_reads_in_a_worker(tmp_path, open_user_files):
     np.testing.assert_array_equal(copy.decode(copy.read(where), where)["t"], made.sample(1)["t"])
 
 
+@pytest.mark.quick_cases(1)
 @FORMATS
 @pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 1, "y": 1}, {"time": 2, "y": 3}])
 @pytest.mark.parametrize("cache", ["0", "1GiB"])

@@ -41,6 +41,7 @@ def _read_each(file: Path, n: int, nbytes: int) -> None:
     os.close(fd)
 
 
+@pytest.mark.thorough
 def test_each_request_waits_and_requests_of_several_readers_wait_together(
     slow_storage: Any,
 ) -> None:
@@ -57,6 +58,7 @@ def test_each_request_waits_and_requests_of_several_readers_wait_together(
     assert _seconds(lambda: _read_each(file, 20, 4 * KIB)) >= 0.4  # no page cache in between
 
 
+@pytest.mark.thorough
 def test_bandwidth_is_that_of_all_readers_together(slow_storage: Any) -> None:
     """Known truth: 8 MiB at 16 MiB a second, by one reader and by four."""
     folder = slow_storage(nbytes_per_s=16 * MIB)
@@ -68,6 +70,7 @@ def test_bandwidth_is_that_of_all_readers_together(slow_storage: Any) -> None:
     assert 0.4 <= four < 1.5
 
 
+@pytest.mark.thorough
 def test_opens_a_second_are_limited_and_reads_are_not(slow_storage: Any) -> None:
     """Known truth: 25 files at 50 opens a second take half a second, their bytes nothing."""
     folder = slow_storage(opens_per_s=50)
@@ -80,6 +83,7 @@ def test_opens_a_second_are_limited_and_reads_are_not(slow_storage: Any) -> None
     assert _seconds(lambda: _read_each(large, 100, KIB)) < 0.4
 
 
+@pytest.mark.thorough
 def test_jitter_is_spread_and_settings_change_under_way(slow_storage: Any) -> None:
     """Known truth: an exponential time of 10 ms on the mean, then none."""
     folder = slow_storage(jitter_s=0.01)

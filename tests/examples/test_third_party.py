@@ -67,6 +67,7 @@ def test_options_are_checked() -> None:
         find_dataset("stations", hours="1")
 
 
+@pytest.mark.thorough
 def test_a_dataset_of_the_form_before_is_told_what_to_write(
     iobench: RunIobench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_report_is_printed_by_a_renderer_of_somebody_else(
     assert "unknown renderer 'chut': did you mean chat" in wrong.stderr
 
 
+@pytest.mark.thorough
 def test_a_netcdf_dataset_of_sixty_lines_is_profiled_and_converted(
     iobench: RunIobench, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_the_options_of_a_recipe_are_told_and_checked(iobench_here: RunIobench) 
         find_dataset("north-sea", year="2019")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_iobench_profiles_both(iobench: RunIobench) -> None:
     told = iobench(
@@ -184,6 +187,7 @@ def test_the_readme_shows_this_code(readme: str, file: str) -> None:
     assert f"\n{(THIRD_PARTY / file).read_text()}```\n" in (ROOT / readme).read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_the_tests_the_readmes_show_pass(tmp_path: Path) -> None:
     for room in ("plugins", "converters"):

@@ -65,6 +65,7 @@ def test_fast_storage_of_the_same_kind_is_told_as_fast(
     assert max(each["bytes_per_s"] for each in _reads(told, 4)) > 20 * MIB
 
 
+@pytest.mark.long
 def test_bandwidth_is_that_injected_however_many_read(
     slow_storage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +80,7 @@ def test_bandwidth_is_that_injected_however_many_read(
     assert told["opens"][0]["opens_per_s"] > 50
 
 
+@pytest.mark.long
 def test_a_limit_of_opens_is_told_as_one(
     slow_storage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_limit_of_opens_is_told_as_one(
     assert "Opens: " in said
 
 
+@pytest.mark.long
 def test_jitter_is_said_and_steady_storage_is_not_called_uneven(
     slow_storage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +134,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("slow", "nbytes", "is_open"),
     [({"opens_per_s": 40}, 4 * KIB, True), ({"nbytes_per_s": 4 * MIB}, 512 * KIB, False)],

@@ -39,6 +39,7 @@ if sys.argv[1:]:
 """
 
 
+@pytest.mark.thorough
 def test_the_tasks_of_a_step_record_into_one_run(slurm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = ["srun", "-n", "3", *IOBENCH, "run", "--", sys.executable, "train.py"]
@@ -57,6 +58,7 @@ def test_the_tasks_of_a_step_record_into_one_run(slurm: dict[str, str], tmp_path
     assert done.stderr.count("iobench: kept in") == 1
 
 
+@pytest.mark.thorough
 def test_a_signal_of_slurm_reaches_the_script_once(slurm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = ["srun", "-n", "1", "--job-name=once", *IOBENCH, "run", "--out", "run"]

@@ -121,6 +121,7 @@ def test_a_killed_launcher_leaves_a_run_that_is_read(
         assert (profile.spans["kind"] == Kind.READ).sum() == 4
 
 
+@pytest.mark.thorough
 def test_a_script_without_a_loader_has_its_reads(
     tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
 ) -> None:
@@ -165,6 +166,7 @@ def test_steps_bound_what_is_recorded_of_a_loop(launch: Launch, script: Script) 
     assert (spans["kind"] == Kind.READ).sum() == 2
 
 
+@pytest.mark.thorough
 def test_default_directories_are_named_after_the_script(
     tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
 ) -> None:
@@ -179,6 +181,7 @@ def test_default_directories_are_named_after_the_script(
         assert read_process_facts(run / "processes")
 
 
+@pytest.mark.thorough
 def test_an_iobench_run_inside_another_is_a_run_of_its_own(
     launch: Launch, script: Script, cli: list[str], tmp_path: Path
 ) -> None:
@@ -190,6 +193,7 @@ def test_an_iobench_run_inside_another_is_a_run_of_its_own(
     assert len(found.profile.spans) == 0
 
 
+@pytest.mark.thorough
 def test_a_report_that_fails_costs_no_exit_code(
     tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
 ) -> None:

@@ -51,6 +51,7 @@ def text_of(path: Any) -> str:
     return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
 
 
+@pytest.mark.thorough
 def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(
     script: Callable[..., Any], launch: Callable[..., Any], plainly: Callable[..., Any]
 ) -> None:

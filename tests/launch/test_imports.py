@@ -58,6 +58,7 @@ def text_of(found: Any) -> str:
     return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
 
 
+@pytest.mark.thorough
 def test_what_a_package_imports_is_its_own_time_and_not_that_of_others(
     launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
 ) -> None:
@@ -89,6 +90,7 @@ def test_what_a_package_imports_is_its_own_time_and_not_that_of_others(
     assert "The first batch came" not in text
 
 
+@pytest.mark.thorough
 def test_imports_that_fail_are_late_or_of_a_thread(
     launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
 ) -> None:
@@ -142,6 +144,7 @@ LAZY = """
 """
 
 
+@pytest.mark.thorough
 def test_imports_while_the_training_goes_on_are_a_part_of_it(
     launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
 ) -> None:
@@ -157,6 +160,7 @@ def test_imports_while_the_training_goes_on_are_a_part_of_it(
     assert "after its loader was first asked" in text_of(found)
 
 
+@pytest.mark.thorough
 def test_packages_without_files_of_archives_and_lazily_loaded_ones(
     launch: Launch, script: Script, packages: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:

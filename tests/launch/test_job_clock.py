@@ -61,6 +61,7 @@ def text_of(found: Any) -> str:
     return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n_files", "seconds", "end", "code"),
     [
@@ -117,6 +118,7 @@ WITHOUT_LOADER = """
 """
 
 
+@pytest.mark.long
 def test_neither_settings_nor_a_training_without_a_loader_are_an_initial_load(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
 ) -> None:
@@ -143,6 +145,7 @@ BESIDE = """
 """
 
 
+@pytest.mark.thorough
 def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
     script: Callable[..., Any],
     launch: Callable[..., Any],
@@ -195,6 +198,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n_validation", "end"), [(60, ""), (8, ""), (60, "_exit")])
 def test_a_validation_is_told_from_the_training_whichever_is_longer(
     script: Callable[..., Any],
@@ -325,6 +329,7 @@ ENDING = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [pytest.param("SIGTERM", marks=pytest.mark.long), "SIGKILL", "SIGINT"]
 )
@@ -355,6 +360,7 @@ NO_LOOP = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["nothing", "save"])
 def test_a_script_without_any_loop(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, what: str
@@ -398,6 +404,7 @@ ABANDONED = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "workers"), [("kept", 1), ("dropped", 0), ("another", 1)])
 def test_time_after_a_loader_was_left_is_no_training(
     script: Callable[..., Any], launch: Callable[..., Any], how: str, workers: int
@@ -482,6 +489,7 @@ ANEW = """
 """
 
 
+@pytest.mark.long
 def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
 ) -> None:

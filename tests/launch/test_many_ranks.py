@@ -70,6 +70,7 @@ def test_one_launcher_and_many_ranks(launch: Launch, script: Script) -> None:
     assert told == [(0, 2, "mpirun"), (0, 1, ""), (1, 2, "mpirun")]
 
 
+@pytest.mark.thorough
 @no_mpi
 def test_many_launchers_make_one_run_and_the_first_prints(
     tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]

@@ -62,6 +62,7 @@ def commit_told(found: Any) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.thorough
 @needs_git
 def test_the_commit_of_a_script_and_what_differs_from_it(
     launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, capfd: Any
@@ -131,6 +132,7 @@ def test_nothing_of_a_strangers_repository_is_run(
         assert ran.exists()
 
 
+@pytest.mark.thorough
 @needs_git
 def test_why_a_commit_is_not_known(
     launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
@@ -223,6 +225,7 @@ LOOP = """
 """
 
 
+@pytest.mark.long
 def test_compare_says_what_else_was_not_the_same(
     launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, capfd: Any
 ) -> None:
@@ -255,6 +258,7 @@ def test_compare_says_what_else_was_not_the_same(
     assert f"B: {tmp_path / 'two'}: two" in said
 
 
+@pytest.mark.thorough
 def test_a_profile_has_a_name_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
 ) -> None:

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_other_processes_of_a_script_have_files_of_their_own(
     launch: Launch, script: Script, method: str
@@ -69,6 +70,7 @@ subprocess.run(f"cd . && {sys.executable} -c 'import sys'", shell=True, check=Tr
 """
 
 
+@pytest.mark.thorough
 def test_children_that_do_not_record_are_listed(launch: Launch, script: Script) -> None:
     found = launch(sys.executable, script(CHILDREN))
     assert (found.code, found.out, found.err) == (0, "", "")

@@ -44,6 +44,7 @@ ENDS = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", [SELF, SEEDED], ids=["self", "seeded"])
 def test_a_script_sees_itself_as_it_is(
     launch: Launch,
@@ -63,6 +64,7 @@ def test_a_script_sees_itself_as_it_is(
     assert found.said == [f"recording into {found.run.name}; {bound}"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", ["-c", "-m", "-W", "shell"])
 def test_every_way_to_start_python_is_the_same(
     launch: Launch,
@@ -90,6 +92,7 @@ def test_every_way_to_start_python_is_the_same(
     assert found.launcher.unseen == []
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("end", ENDS)
 def test_it_ends_as_it_would(launch: Launch, plainly: Plainly, script: Script, end: str) -> None:
     path = script(f"import numpy\n{ENDS[end]}\n")
@@ -145,6 +148,7 @@ os.read(told, 1)
 """A `signal.pause` would wait for ever where the signal comes just before it."""
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_a_signal_to_the_launcher_goes_on_to_the_script(
     tmp_path: Path, script: Script, cli: list[str], name: str

@@ -75,6 +75,7 @@ def why_not(advice) -> Reason | None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("workers", "n_files", "nbytes", "step", "latency_s"),
     [(0, 8, 40_000, 0.02, 0.02), (2, 16, 300_000, 0.01, 0.03)],

@@ -32,6 +32,7 @@ def site(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 TELL = "import sys; print(sys.modules['sitecustomize'].__file__, getattr(sys, 'theirs', None))"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "text",
     [

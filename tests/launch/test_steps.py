@@ -50,6 +50,7 @@ def text_of(path: Any) -> str:
     return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
 
 
+@pytest.mark.thorough
 def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
 ) -> None:
@@ -118,6 +119,7 @@ COLLECTED = """
 """
 
 
+@pytest.mark.thorough
 def test_a_script_that_collects_gradients_and_saves_its_model(
     script: Callable[..., Any],
     launch: Callable[..., Any],
@@ -170,6 +172,7 @@ OWN_CLASSES = """
 """
 
 
+@pytest.mark.thorough
 def test_classes_of_models_work_pickle_and_compile_as_they_did(
     script: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:

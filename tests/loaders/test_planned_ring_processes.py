@@ -378,6 +378,7 @@ def test_no_process_and_no_descriptor_is_left(run, pipeline):
     assert descriptors() == before
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_end_when_the_consumer_is_killed(run, method):
     reader, writer = multiprocessing.Pipe(duplex=False)
@@ -411,6 +412,7 @@ def ends_while_waiting(run, gate, method, number):
     return doomed.exitcode
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path, method):

@@ -99,6 +99,7 @@ def test_a_chain_delivers_what_its_stages_make_one_by_one(
     assert {len(batch) for batch in ours} == {batch_size}
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any),

@@ -77,6 +77,7 @@ def in_chunks(path: Path) -> None:
             made[...] = each[...]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES],

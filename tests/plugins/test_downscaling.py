@@ -100,6 +100,7 @@ class TestTier2(DatasetTests):
         return tier2[1]
 
 
+@pytest.mark.quick_cases(1)
 def test_decoded_values_are_xarrays(tier):
     _, dataset, files, index = tier
     expected = merged(files)

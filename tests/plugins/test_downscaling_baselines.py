@@ -102,6 +102,7 @@ def batches_of(stream, epoch):
     return [gather(drawn) for item in stream.items(epoch) for drawn in draw(load(item))]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [1, 2])
 def test_training_makes_the_samples_of_our_reader(prepare, number):
     dataset, files, index, locator = prepare(number)

@@ -71,12 +71,14 @@ def stored_times(baseline):
     return found
 
 
+@pytest.mark.quick_cases(1)
 def test_its_samples_are_ours(baseline):
     dataset, index, made = baseline()
     assert isinstance(dataset, UpstreamBaseline)
     assert_equal_samples(dataset, index, made.pipeline)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["z500", pytest.param("t850", marks=pytest.mark.long)])
 def test_its_samples_are_ours_at_pressure_levels(baseline, pressure_root, target):
     dataset, index, made = baseline(pressure_root, dtype="pl", target=target)
@@ -103,6 +105,7 @@ def test_its_settings_are_upstreams(baseline):
     assert baseline(batch_size=4)[2].batch_size == 4
 
 
+@pytest.mark.thorough
 def test_its_files_are_of_upstreams_layout(baseline, pressure_root):
     import netCDF4
 

@@ -41,6 +41,7 @@ class TestPressureLevels(DatasetTests):
         return dataset.files(FileLocator(stand_in=pressure_root, cache_dir=tmp_path))
 
 
+@pytest.mark.thorough
 def test_a_sample_is_of_14_channels_and_the_tasks_target(locator, target):
     _, index = sampled(locator, target)
     inputs, truth = index.spec

@@ -125,6 +125,7 @@ def statistics_of(tiny, beside, cache):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_normalisation_does_not_depend_on_the_number_of_processes(tiny, tmp_path, monkeypatch):
     one = statistics_of(tiny, tmp_path, tmp_path / "1")

@@ -102,6 +102,7 @@ def contents(root):
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
     for processes in (1, 2):

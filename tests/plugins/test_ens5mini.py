@@ -98,6 +98,7 @@ def test_the_default_stand_in_keeps_a_samples_bytes():
     assert 200e6 < Ens5mini().synthesis_nbytes(scale=None, tiny=False) < 1e9
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_the_stand_in_is_the_same_for_the_same_seed(files, root, tmp_path):
     for name in ("again", "other"):

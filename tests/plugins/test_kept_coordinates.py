@@ -46,6 +46,7 @@ def opened(tiny_root, tmp_path):
     return open_it
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", dataset_names())
 def test_every_name_keeps_its_coordinates_or_says_why_not(name, opened):
     _, index = opened(name)
@@ -58,6 +59,7 @@ def test_every_name_keeps_its_coordinates_or_says_why_not(name, opened):
     assert known.left_out.keys() == LEFT_OUT.get(name, set())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("patch", ["100", "whole"])
 def test_each_patch_of_yr_has_its_own_places(patch, opened):
     options = {} if patch == "whole" else {"y_range": "28,428", "x_range": "20,320"}

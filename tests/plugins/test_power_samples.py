@@ -75,6 +75,7 @@ def rewrite(path, **encoding):
     data.to_netcdf(path, engine="netcdf4", encoding=dict.fromkeys(fields, encoding))
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("prefix", WEATHER)
 @pytest.mark.parametrize("number", [0, 11, 12, 47])
 def test_fields_equal_xarrays(stand_ins, prefix, number):
@@ -157,6 +158,7 @@ def expected_features(folder, turbine, level):
     return np.stack([column.values for column in columns], axis=1), produced.values
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("turbine", "level"), [(1, 133), (4, 128)])
 def test_features_equal_a_computation_with_xarray(stand_ins, turbine, level):
     options = {"wind_turbine_id": str(turbine), "model_level": str(level)}
@@ -241,6 +243,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_storage_gives_the_same_samples(copied, layout):
     before = sampled(copied, ModelLevels()), sampled(copied, PowerFeatures())
@@ -288,6 +291,7 @@ def test_provenance_is_json_without_folders(stand_ins):
     assert len(index) == 24
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(100)
 def test_it_is_profiled_from_its_files_and_from_stores(iobench_here, tmp_path):
     done = iobench_here(

@@ -133,6 +133,7 @@ def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
     assert (np.diff(a + b * 1e5) > 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
     contents = []
@@ -144,6 +145,7 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
     assert contents[0] == contents[1]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "name", [pytest.param("pl", marks=pytest.mark.long), "ml", "sfc", "production", "constants"]
 )

@@ -206,6 +206,7 @@ def rewritten(file, target, *, aerosols=("column", "level", "aerosol_type"), **c
             copy[...] = np.transpose(variable[...], order)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "create",
     [
@@ -367,6 +368,7 @@ def contents(root):
     return {path.name: path.read_bytes() for path in root.rglob("*.nc")}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
     again, other = tmp_path / "again", tmp_path / "other"

@@ -83,6 +83,7 @@ def test_it_has_both_baselines():
     assert isinstance(Radiation(), PluginBaseline)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_applications_columns_are_ours(locator, options):
     dataset, files, index = opened(locator, **options)

@@ -69,6 +69,7 @@ def assert_same_samples(dataset, index, baseline, epoch=0):
     assert Counter(map(digest, stream_samples(baseline.pipeline, epoch))) == ours
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -86,6 +87,7 @@ def test_training_makes_the_samples_of_our_reader(yr_5tb, options):
     assert_same_samples(dataset, index, baseline)
 
 
+@pytest.mark.quick_cases(1)
 def test_training_on_whole_grids_and_on_real_files(yr_5gb, tmp_path):
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
     real = Yr(size="5GB").files(locator)
@@ -118,6 +120,7 @@ def test_stages_are_those_of_the_training(yr_5tb):
     assert asked.batch_size == 5
 
 
+@pytest.mark.thorough
 def test_the_loader_of_streams_delivers_each_sample_once(yr_5tb, tmp_path):
     files = yr_5tb.files[:1]
     dataset, index = prepared(files, yr_5tb.locator, size="5TB")
@@ -150,6 +153,7 @@ def test_steps_open_files_again_in_another_process(yr_5gb):
     np.testing.assert_array_equal(read[0].predictors, read[1].predictors)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_process_forked_while_a_stream_reads_can_read(yr_5tb):
     files = yr_5tb.files[:2]

@@ -60,6 +60,7 @@ def training_samples(file, patch, *, crop=None, predict_diff=False):
                 yield inputs[inside], targets[inside]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "crop"),
     [

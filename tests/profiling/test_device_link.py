@@ -24,6 +24,7 @@ def small(monkeypatch):
     monkeypatch.setattr(device_link, "LARGE_NBYTES", 4 * MIB)
 
 
+@pytest.mark.thorough
 def test_both_rates_are_found_at_the_size_of_a_batch(small) -> None:
     with FakeAccelerator(
         pinned_bytes_per_s=4e8, pageable_bytes_per_s=1e8, latency_ns=1_000_000

@@ -173,6 +173,7 @@ def long_run(
     return run
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("n_batches", "ends"), [(4500, True), (4200, True), (4500, False)])
 def test_waits_and_wall_time_of_a_folded_run_are_exact(
     tmp_path: Path, n_batches: int, ends: bool
@@ -288,6 +289,7 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return long_run(tmp_path_factory.mktemp("runs") / "folded", 4000, SMALL).path
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("command", "line"),
     [

@@ -99,6 +99,7 @@ def test_every_explanation_says_something() -> None:
     assert [path for path, text in KNOWN.items() if not text] == []
 
 
+@pytest.mark.thorough
 def test_a_command_prints_the_page(
     iobench: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

@@ -59,6 +59,7 @@ def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
     loader.close()
 
 
+@pytest.mark.quick_cases(1)
 def test_threads_and_processes_make_the_same(ens10: OpenDataset) -> None:
     by_threads = dataset_source(ens10, 2, processes=False)
     by_processes = dataset_source(ens10, 2, processes=True)
@@ -168,6 +169,7 @@ def test_splits_patches_and_given_means_of_a_dataset(ens10: OpenDataset) -> None
         ens10.loader(2, processes=False, split="tests")
 
 
+@pytest.mark.quick_cases(1)
 def test_a_transform_in_processes(ens10: OpenDataset) -> None:
     loader = ens10.loader(2, processes=True, transform=dict, threads=1)
     assert isinstance(loader.source, ProcessSource)
@@ -206,6 +208,7 @@ def test_a_script_without_a_main_guard_loads_in_threads(tmp_path: Path) -> None:
     assert "processes=True asks for them" in done.stderr
 
 
+@pytest.mark.thorough
 def test_processes_that_are_asked_for_need_a_main_guard(tmp_path: Path) -> None:
     done = run_script(tmp_path, ", processes=True, threads=1")
     assert done.returncode == 1
@@ -280,6 +283,7 @@ def test_files_that_were_written_anew_are_opened_as_they_are_now(tmp_path: Path,
         assert [found[n]["v"][0] for n in range(len(found))] == [value] * (2 + value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["maelstrom-radiation-tf", "maelstrom-ens10"])
 def test_published_files_that_were_written_anew_are_opened_as_they_are_now(
     tmp_path: Path, name: str

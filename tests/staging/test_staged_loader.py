@@ -301,6 +301,7 @@ RANK = """
 """
 
 
+@pytest.mark.thorough
 def test_a_rank_that_is_killed_while_it_stages_is_followed_by_another(tmp_path):
     store = make(tmp_path / "store")
     (tmp_path / "rank.py").write_text(textwrap.dedent(RANK))
@@ -324,6 +325,7 @@ def test_a_rank_that_is_killed_while_it_stages_is_followed_by_another(tmp_path):
     assert sorted(was_there for _, was_there in lines) == ["False", "True", "True"]
 
 
+@pytest.mark.thorough
 def test_a_profile_loads_the_copy_and_has_the_time_it_took(tmp_path, iobench_here):
     from iobench.profiles.reading import open_profile
     from iobench.recording.kinds import Kind
@@ -349,6 +351,7 @@ def test_a_profile_loads_the_copy_and_has_the_time_it_took(tmp_path, iobench_her
     assert "--stage node: copies stores" in refused.stderr
 
 
+@pytest.mark.long
 def test_storage_that_is_slow_is_read_by_several_and_staged_by_auto(tmp_path, local, slow_storage):
     latency_s, mib = 0.05, 1 << 20
     slow = slow_storage(latency_s=latency_s)

@@ -563,6 +563,7 @@ def restore(content):
         file.write_bytes(data)
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -578,6 +579,7 @@ def test_anything_in_a_manifest_may_be_something_else(target, data):
     survives(path)
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

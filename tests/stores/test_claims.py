@@ -143,6 +143,7 @@ def count_up(path, n_rounds):
             number.write_text(str(int(number.read_text()) + 1))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("left_behind", [False, True])
 def test_only_one_process_at_a_time(tmp_path, left_behind):

@@ -40,6 +40,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(each): (each.stat().st_size, each.stat().st_mtime_ns) for each in found}
 
 
+@pytest.mark.thorough
 def test_a_store_of_another_is_profiled_verified_and_reported(shared: Path) -> None:
     before = _files(shared)
     quick = ("--batches", "4", "--compute", "none", "--out", "own")
@@ -56,6 +57,7 @@ def test_a_store_of_another_is_profiled_verified_and_reported(shared: Path) -> N
     assert _files(shared) == before
 
 
+@pytest.mark.thorough
 def test_a_store_of_another_is_loaded_and_opened_with_xarray(shared: Path) -> None:
     """Every sample, in each container, by threads and by worker processes."""
     pytest.importorskip("xarray", reason="stores are opened with it")
@@ -88,6 +90,7 @@ def test_nothing_is_converted_into_a_folder_of_another(shared: Path) -> None:
     assert not (shared / "new").exists()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("command", ["profile", "info", "stage", "verify"])
 def test_a_folder_that_one_may_not_look_into_is_told_in_a_line(shared: Path, command: str) -> None:
     closed = shared / "closed"

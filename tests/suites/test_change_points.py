@@ -33,6 +33,7 @@ def chance(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, SPREAD, shape)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n_suites", "n_figures", "n_seeds"),
     [(4, 1, 600), (4, 20, 200), (5, 60, 60), (8, 1, 600), (8, 20, 100), (20, 8, 60), (60, 1, 60)],
@@ -58,6 +59,7 @@ def test_false_alarms_of_figures_that_go_together() -> None:
     assert alarms <= 150 * RATE + 3 * math.sqrt(150 * RATE * (1 - RATE))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("at", [2, 5, 10])
 @pytest.mark.parametrize("n_figures", [1, 30])
 def test_a_step_is_found_at_its_suite(at: int, n_figures: int) -> None:
@@ -72,6 +74,7 @@ def test_a_step_is_found_at_its_suite(at: int, n_figures: int) -> None:
     assert wrong <= 40 * 2 * RATE + 4
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("n_suites", "n_figures"), [(6, 1), (8, 20), (12, 1)])
 def test_from_which_size_on_a_step_is_named(n_suites: int, n_figures: int) -> None:
     least = least_step(n_suites, n_figures)

@@ -93,6 +93,7 @@ def workloads(suite: Path, out: Path) -> dict[str, tuple[dict[str, Any], str]]:
     return {file.stem: (yaml.safe_load(file.read_text()), file.read_text()) for file in files}
 
 
+@pytest.mark.thorough
 def test_workloads_have_the_published_keys(suite: Path, tmp_path: Path) -> None:
     found = workloads(suite, tmp_path / "out")
     assert len(found) == 2
@@ -147,6 +148,7 @@ def test_results_of_dlio_stand_beside_ours(suite: Path, tmp_path: Path) -> None:
     assert suite_document(table).sections
 
 
+@pytest.mark.thorough
 def test_they_go_into_an_archive_and_are_made_again(suite: Path, tmp_path: Path) -> None:
     assert main(["suite", "dlio", str(suite), "--read", str(written(tmp_path / "a"))]) == 0
     archive = tmp_path / "a.tar.gz"

@@ -480,6 +480,7 @@ def test_without_pyarrow_there_is_no_table_and_it_is_said_once(
     assert "pyarrow" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_ten_thousand_results_take_seconds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

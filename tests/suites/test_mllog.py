@@ -80,6 +80,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
 
 
+@pytest.mark.thorough
 def test_the_open_division_misses_a_quality_and_nothing_else(
     suite: Path, tmp_path: Path, check: Check
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     assert "remove it to measure again" in line
 
 
+@pytest.mark.long
 def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) -> None:
     recipe, out = write_recipe(), tmp_path / "out"
     moments = random.Random(int(os.environ.get("PYTEST_SEED", "5")))
@@ -147,6 +148,7 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
     assert {path: path.read_bytes() for path in find_results(out)}.items() >= before.items()
 
 
+@pytest.mark.thorough
 def test_processes_share_a_suite(write_recipe: Any, tmp_path: Path) -> None:
     """Two that measure as on two machines, and a third that stands by on the first one."""
     recipe, out = write_recipe(("repeats = 3", "repeats = 3\ndrop = 0")), tmp_path / "out"
@@ -172,6 +174,7 @@ def test_processes_share_a_suite(write_recipe: Any, tmp_path: Path) -> None:
     assert len({out for out, _ in told}) == 1
 
 
+@pytest.mark.thorough
 def test_cells_that_fail_are_rows(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -194,6 +197,7 @@ def test_cells_that_fail_are_rows(
     assert told["cells"][0]["status"] == MEASURED
 
 
+@pytest.mark.thorough
 def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -207,6 +211,7 @@ def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
         assert reason in told["cells"][0]["reason"]
 
 
+@pytest.mark.thorough
 def test_what_is_not_here_is_not_available(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +227,7 @@ def test_what_is_not_here_is_not_available(
     assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
 
 
+@pytest.mark.thorough
 def test_a_missing_package_is_told_by_more_than_its_words(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -234,6 +240,7 @@ def test_a_missing_package_is_told_by_more_than_its_words(
         assert "pip install rain" in told["cells"][0]["reason"]
 
 
+@pytest.mark.thorough
 def test_a_run_that_takes_too_long_is_ended(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,6 +301,7 @@ def test_cells_of_other_machines_are_left_to_them(
     assert [each["status"] for each in told["cells"]] == ["open"]
 
 
+@pytest.mark.long
 def test_a_lossy_store_shows_its_price(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +335,7 @@ def test_a_lossy_store_shows_its_price(
     assert "final_loss" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -129,6 +129,7 @@ def test_an_error_of_an_operation_is_the_scripts(tmp_path, group):
     assert iobench.open_profile(tmp_path / "run").lost_spans == 0
 
 
+@pytest.mark.thorough
 def test_gradients_are_told_from_each_backward_pass_to_the_last(tmp_path, group):
     n_steps = 14  # torch itself would sample the first ten
     with iobench.record(tmp_path / "run"):

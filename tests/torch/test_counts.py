@@ -57,6 +57,7 @@ def exact(found):
     return {name: each for name, each in found.exact.items() if name != "handed_on_nbytes"}
 
 
+@pytest.mark.thorough
 def test_counts_are_those_of_any_run_by_any_number_of_workers(files: Path) -> None:
     pytest.importorskip("xxhash", reason="digests need it")
     serial = counts(files / "r0", Files(files), 0)

@@ -161,6 +161,7 @@ def spelled(options: dict[str, Any]) -> str:
     )
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("dataset", "options"), MATRIX)
 def test_batches_of_a_map_dataset_are_the_same(tmp_path, dataset, options):
     assert_same(tmp_path, sampled(dataset, **options))
@@ -217,6 +218,7 @@ def test_a_stream_longer_than_it_says_warns_the_same(tmp_path, workers):
     assert strip == [re.sub(r" at 0x\w+", "", note) for note in expected[1]]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -238,6 +240,7 @@ def test_options_mean_the_same(tmp_path, options):
     assert_same(tmp_path, sampled(parts.Values, batch_size=2, **options), n_epochs=3)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}], ids=str)
 @pytest.mark.parametrize("dataset", [parts.Values, parts.Stream])
 def test_a_loop_that_is_left_early_leaves_the_same(tmp_path, dataset, options):
@@ -245,6 +248,7 @@ def test_a_loop_that_is_left_early_leaves_the_same(tmp_path, dataset, options):
     assert_same(tmp_path, make, stop=2, n_epochs=3)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("dataset", "options"),
@@ -301,6 +305,7 @@ STOPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(9)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("options", FAULTS + STOPS)
 def test_errors_have_the_same_type_and_text(tmp_path, options, workers):
@@ -312,6 +317,7 @@ def test_errors_have_the_same_type_and_text(tmp_path, options, workers):
     assert seen[-1] == "end of epoch" or isinstance(seen[-1][0], type)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long)])
 def test_other_start_methods_mean_the_same(tmp_path, method):
     options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": method}

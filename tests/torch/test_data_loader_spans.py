@@ -53,6 +53,7 @@ def one(spans, batch, flags=0):
     return int(chosen["start_ns"][0]), int(chosen["end_ns"][0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}],
                          ids=str)  # fmt: skip
 def test_every_batch_has_all_its_spans_in_order(tmp_path, options):
@@ -117,6 +118,7 @@ def test_small_samples_are_summed_by_batch(tmp_path, dataset):
     assert ((fused["flags"] & Flag.SUMMED) != 0).all()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("dataset", [parts.Values, parts.Staged, parts.Stream])
 def test_the_parts_of_the_waits_add_up(tmp_path, dataset, workers):

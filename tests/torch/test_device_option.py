@@ -78,6 +78,7 @@ def copies_of(run: Path) -> tuple[Any, Any]:
     return copies[~there], copies[there]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("framework", ["native", "workers"])
 def test_threads_that_fill_batches_copy_them_ahead(device: FakeAccelerator, framework: str) -> None:
     run = profiled("--device", "cuda", "--framework", framework, "--compute", "1ms")
@@ -127,6 +128,7 @@ def test_the_loop_copies_what_torch_loads_and_computes_when_it_is_there(
     assert "h2d" not in {row["stage"] for row in found["compute_stages"]}
 
 
+@pytest.mark.thorough
 def test_samples_delivered_on_a_device_have_the_digests_of_those_that_are_not(
     device: FakeAccelerator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +149,7 @@ def test_samples_delivered_on_a_device_have_the_digests_of_those_that_are_not(
         assert samples["n_compared"] == 48
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("framework", ["native", "workers", "torch"])
 @pytest.mark.parametrize(
     ("faults", "told"),
@@ -205,6 +208,7 @@ def test_auto_says_which_device_it_took(
     assert "--device auto: batches are copied to fake:0 (threads)" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_without_a_device_the_report_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     for words, why in (
         (("--device", "none"), "--device none"),
@@ -269,6 +273,7 @@ def test_a_profile_without_a_device_imports_no_torch() -> None:
     assert told.stdout.strip().endswith("False")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("framework", "memory"), [("native", "pinned"), ("torch", "pageable"), ("workers", "pinned")]
 )
@@ -320,6 +325,7 @@ def test_waiting_for_the_copies_of_others_is_as_long_as_copies_are(
     assert column.sum() > sum(piece.least_ns for piece in device.pieces)
 
 
+@pytest.mark.thorough
 def test_worker_processes_are_replayed_over_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeAccelerator(pinned_bytes_per_s=1.6e6) as device:
         use(device, monkeypatch)

@@ -136,6 +136,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_device_is_idle_as_long_as_is_said(
     tmp_path: Path, device: FakeAccelerator, schedule: str
@@ -164,6 +165,7 @@ def between_marks_ns(pieces: Iterable[Piece]) -> int:
     return sum(piece.until_ns - piece.since_ns for piece in pieces)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("moving", ["blocking", "non_blocking", "pinned", "pinned, non_blocking"])
 @pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
 def test_copies_in_the_loop_keep_the_device_from_its_work(
@@ -185,6 +187,7 @@ def test_copies_in_the_loop_keep_the_device_from_its_work(
     assert found.sums.exposed_ns >= (1 - WITHIN) * sum(piece.least_ns for piece in copies)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
 def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel_ns: int
@@ -245,6 +248,7 @@ class Numbered:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("framework", "step_ms"), [("native", 2), ("native", 40), ("torch", 2)], ids=str
 )
@@ -306,6 +310,7 @@ class Dozing(FakeAccelerator):
             wait_until_ns(now_ns() + 25 * MS)
 
 
+@pytest.mark.thorough
 def test_who_wakes_up_late_does_not_make_the_device_late(tmp_path: Path) -> None:
     with Dozing() as device:
         loader = DataLoader(Loading([10 * MS] * 3 * N_BATCHES), batch_size=None)

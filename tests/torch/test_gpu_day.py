@@ -57,6 +57,7 @@ def shown(document: str) -> dict[str, list[str]]:
     return {each[0]: each for each in cells}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "argument"),
     [
@@ -84,6 +85,7 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
     assert found["figures"]
 
 
+@pytest.mark.thorough
 def test_kernels_are_brought_to_their_length_as_on_a_real_device(
     rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def test_batches_that_are_not_the_stores_fail_their_row(
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 @NO_DEVICE
 def test_without_a_device_a_row_says_why_it_is_not_available(rows: Any, tmp_path: Path) -> None:
     for name in ("events", "loader", "energy", "unet", "loaders"):
@@ -177,6 +180,7 @@ def run(
     return run
 
 
+@pytest.mark.thorough
 def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -205,6 +209,7 @@ def test_rows_that_were_measured_stay_and_the_others_are_tried_again(
     assert (tmp_path / "day" / "fine.times").read_text() == "xx"
 
 
+@pytest.mark.long
 def test_interrupted_it_ends_what_runs_and_goes_on_later(tmp_path: Path) -> None:
     """The command as it is, in the middle of its first row."""
     command = [

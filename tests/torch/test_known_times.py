@@ -63,6 +63,7 @@ def run(path, *, workers, step_ms, n_batches=16, epochs=1, **options):
     return iobench.open_profile(path)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("step_ms", [1, 9])
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 def test_what_is_waited_for_is_what_the_reference_says(tmp_path, workers, step_ms):
@@ -75,6 +76,7 @@ def test_what_is_waited_for_is_what_the_reference_says(tmp_path, workers, step_m
     assert delivered[delivered >= 0].tolist() == sorted(delivered[delivered >= 0].tolist())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "options",
     [{"persistent_workers": True}, {}, {"in_order": False}, {"prefetch_factor": 1}],

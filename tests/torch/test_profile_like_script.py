@@ -89,6 +89,7 @@ def shown(profile: iobench.Profile) -> Counter[tuple[str, str, bool]]:
     return found
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("name", DATASETS)
 def test_the_same_stages_as_often(module: str, name: str, workers: int) -> None:

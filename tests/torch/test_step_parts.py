@@ -95,6 +95,7 @@ def at_least(spent, n_batches, n_steps=0):
     assert spent["step"] >= n_steps * STEP_S * 1e9
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("collected", [1, 3])
 def test_a_plain_loop(tmp_path, collected):
     net = Net()

@@ -123,6 +123,7 @@ def alone(
     return tmp_path / "store", known
 
 
+@pytest.mark.quick_cases(4)
 def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
     store, known = alone
     torch.manual_seed(0)
@@ -161,6 +162,7 @@ def test_a_model_is_trained(alone: tuple[Path, dict[str, Any]]) -> None:
         del loader, batch, inputs, target, loss, model, optimizer, back
 
 
+@pytest.mark.quick_cases(5)
 def test_two_ranks_and_a_run_that_goes_on(alone: tuple[Path, dict[str, Any]]) -> None:
     store, known = alone
 
@@ -189,6 +191,7 @@ def test_two_ranks_and_a_run_that_goes_on(alone: tuple[Path, dict[str, Any]]) ->
         loader.close()
 
 
+@pytest.mark.quick_cases(1)
 def test_other_frameworks_get_the_same(alone: tuple[Path, dict[str, Any]]) -> None:
     store, known = alone
     loader = iobench.loader(store, 4, **OPTIONS)
@@ -213,6 +216,7 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: values * 2 for name, values in batch.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "more",
     [
@@ -256,6 +260,7 @@ def test_whatever_else_is_asked_for(
     other.close()
 
 
+@pytest.mark.quick_cases(2)
 def test_validation_sees_every_tile_once(alone: tuple[Path, dict[str, Any]]) -> None:
     store, known = alone
     options = {**OPTIONS, "shuffle": False, "patch_at": "tiles", "split": "valid"}
@@ -335,6 +340,7 @@ def test_patches_of_stored_tiles_have_their_own_coordinates(
     half.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fmt", ["zarr", "numpy", "tfrecord"])
 def test_ens10_without_its_source(
     fmt: str, tmp_path: Path, iobench_here: Callable[..., Any]

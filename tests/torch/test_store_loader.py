@@ -125,6 +125,7 @@ def bytes_of(view: Any) -> bytes:
     return np.ascontiguousarray(view).tobytes()
 
 
+@pytest.mark.quick_cases(2)
 @HELD
 @pytest.mark.parametrize("name", views_of(torch.zeros(4, 6, 8)))
 def test_whatever_is_made_of_a_tensor_keeps_its_batch(store: Store, name: str) -> None:

@@ -157,6 +157,7 @@ def test_copies_are_spans_of_the_host_and_of_the_device(
     assert (there["start_ns"] >= begun).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("faults", "told"),
     [

@@ -264,6 +264,7 @@ def test_a_plan_is_drawn_no_further_ahead_than_prefetch_allows(run, consumer):
             assert len(drawn) <= number + 1 + 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_may_be_spawned(run, consumer, method):
     with torch_loader(run, consumer, workers=1, start_method=method) as loader:
@@ -345,6 +346,7 @@ def test_full_shared_memory_is_one_line(run, consumer, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
 def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path):
     gate = tmp_path / "gate"

@@ -72,6 +72,7 @@ def told_of(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("framework", ["native", "workers", "torch"])
 def test_every_batch_is_trained_on_and_told(module: str, framework: str) -> None:
     run = profiled(f"{module}:Fields", framework=framework, workers=1)
@@ -103,6 +104,7 @@ def shown(run: Path) -> str:
     return " ".join(done.stdout.split())
 
 
+@pytest.mark.thorough
 def test_a_report_says_what_was_trained_and_where(module: str) -> None:
     text = shown(profiled(f"{module}:Fields", batches=3))
     assert "Compute: a U-Net of" in text
@@ -112,6 +114,7 @@ def test_a_report_says_what_was_trained_and_where(module: str) -> None:
     assert "no number" not in text
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_no_number_is_told(module: str) -> None:
     run = profiled(f"{module}:Missing", batches=12, batch_size=1)
     training = told_of(run)["training"]
@@ -126,6 +129,7 @@ def test_samples_without_a_field_are_refused_before_anything_is_measured(module:
     assert not Path("run").exists()
 
 
+@pytest.mark.thorough
 def test_without_torch_it_is_told_how_to_get_it() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

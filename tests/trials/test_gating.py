@@ -45,6 +45,7 @@ EXTREMES = [(low, band) for low in (1e-6, 1.0, 1e6) for band in (1e-6, 1.0, 1e6)
 PASSED, ERROR, REGRESSION, OPEN = 0, 1, 3, 4
 
 
+@pytest.mark.thorough
 def test_counts_are_written_and_held_against_other_runs(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

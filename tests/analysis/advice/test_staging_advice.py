@@ -75,6 +75,7 @@ def why_not(advice) -> Reason | None:
     return ruled_out.get(Lever.STAGE)
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(
     data=st.data(),

@@ -15,6 +15,7 @@ from iobench.subjects.replay.figures import faster_stages
 MS = 1_000_000
 
 
+@pytest.mark.thorough
 def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained() -> None:
     changes = [STAGES[:1], STAGES[1:3], STAGES]
     found = [each for seed in range(16) for each in held(seed, changes, n_batches=120)]

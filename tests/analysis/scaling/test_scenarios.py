@@ -41,6 +41,7 @@ def few_steps():
         yield
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     workers=st.integers(0, 4),

@@ -179,6 +179,7 @@ def test_in_the_innermost_stage_lies_no_other_that_holds_the_call(
         assert not (inside[item] & within).any()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("named", [True, False])
 def test_many_calls_are_matched_by_few_pairs(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # 10,000 calls that could each be in as many stages, were they all looked at.

@@ -50,6 +50,7 @@ def write_grib(folder: Path, count: int) -> str:
     return str(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("count", "limit"), [FEW, pytest.param(*MANY, marks=pytest.mark.long)], ids=["few", "many"]
 )

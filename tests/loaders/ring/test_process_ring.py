@@ -108,6 +108,7 @@ def test_without_a_transform_the_source_fills_shared_memory_itself() -> None:
     loader.close()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("source", "transform", "error", "message"),
     [
@@ -134,6 +135,7 @@ def test_what_fails_is_raised_in_its_place(
     loader.close()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("transform", "error", "message"),
     [
@@ -170,6 +172,7 @@ def test_closing_does_not_wait_for_a_transform_that_never_ends() -> None:
     loader.close()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
 def test_shared_memory_does_not_grow_with_epochs() -> None:
     loader = make(transform=in_place)
@@ -237,6 +240,7 @@ def test_a_source_that_cannot_be_opened_there_says_why() -> None:
         list(make(NumberSource(unopened=True)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_processes_end_with_one_that_is_killed(start_method: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

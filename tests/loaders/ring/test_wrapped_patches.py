@@ -60,6 +60,7 @@ def patch_of(values: Any, axis: int, start: int, size: int) -> Any:
     return np.take(values, (start + np.arange(size)) % values.shape[axis], axis=axis)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("window", [None, "-1,0:1"])
 def test_patches_go_on_at_the_beginning(store: Path, source: Path, window: str | None) -> None:
     options: dict[str, Any] = {"shuffle": True, "window": window, "patch_at": "wrapped"}
@@ -89,6 +90,7 @@ def test_patches_go_on_at_the_beginning(store: Path, source: Path, window: str |
     loader.close()
 
 
+@pytest.mark.quick_cases(1)
 def test_each_longitude_is_in_as_many_patches(store: Path) -> None:
     loader = iobench.loader(store, N, patch={"longitude": 4}, patch_at="wrapped")
     starts = []

@@ -56,6 +56,7 @@ def touch(file: Path, offset: int, nbytes: int) -> None:
         os.close(fd)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=8)
 @given(
     request_nbytes=st.integers(1, 700 * KIB),
@@ -112,6 +113,7 @@ class Storage:
         return got
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("latency_ns", [0, 100_000, 8_000_000])
 @pytest.mark.parametrize("bytes_per_s", [1e8, 7e9])
 @pytest.mark.parametrize("request_nbytes", [4 * KIB, 256 * KIB, MIB])
@@ -161,6 +163,7 @@ def test_what_cannot_be_probed_is_said(names):
         probe_run([as_path(name) for name in names], KIB, 1, like="", duration_s=1.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("latency_s", "nbytes_per_s", "request_nbytes", "readers"),
     [(0.002, 200e6, 64 * KIB, 2), (0.0, 20e6, 256 * KIB, 1), (0.004, 1e9, 256 * KIB, 4)],
