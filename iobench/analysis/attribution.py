@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
-__all__ = ["Attribution", "attribute"]
-
 Integers = NDArray[np.int64]
 NOBODY: Final = -1
 

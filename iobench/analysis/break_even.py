@@ -14,8 +14,6 @@ from iobench.json_keys import HIDDEN, figure
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import PartExposure
 
-__all__ = ["BreakEven", "FullConversion", "predict_full_conversion"]
-
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["Counters", "counters_of", "io_counters"]
-
 COUNTED: Final = (
     "n_looks", "read_nbytes", "read_unknown", "device_nbytes", "device_unknown", "undecoded_nbytes",
     "n_decodes", "decoded_nbytes", "used_nbytes", "n_needed", "n_decoded",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.analysis.rounds import Rounds
     from iobench.profiles.contents import Profile
 
-__all__ = ["PHASES", "Deliveries", "by_importance", "find_deliveries", "roles_of_loaders"]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
     from iobench.analysis.job_figures import JobTime
 
-__all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
-
 IO_BOUND_FRACTION: Final = 0.2
 """From this share of its time on, a training loop that waits is I/O-bound."""
 HIDDEN_FRACTION: Final = 0.05

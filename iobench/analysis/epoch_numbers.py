@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["with_epochs"]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

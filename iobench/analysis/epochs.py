@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
 
-__all__ = [
-    "EpochFigures",
-    "EpochTime",
-    "epoch_figures",
-    "epoch_times",
-    "step_times",
-]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

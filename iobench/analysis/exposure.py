@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["exposure_of", "part_of", "refuse_what_has_no_sum"]
-
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
 UNCOUNTED: Final = 2

@@ -12,22 +12,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Folded
     from iobench.recording.kinds import Kind
 
-__all__ = [
-    "Coincidence",
-    "ComputeStage",
-    "Exposure",
-    "FoldedWaits",
-    "LoaderExposure",
-    "LongWaits",
-    "OtherLoop",
-    "PartExposure",
-    "Phase",
-    "StageExposure",
-    "StepFigures",
-    "StepStatistics",
-    "Window",
-]
-
 Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Process
 
-__all__ = ["length_before", "training_process", "wait_and_other_ns", "waits_and_walls"]
-
 Integers = NDArray[np.int64]
 
 

@@ -25,31 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "BLOCKS",
-    "FEWEST_BLOCKS",
-    "LEAST_REPEATS",
-    "LEAST_ROUNDS",
-    "MOST_BLOCKS",
-    "Blocks",
-    "Interval",
-    "RoundRatio",
-    "block_of_each",
-    "block_ratio",
-    "blocks_of",
-    "difference",
-    "dropped",
-    "median_edge",
-    "n_blocks_of",
-    "paired_ratio",
-    "quotient",
-    "relative_spread",
-    "round_ratio",
-    "student",
-    "trimmed_mean",
-    "trimmed_ratio",
-]
-
 FEWEST_BLOCKS: Final = 2
 BLOCKS: Final = ((96, 8), (48, 6))
 """From so many steps on, so many blocks of them."""

@@ -10,8 +10,6 @@ from iobench.json_keys import HIDDEN, figure, key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LOADS", "PARTS", "ImportTime", "JobPart", "JobTime", "StartUp", "job_of_ranks"]
-
 PARTS: Final = (
     "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
     "validation_wait", "checkpoint", "between", "shutdown",

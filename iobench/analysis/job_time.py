@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
 
-__all__ = ["job_time_of"]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

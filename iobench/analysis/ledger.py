@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
     from iobench.analysis.stage_table import StageTable
 
-__all__ = ["ChargedWork", "Ledger", "apportion"]
-
 Integers = NDArray[np.int64]
 TABLES: Final = (
     "busy_ns", "exposed_ns", "n_spans", "nbytes", "nbytes_unknown", "cpu_ns", "cpu_unknown",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Profile
 
-__all__ = ["ONLY", "LoaderSettings", "TrainingLoop", "find_loop"]
-
 ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader nobody noted."""
 

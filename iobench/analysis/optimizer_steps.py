@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["find_steps"]
-
 Integers = NDArray[np.int64]
 
 REGULAR_FRACTION: Final = 2 / 3

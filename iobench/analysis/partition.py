@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.time_intervals import Nesting, nesting, overlap_ns
 
-__all__ = ["Pieces", "leaf_pieces", "pieces_inside"]
-
 Integers = NDArray[np.int64]
 
 

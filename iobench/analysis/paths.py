@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
 
-__all__ = ["Path", "Stretch", "Turns", "Walker", "make_turns", "releases_by_turn"]
-
 Integers = NDArray[np.int64]
 
 

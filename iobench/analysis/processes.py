@@ -17,8 +17,6 @@ from iobench.recording.span_keys import lane_keys
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
-__all__ = ["ProcessWork", "StageWork", "process_work"]
-
 
 @dataclass(frozen=True, slots=True)
 class StageWork:

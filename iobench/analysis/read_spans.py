@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "HARDLY_ANY",
-    "NOT_SUMMED",
-    "OWN_READ_LIMIT",
-    "CountedBytes",
-    "ReadSpans",
-    "counted_bytes",
-    "find_read_spans",
-    "names_interpreter",
-]
-
 HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""
 OWN_READ_LIMIT: Final = 1024

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["Rounds", "find_rounds", "outermost"]
-
 Integers = NDArray[np.int64]
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
     from iobench.storage.storage_trace import StorageTrace
 
-__all__ = ["RankRun", "Run", "exposure", "open_runs"]
-
 T = TypeVar("T")
 
 FEW_RANKS: Final = 16

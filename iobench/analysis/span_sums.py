@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.analysis.ledger import ChargedWork, Ledger
     from iobench.profiles.contents import Profile
 
-__all__ = ["SpanSums", "sums_of_spans", "unknown_sums"]
-
 Integers = NDArray[np.int64]
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
 LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS

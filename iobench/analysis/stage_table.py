@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["Lanes", "StageTable", "find_lanes"]
-
 # Labels of waits and gaps that no span covers.
 ALWAYS: Final = (
     Kind.HANDOVER,

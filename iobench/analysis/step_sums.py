@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
     from iobench.analysis.run import RankRun
 
-__all__ = [
-    "BUSY",
-    "EXPOSED",
-    "FEWEST_TURNS",
-    "MANY_TURNS",
-    "PARTS",
-    "RoundTimes",
-    "StepSums",
-    "add_sums",
-    "of_turns",
-    "pair_rounds",
-    "ratio_of_runs",
-    "step_memory",
-    "step_sums",
-]
-
 BUSY: Final = "busy:"
 EXPOSED: Final = "exposed:"
 FEWEST_TURNS: Final = 4

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Profile
 
-__all__ = ["laid_in_line"]
-
 
 def laid_in_line(profile: Profile, spans: NDArray[Any]) -> NDArray[Any]:
     """Return spans of a profile with tasks on critical paths on the lanes that asked for them.

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Nesting", "covered", "groups", "nesting", "overlap_ns", "union"]
-
 Integers = NDArray[np.int64]
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import LoaderSettings
     from iobench.profiles.contents import Profile
 
-__all__ = ["find_long_waits", "step_statistics"]
-
 Marks = NDArray[np.bool_]
 
 EXCESS_FRACTION: Final = 0.1

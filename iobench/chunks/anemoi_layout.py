@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 
-__all__ = ["gridded_data", "missing_dates", "scaling", "stored_dates", "variable_names"]
-
 
 def gridded_data(store: ZarrStore) -> StoredVariable:
     """Return the array of all fields; FileFormatError says how a store differs from the layout."""

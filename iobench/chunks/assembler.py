@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, DecodedChunks, Stored
     from iobench.files.ranges import FileRange
 
-__all__ = ["StoredArrays", "read_boxes"]
-
 
 @functools.lru_cache(maxsize=1024)
 def brick_shape(

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, RunJobs
     from iobench.files.spill import SpillFile
 
-__all__ = ["SpilledGroup", "banded_nbytes", "spill_group"]
-
 BAND_NBYTES = 16 << 20
 """Enough for one band: more would leave the processor's cache for nothing."""
 STRETCH_NBYTES = 64 << 10

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Box",
-    "box_ranges",
-    "check_known",
-    "contiguous_array",
-    "fits",
-    "index_box",
-    "indexes_box",
-    "join_chunks",
-    "page_chunks",
-    "places_touched",
-    "tile_starts",
-]
-
 PICK_NBYTES = 4096
 """Rows of a box shorter than this are read with what lies between them: fewer system calls cost
 less than the bytes they save."""

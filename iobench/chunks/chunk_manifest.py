@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.packing import Packing
 
-__all__ = [
-    "ChunkKeys",
-    "ChunkManifest",
-    "ChunkRanges",
-    "ContiguousNumbers",
-    "Place",
-    "Sharding",
-    "StoredVariable",
-    "as_packed",
-    "contiguous",
-    "damaged_chunk",
-    "decode_stored_chunk",
-    "in_ranges",
-    "mask_of",
-]
-
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.pieces import OtherBox
 
-__all__ = ["ChunkPieces", "pieces_of"]
-
 SLICED_NBYTES = 8 << 20
 """Chunks up to this are inflated whole, which takes less time; of larger ones memory would be."""
 

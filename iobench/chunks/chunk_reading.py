@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
     from iobench.files.source_ranges import Allocate
 
-__all__ = [
-    "StoredChunk",
-    "chunk_nbytes",
-    "read_box",
-    "read_chunks",
-    "read_shard_index",
-    "read_stored_box",
-]
-
 ABSENT = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
 

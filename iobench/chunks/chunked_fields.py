@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
 
-__all__ = ["ChunkedFields", "SharedChunks", "widest_chunks"]
-
 
 def _file_and_indexes(
     where: Sequence[tuple[int, ...]], n_dims: int

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["GRIB_MESSAGE", "ChunkCodecs", "decode_chunk", "shuffled_slices"]
-
 GRIB_MESSAGE = "grib"
 """Id of a chunk that is a whole GRIB message: not undone here, but straight into its place."""
 

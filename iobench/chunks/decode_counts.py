@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-__all__ = ["DecodeCounts", "count_decoded", "count_used", "take_decode_counts"]
-
 
 class DecodeCounts(NamedTuple):
     """What a thread decoded: bytes of whole chunks, bytes of them that samples took.

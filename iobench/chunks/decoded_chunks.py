@@ -28,21 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "CHUNK_CACHE",
-    "ChunkKey",
-    "ChunkRow",
-    "DecodedChunk",
-    "DecodedChunks",
-    "OrderedSamples",
-    "chunk_cache_nbytes",
-    "forget_decoded",
-    "keeping_nothing",
-    "reading_alone",
-    "reopen_files",
-    "share_chunk_cache",
-]
-
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 """Environment variable: what decoded chunks may take on this machine, e.g. ``2GiB``; 0: nothing."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["grid_pieces_of"]
-
 
 def grid_pieces_of(
     file: str, variable: StoredVariable, dims: Sequence[str], lengths: Sequence[int]

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "BandMemory",
-    "GroupPlan",
-    "SharedDecoding",
-    "band_memory",
-    "mebibytes",
-    "plan_groups",
-]
-
 JOINED_NBYTES = 8 << 20
 """Neighbours that share nothing are made together up to this: a read for many small samples."""
 

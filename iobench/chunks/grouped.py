@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Raw, RunJobs, Where
     from iobench.files.spill import SpillFile
 
-__all__ = ["SampleGroups", "decode_apart"]
-
 IN_FLIGHT_NBYTES = 64 << 20
 """Decoded at once where nobody asked for groups first, and so named no memory."""
 

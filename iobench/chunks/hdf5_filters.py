@@ -13,8 +13,6 @@ from typing import Any, Final
 from iobench.chunks.single_codec import HDF5_LZ4, refused_codecs
 from iobench.errors import MissingExtraError
 
-__all__ = ["UnknownFilterError", "hdf5_codecs"]
-
 Parameters = Sequence[int]
 
 NAMES: Final = {

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CODING", "Packing", "is_plain", "packing_of", "unpack"]
-
 FILLS = {"missing_value", "_FillValue"}
 CODING = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
 """Attributes that xarray chooses a dtype by."""

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, RunJobs
 
-__all__ = [
-    "IndexRun",
-    "Piece",
-    "PiecePart",
-    "PieceTarget",
-    "PiecedGroup",
-    "PiecedVariable",
-    "RowSizes",
-    "as_samples",
-    "consecutive_runs",
-    "empty_array",
-    "group_shape",
-    "rows_of",
-    "runs_of_each",
-]
-
 FEW = 64
 """Indexes; of more NumPy sees sooner which follow each other."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.pieces import PiecePart
 
-__all__ = ["put_slices"]
-
 STAGED_NBYTES = 1 << 18
 """Gathered before they are put in their place: room in the cache for four times as much there."""
 

@@ -31,31 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "CHECKSUM",
-    "CHECKSUMS",
-    "CHECKSUM_NBYTES",
-    "DECODING_ERRORS",
-    "DEFLATED",
-    "HDF5_LZ4",
-    "INFLATED_NBYTES",
-    "MAX_CODECS",
-    "SAFE_CODECS",
-    "TEXT_CODECS",
-    "CodecStep",
-    "DamagedChunkError",
-    "as_bytes",
-    "cannot_decode",
-    "codec_name",
-    "codec_step",
-    "decodes_to_more",
-    "inflated_file",
-    "inflated_slices",
-    "refused_codecs",
-    "undo_codec",
-    "unshuffle",
-]
-
 CHECKSUM = "checksum"
 """Id of Zarr version 3's ``crc32c``: four bytes behind the content, little-endian."""
 

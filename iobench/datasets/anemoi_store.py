@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
-__all__ = ["AnemoiDataset", "anemoi_dataset"]
-
 OPTIONS = ("start", "end", "select", "drop", "normalise")
 NORMALISATIONS = ("none", "mean-std")
 TIME = {"standard_name": "time", "units": TIME_UNITS}

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.plain_values import Packed
 
-__all__ = ["Catalogued", "Inspection", "catalogued", "index_folders"]
-
 Found = TypeVar("Found")
 
 YOUNG_NS: Final = 2 * 10**9

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DIGEST_NBYTES", "Entry", "Parts", "make_index_folder", "open_parts", "write_part"]
-
 DIGEST_NBYTES: Final = 16
 SUFFIX: Final = ".catalogue-1"
 """How parts end; another number where their layout changes."""

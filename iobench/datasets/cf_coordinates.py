@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.netcdf.description import DescribedFile, DescribedVariable
 
-__all__ = ["LeftOutError", "SamplePlaces", "SourceValues", "cf_meteorology"]
-
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
 MAX_BOUNDS_NBYTES: Final = 1 << 24

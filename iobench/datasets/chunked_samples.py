@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
 
-__all__ = ["ChunkedSamples", "NetcdfSamples", "ZarrSamples", "coordinate_values"]
-
 Container = NetcdfFile | ZarrStore | GribFiles
 
 

@@ -23,31 +23,6 @@ if TYPE_CHECKING:
     from iobench.files.spill import SpillFile
     from iobench.samples import Sample, SampleSpec
 
-__all__ = [
-    "Arrays",
-    "BandedDataset",
-    "Dataset",
-    "GroupedDataset",
-    "Locator",
-    "PlannedDataset",
-    "Progress",
-    "PublishedStep",
-    "Raw",
-    "RunJobs",
-    "SampleAxis",
-    "SampleIndex",
-    "SpilledSamples",
-    "Synthesizer",
-    "VariablesApart",
-    "Where",
-    "as_decoded",
-    "check_steps",
-    "decodes_in_place",
-    "make_sample",
-    "no_progress",
-    "sample_steps",
-]
-
 Where = Any
 """Where a sample's bytes are: any small picklable value that the dataset's ``read`` understands."""
 Raw = Any

@@ -8,8 +8,6 @@ from typing import Any
 
 from iobench.errors import OptionError
 
-__all__ = ["Option", "parse_options"]
-
 LISTED = 12
 """Of more values the first and the last are named."""
 

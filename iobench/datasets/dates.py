@@ -13,8 +13,6 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Period", "parse_period"]
-
 SECOND = np.timedelta64(1, "s")
 ROUNDING = 2.0**-30
 """So that 10 % of 30 dates are 3, whatever floating point makes of it; as in anemoi-datasets."""

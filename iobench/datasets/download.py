@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Locator
 
-__all__ = [
-    "DEFAULT_TIMEOUT_S",
-    "Downloadable",
-    "Downloads",
-    "PluginDownload",
-    "download_missing",
-]
-
 DEFAULT_TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
 FULL: Final = 0.85

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.datasets.cf_coordinates import SamplePlaces
     from iobench.datasets.setup_processes import Advance
 
-__all__ = ["netcdf_meteorology", "zarr_meteorology"]
-
 File = TypeVar("File", "NetcdfFile", "ZarrStore")
 ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
 """What each file has of variables, by name; None where it lacks one."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["describe_file", "likely_sample_dim"]
-
 GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat", "rlon"})
 """Dimensions of one field, whatever their length."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.cf_coordinates import SamplePlaces
 
-__all__ = ["grib_meteorology"]
-
 MAX_NBYTES: Final = 1 << 26
 """Of messages that are read for the names of their parameters."""
 NAMED: Final[dict[str, dict[str, Any]]] = {

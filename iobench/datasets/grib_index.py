@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["index_grib"]
-
 INDEX_VERSION = 3
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.datasets.cf_coordinates import SamplePlaces
     from iobench.datasets.contract import Locator
 
-__all__ = ["GribSamples"]
-
 PRESSURE_UNITS = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}
 EPOCH = 197001010000
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Raw, RunJobs, SpilledSamples
     from iobench.files.spill import SpillFile
 
-__all__ = ["GroupedSamples"]
-
 
 class GroupedSamples:
     """The faces `BandedDataset` and `VariablesApart`, of a dataset that may have groups.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
     from iobench.datasets.setup_processes import Advance
 
-__all__ = ["NETCDF_KINDS", "inspect_files", "whole_variable", "whole_variables"]
-
 NETCDF_KINDS: Final = (
     NetcdfFile, StoredVariable, Packing, ChunkManifest, ChunkCodecs, ChunkRanges, ContiguousNumbers,
 )  # fmt: skip

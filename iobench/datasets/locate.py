@@ -28,15 +28,6 @@ from iobench.json_files import parse_json, read_json
 if TYPE_CHECKING:
     from iobench.datasets.patterns import DatedFile, FilePattern
 
-__all__ = [
-    "FileLocator",
-    "climetlab_cache_folder",
-    "climetlab_cached_files",
-    "in_mirror",
-    "listed_files",
-    "own_files",
-]
-
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
 """At the top of a finished stand-in."""

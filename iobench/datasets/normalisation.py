@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Locator
     from iobench.datasets.setup_processes import Advance
 
-__all__ = ["Normalisation", "Scale", "normalisation_of"]
-
 MOMENTS_VERSION = 1
 
 Columns = Mapping[str, "NDArray[Any]"]

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, Locator, SampleIndex
     from iobench.samples import SampleSpec
 
-__all__ = [
-    "PIPELINES",
-    "Baseline",
-    "MapStyle",
-    "PluginBaseline",
-    "Stream",
-    "StreamStage",
-    "UpstreamBaseline",
-    "pipelines_of",
-    "stream_samples",
-]
-
 PIPELINES: Final = ("own", "upstream", "climetlab")
 """What ``--pipeline`` chooses from: our readers; the application's own loading code,
 reimplemented; the real CliMetLab plugin."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
 
-__all__ = ["DatedFile", "FilePattern"]
-
 PLACEHOLDERS = {"year": 4, "month": 2, "day": 2}
 """Names in braces, and how many digits they stand for."""
 DATE = re.compile(r"(?<!\d)(?P<year>\d{4})-?(?P<month>\d{2})(?:-?(?P<day>\d{2}))?")

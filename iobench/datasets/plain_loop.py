@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SampleIndex, Where
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["PLAIN_LOOP", "XarrayLoop", "require_xarray"]
-
 PLAIN_LOOP: Final = (
     "a plain loop over xarray.open_dataset(file): isel along the sample dimension, then .values, "
     "without dask, in the training loop. That is how scripts commonly read such files; yours may "

@@ -19,8 +19,6 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Kinds", "Packed", "describe_kinds", "pack_value", "unpack_value"]
-
 Kinds = tuple[type, ...]
 """The dataclasses that a value may be made of."""
 Packed = tuple[bytes, bytes]

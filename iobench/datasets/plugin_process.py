@@ -28,8 +28,6 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
 from iobench.files.atomic import EXIT_RESUMABLE
 
-__all__ = ["INSTALL", "child_main", "download_through_plugin", "fail_fast", "missing_in_cache"]
-
 INSTALL: Final = "pip install 'iobench[climetlab]'"
 CONNECT_S, ANSWER_S = 10, 60
 TRIES, RETRY_AFTER_S = 2, 1

@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "are_missing",
-    "cf_times",
-    "coordinate_times",
-    "decode_times",
-    "decode_times_of_files",
-    "one_row_each",
-    "row_numbers",
-    "seconds_since_1970",
-    "spell_times",
-    "time_positions",
-]
-
 SHORTEST_MONTH_S: Final = 28 * 86400
 NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
 """A time zone by its name at the end of units: pandas leaves out what it does not know."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.datasets.recipe_data import FileKey, Key
     from iobench.datasets.setup_processes import Advance
 
-__all__ = ["PublishedFiles", "StandIn", "existing_files"]
-
 LISTED_URLS = 5
 
 

@@ -22,8 +22,6 @@ from unittest import mock
 from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
 
-__all__ = ["PluginRequest", "network_cut_off", "open_through_plugin"]
-
 
 @dataclass(frozen=True, slots=True)
 class PluginRequest:

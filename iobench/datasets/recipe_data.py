@@ -9,18 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, ov
 if TYPE_CHECKING:
     from iobench.samples import Role
 
-__all__ = [
-    "Axis",
-    "Computed",
-    "Field",
-    "FileKey",
-    "Hyperslab",
-    "Items",
-    "Key",
-    "Split",
-    "Stack",
-]
-
 FileKey = Mapping[str, str]
 """What tells a file from the others: the value of each `Key`."""
 T = TypeVar("T")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.datasets.recipe_data import Split
 
-__all__ = ["file_times", "items_along"]
-
 UNITS = {"s": "second", "m": "minute", "h": "hour", "D": "day"}
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.datasets.published_files import StandIn
     from iobench.datasets.recipes import Recipe
 
-__all__ = ["netcdf4", "smooth_values", "write_netcdf"]
-
 SINCE = np.datetime64("1990-01-01", "h")
 N_WAVES = 4
 

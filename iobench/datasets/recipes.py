@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from iobench.datasets.setup_processes import Advance
     from iobench.samples import Sample
 
-__all__ = ["Recipe", "only_variables"]
-
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 MAX_PLACED = 1 << 22
 """Of more samples than this, parts of places as a rule, none is told from the others."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SampleGrid", "SampleRows"]
-
 
 class SampleRows:
     """The samples of files along a dimension.

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, GroupedDataset, Where
     from iobench.samples import SampleSpec
 
-__all__ = [
-    "SampleGroup",
-    "UnitSizes",
-    "are_as_decoded",
-    "group_counts",
-    "is_made_apart",
-    "may_be_read",
-    "names_apart",
-    "sample_groups",
-]
-
 APART_NBYTES: Final = 1 << 20
 """Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from iobench.stores.spectra import SpectraOfSamples
     from iobench.stores.value_statistics import SampleMeasure
 
-__all__ = ["GroupsAhead", "HeldBytes", "Maker", "nbytes_of", "samples_in_order"]
-
 
 TASK_NBYTES = 1 << 20
 """Small samples are made by tasks of this many bytes: a task costs as much as reading 16 KB."""

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.samples import Role
 
-__all__ = [
-    "Selection",
-    "SourceFile",
-    "check_same_schema",
-    "check_sample_dims",
-    "choose_variables",
-    "helper_names",
-    "lacking",
-    "sample_variable",
-]
-
 
 class SourceFile(Protocol):
     """A source file, or store, with named dimensions."""

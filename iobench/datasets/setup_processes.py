@@ -23,8 +23,6 @@ from iobench.errors import IobenchError, WorkerError
 from iobench.files.objects import request_counts
 from iobench.recording.clocks import now_ns
 
-__all__ = ["Advance", "run_jobs", "stopwatch"]
-
 Advance = Callable[[int], None]
 """Called by a job with the units of work done since its last call."""
 Job = TypeVar("Job")

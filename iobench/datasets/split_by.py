@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import SampleIndex
 
-__all__ = ["SplitBy", "chosen_splits", "split_index"]
-
 DATE: Final = re.compile(
     r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:[T ](\d{2})(?::?(\d{2})(?::?(\d{2}))?)?)?)?)?Z?"
 )

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import SampleIndex
 
-__all__ = ["place_index_windows", "select_split", "select_splits", "why_no_windows"]
-
 
 def select_split(index: SampleIndex, name: str) -> Sequence[int]:
     """Return the sample numbers of a split, e.g. ``"train"``.

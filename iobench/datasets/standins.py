@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from iobench.datasets.patterns import FilePattern
     from iobench.stores.contract import Notice
 
-__all__ = [
-    "PlannedFile",
-    "StandInIdentity",
-    "ensure_stand_in",
-    "locate_files",
-    "write_planned_files",
-]
-
 MANIFEST_VERSION = 1
 SMALL_NBYTES = 64 << 20
 """Less is written sooner by this process than by ones that must start first."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["UserFiles", "data_files", "file_kind", "user_files"]
-
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BatchPlan", "plan_batches", "plan_epochs"]
-
 
 def plan_batches(
     n_samples: int,

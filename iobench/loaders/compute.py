@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch
     from iobench.recording.recorder import Recorder
 
-__all__ = ["UNET", "Compute", "TrainingStep", "parse_compute"]
-
 UNET: Final = "unet"
 """What ``--compute`` says for a training of `iobench.torch.unet.UNetTraining`."""
 UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
-__all__ = ["IN_THREADS", "Batch", "PlacedArray", "PlannedBatch"]
-
 IN_THREADS: Final = -2
 """The ``worker`` of a batch that threads of the consumer's process made."""
 

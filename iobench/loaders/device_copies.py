@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.recording.accelerator import Accelerator, DeviceCopy
     from iobench.recording.recorder import Recorder
 
-__all__ = ["DeviceCopies"]
-
 REGIONS_PER_FLUSH: Final = 64
 """Copies of the loop whose times on the device are looked at together."""
 

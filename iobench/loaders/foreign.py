@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FOREIGN_VERSION", "ForeignArray", "ForeignStore", "foreign_store", "refused"]
-
 FOREIGN_VERSION: Final = 0
 """``format_version`` of what iobench did not write."""
 

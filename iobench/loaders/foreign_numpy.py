@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.foreign import ForeignStore
 
-__all__ = ["is_numpy", "open_numpy"]
-
 ENDING = ".npy"
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.pipeline import Pipeline
 
-__all__ = ["GIL_LIMIT", "measure_gil_share"]
-
 GIL_LIMIT: Final = 0.5
 """Above this share two threads bring less than half of what two processes bring."""
 ENOUGH_S: Final = 0.05

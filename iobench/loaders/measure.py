@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
 
-__all__ = ["ROUND_BATCHES", "MeasuredPipeline", "RunProgress", "measure"]
-
 ROUND_BATCHES: Final = 25
 """Batches a run gets before the next run's turn, when several are interleaved; more where so many
 workers are at work that filling them takes half of it: a round has to reach its steady state."""

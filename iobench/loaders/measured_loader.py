@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import Batch, PlannedBatch
 
-__all__ = ["MeasuredLoader", "refuse_below_one"]
-
 
 def refuse_below_one(**numbers: int) -> None:
     """Raise OptionError where a number, by its name, is not 1 or more."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.loader import RingLoader
     from iobench.loaders.ring.stacking import StackReader
 
-__all__ = ["OpenedStore"]
-
 
 class OpenedStore(ExtentStore):
     """What `iobench.open_store` returns: its samples side by side, and in a loader."""

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.contract import Store
 
-__all__ = [
-    "MOST_PLANNED",
-    "Pipeline",
-    "Step",
-    "dataset_pipeline",
-    "store_pipeline",
-]
-
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
 MOST_PLANNED = 1 << 17
 """Of longer passes the order is told in parts: the loop waits for its telling, 1 us a sample."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
     from iobench.recording.recorder import Recorder
 
-__all__ = ["HELD_BY_LOOP", "PlannedRing"]
-
 HELD_BY_LOOP = 2
 """Buffers a training loop holds: this batch's, and the last one's until this one is there."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.loader import RingLoader
     from iobench.recording.recorder import Recorder
 
-__all__ = ["ReadyRing"]
-
 
 class ReadyRing(MeasuredLoader):
     """Hands on the batches of a `RingLoader` as they are, epoch after epoch.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import Sample
 
-__all__ = ["Detail", "DetailPace", "StageTimer"]
-
 BUDGET_FRACTION = 0.01
 """Recording may cost this share of the time it measures."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.staging.staged_copy import StagedCopy
     from iobench.stores.contract import Store
 
-__all__ = ["LoaderCopy", "staged_for"]
-
 logger = logging.getLogger("iobench")
 TRY_AGAIN_S: Final = 0.5
 

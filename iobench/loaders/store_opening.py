@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.stores.contract import Store
 
-__all__ = ["open_store"]
-
 
 def open_store(path: str | os.PathLike[str]) -> Store:
     """Return the store at ``path``, for random access and for `iobench.loader`.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 
-__all__ = ["StreamLoader"]
-
 logger = logging.getLogger(__name__)
 
 JOIN_S: Final = 5.0

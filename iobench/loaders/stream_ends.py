@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from iobench.loaders.stream_log import ThreadLog
     from iobench.samples import Sample
 
-__all__ = [
-    "Batcher",
-    "Numbering",
-    "Parcel",
-    "StreamEnded",
-    "StreamPart",
-    "StreamSource",
-    "close_items",
-]
-
 COLLATE: Final = Work(Kind.COLLATE, "", "collate")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.loaders.stage_timer import Detail
     from iobench.recording.recorder import Recorder
 
-__all__ = ["CONSUMER", "NOTHING", "REASON_LIMIT", "StreamPlace", "ThreadLog", "Work"]
-
 CONSUMER: Final = "consumer"
 """The cause of what the training loop set free."""
 REASON_LIMIT: Final = 500

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.loaders.stream_ends import Numbering, StreamPart
     from iobench.loaders.stream_log import ThreadLog, Work
 
-__all__ = ["Relay"]
-
 
 class _Ticket:
     """What becomes of one item: parcels made of it so far, whether all are, what it failed with."""

@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Role, Sample, Variable, Window
 
-__all__ = [
-    "INPUT_DIM",
-    "TARGET_DIM",
-    "TARGET_SUFFIX",
-    "WindowSource",
-    "windowed_pipeline",
-    "windowed_spec",
-]
-
 INPUT_DIM: Final = "step_in"
 TARGET_DIM: Final = "step_out"
 TARGET_SUFFIX: Final = "_target"

@@ -10,8 +10,6 @@ from iobench.recording.clocks import DeviceClock
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Accelerator", "DeviceCopy"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceCopy:

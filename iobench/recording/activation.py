@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-__all__ = ["activate", "active_recorder"]
-
 _active: Recorder | None = None
 
 

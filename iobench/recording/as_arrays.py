@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["UndigestibleError", "as_array", "unmasked"]
-
 AS_ARRAY: Final = ("__array__", "__array_interface__")
 NUMBERS: Final = (bool, int, float, complex, np.generic)
 NOT_TOLD: Final = (TypeError, ValueError, RuntimeError, LookupError, AttributeError)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = ["MARKER_NAME", "is_clock_marker", "mark_clock"]
-
 MARKER_NAME: Final = "iobench-clock-marker"
 N_READS: Final = 4
 """The first one is slow, since the tracer makes room for a new file then."""

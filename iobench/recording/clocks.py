@@ -6,17 +6,6 @@ import os
 import time
 from typing import Any, Final, Protocol
 
-__all__ = [
-    "SYSTEM_CLOCK",
-    "Budget",
-    "Clock",
-    "DeviceClock",
-    "SystemClock",
-    "now_ns",
-    "process_start_ns",
-    "wait_until_ns",
-]
-
 
 class Clock(Protocol):
     """A source of time, in integer nanoseconds.

@@ -15,8 +15,6 @@ from iobench.recording.this_process import ProcessIoReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["unit_costs"]
-
 # A recording starts in the user's time: 2 ms of it.
 ROUNDS: Final = 9
 SPANS_PER_ROUND: Final = 20

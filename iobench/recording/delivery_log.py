@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.recording.session import Recording
     from iobench.recording.wait_notes import WaitNotes
 
-__all__ = ["FAILED", "LOADER", "RESUMED", "ROUND", "SHUTDOWN", "STARTUP", "TRAINS", "DeliveryLog"]
-
 STARTUP: Final = "startup"
 """Label of the wait for ``iter(loader)`` itself, which brings no batch."""
 SHUTDOWN: Final = "shutdown"

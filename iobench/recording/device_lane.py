@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = ["ANCHOR", "DeviceLane", "DeviceRegion"]
-
 ANCHOR: Final = "anchor"
 """Label of the span, of kind ``other``, in which the device passed a mark: how far its times may
 be off."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DIGEST_DTYPE", "DigestLog", "DigestTable", "read_digests"]
-
 logger = logging.getLogger(__name__)
 
 MAGIC: Final = b"IOBDGSTS"
@@ -73,6 +71,7 @@ START: Final = np.uint32(0x9E3779B9)
 
 
 def row_checks(table: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return what tells of each row whether it is as it was written."""
     words = table.view("<u4").reshape(len(table), N_WORDS)[:, :-1]
     found: NDArray[np.uint32] = (words * FACTORS).sum(axis=1, dtype=np.uint32) + START
     return found

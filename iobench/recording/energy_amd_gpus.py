@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = ["find_amd_counters", "load_amdsmi"]
-
 LIBRARY: Final = "libamd_smi.so"
 WHOLE: Final = "SPX"
 """The one way of dividing a GPU that divides nothing."""

@@ -22,18 +22,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "SYSTEM_ROOTS",
-    "CounterRoots",
-    "EnergyCounter",
-    "EnergyHead",
-    "EnergySource",
-    "FoundCounters",
-    "UnreadableEnergy",
-    "UsageGauge",
-    "find_host_counters",
-]
-
 CPU, MEMORY, GPU, MACHINE = "cpu", "memory", "gpu", "machine"
 MS: Final = 1_000_000
 MICROJOULES: Final = 1_000_000

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["EnergySeries", "GpuReading", "HostEnergy", "read_energy"]
-
 ENERGY_VERSION: Final = 1
 LARGEST: Final = 1 << 60
 MOST_WATTS: Final = 10_000

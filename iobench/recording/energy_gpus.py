@@ -34,16 +34,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = [
-    "DriverSession",
-    "GpuCounter",
-    "PowerCounter",
-    "chosen_gpus",
-    "find_gpu_counters",
-    "load_pynvml",
-    "unreadable_gpus",
-]
-
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 COUNTER_PERIOD_NS: Final = 100 * MS
 """How old a driver's count may be: untold, ``tests/benchmarks/energy_gpu.py`` measures it."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["EnergyReader", "find_counters", "open_energy_reader", "wants_energy"]
-
 logger = logging.getLogger(__name__)
 
 PERIOD_NS: Final = 100_000_000

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.job import JobRank
 
-__all__ = [
-    "ImportedPackage", "LoaderFacts", "ProcessFacts", "facts_of_this_process", "read_process_facts",
-]  # fmt: skip
-
 logger = logging.getLogger(__name__)
 FACTS_VERSION: Final = 1
 LARGEST_NS: Final = 2**57

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["Fold", "LoopSums", "fold_name", "unpacked_fold"]
-
 # They lie beside what the thread does, or around it: not reduced by what is inside.
 AROUND: Final = WAITING_KINDS
 NEVER_SUMMED: Final = int(Flag.DETAIL | Flag.IO | Flag.DEVICE)

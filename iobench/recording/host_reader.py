@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["HostReader", "HostReading", "claimed_files"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 2.0

@@ -16,8 +16,6 @@ from iobench.recording.this_process import boot_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JobHost", "JobRank", "find_host", "find_job"]
-
 RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
 """Set by who starts a run of several processes: the same for all of them, new for each run."""
 

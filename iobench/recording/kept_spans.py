@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-__all__ = ["KEEP", "EndedWorkers", "day_line", "keep_nbytes", "keep_text", "written_nbytes"]
-
 KEEP: Final = "IOBENCH_KEEP"
 """Environment: how many bytes of spans a run keeps one by one: ``500MB``, ``2GB``."""
 KEPT_NBYTES: Final = 500_000_000

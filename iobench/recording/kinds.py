@@ -17,29 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "HANDOVER_KINDS",
-    "LIFE_KINDS",
-    "LOOP_KINDS",
-    "MIXED_KINDS",
-    "OTHER",
-    "QUEUED_KINDS",
-    "READING_KINDS",
-    "WAITING_KINDS",
-    "WORKER_KINDS",
-    "Family",
-    "Kind",
-    "Trait",
-    "copies_batches",
-    "decodes_too",
-    "is_one_of",
-    "kind_named",
-    "kinds_that",
-    "reads_storage",
-    "stage_name",
-    "stage_title",
-]
-
 
 OTHER: Final = "other"
 """Label of what is copied to a device and is not known to be of a batch."""

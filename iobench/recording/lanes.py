@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-__all__ = ["NOWHERE", "FullSpan", "Lane", "Span", "Unplaced"]
-
 NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into

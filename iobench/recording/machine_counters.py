@@ -21,8 +21,6 @@ from iobench.cpus import cgroup_folders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["GAUGES", "MachineCounters", "MachineHead"]
-
 SYSTEM_ROOT = Path("/")
 """Where ``proc`` and ``sys`` are; another one is for tests."""
 MOST_DEVICES: Final = 32

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 
-__all__ = ["MeasuredRecording"]
-
 
 class _OwnWaits(threading.local):
     """Says in every thread that somebody waits already: what loaders ask for is no wait then."""

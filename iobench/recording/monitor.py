@@ -29,15 +29,6 @@ from iobench.recording.this_process import boot_id, host_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "MONITOR_FOLDER",
-    "MONITOR_VERSION",
-    "MachineReader",
-    "monitor_period_ns",
-    "reading_dtype",
-    "start_monitor",
-]
-
 logger = logging.getLogger(__name__)
 
 MONITOR_VERSION: Final = 1

@@ -14,8 +14,6 @@ from iobench.json_files import read_fields, read_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["OPENED_FOLDER", "OpenedFiles", "count_opened_files", "opened_so_far", "read_opened"]
-
 logger = logging.getLogger(__name__)
 OPENED_FOLDER: Final = "opened"
 

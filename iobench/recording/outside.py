@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = [
-    "DETAIL_LIMIT",
-    "OutsideSpan",
-    "describe",
-    "initial_reads",
-    "note_call",
-    "outside_lane",
-    "outside_span",
-    "take_initial_reads",
-    "thread_lane",
-]
-
 # A text stays in the span file's table for good, and a training may open files without end.
 DETAIL_LIMIT: Final = 4096
 _READ: Final = READING_KINDS | MIXED_KINDS

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-__all__ = ["frames_above", "role_by_name"]
-
 DEEPEST: Final = 40
 """Frames above a pass that are looked at."""
 WORDS: Final = {

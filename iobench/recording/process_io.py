@@ -15,8 +15,6 @@ from iobench.recording.this_process import ProcessIoReader
 if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
-__all__ = ["ProcessIo"]
-
 
 class ProcessIo:
     """Counts what this process has read since the last look."""

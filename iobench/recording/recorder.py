@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
-__all__ = ["Recorder", "close_recorders"]
-
 logger = logging.getLogger(__name__)
 
 PIECES_LIMIT: Final = 0xFFFF

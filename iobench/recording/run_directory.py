@@ -18,8 +18,6 @@ from iobench.recording.recorder import Recorder
 from iobench.recording.stopped import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
 
-__all__ = ["RunDirectory", "checked_name", "next_run_path", "run_name"]
-
 RUN_VERSION: Final = 1
 LONGEST_NAME: Final = 100
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.job import JobRank
 
-__all__ = ["ScriptCommit", "checked_steps", "command_line", "script_document"]
-
 KERNEL_MODULE: Final = "ipykernel_launcher"
 """What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
 NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"

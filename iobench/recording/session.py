@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
-__all__ = ["RUN_PATH", "Recording", "current_recording", "loop_recording", "record"]
-
 logger = logging.getLogger(__name__)
 
 RUN_PATH: Final = "IOBENCH_RUN"

@@ -26,8 +26,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SPAN_DTYPE", "Flag", "Identity", "io_looks", "joined_parts"]
-
 
 class Flag(IntFlag):
     """What makes a record other than one plain stretch of time."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["batch_keys", "halves", "key_of", "lane_keys", "stage_keys", "stages_of"]
-
 LOW: Final = 0xFFFFFFFF
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file", "read_span_files"]
-
 UNKNOWN_TEXT: Final = "unknown"
 # No process works for four years, or on eight petabytes at once: such a record is damaged.
 FURTHEST_NS: Final = 2**57

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
-__all__ = ["SpanWriter", "new_span_file"]
-
 # Taken before anybody puts a timer in its place: our own file is no part of the loading.
 _open: Final = os.open
 STEP_NBYTES: Final = 16 * layout.CHUNK_NBYTES

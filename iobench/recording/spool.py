@@ -17,8 +17,6 @@ from iobench.recording.this_process import boot_id, host_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["choose_spool", "file_system_type", "gather", "is_shared"]
-
 # Writing small pages through a mapping to these costs round trips, or is not coherent at all.
 SHARED_TYPES: Final = frozenset(
     {"9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "daos", "dvs", "gfs2", "glusterfs"}

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["stage"]
-
 # What is inside a stage of these kinds is named exactly, and not timed from outside as well.
 EXACT_KINDS: Final = frozenset(kind.spelled for kind in WORKER_KINDS - MIXED_KINDS)
 

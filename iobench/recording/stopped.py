@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["StoppedRecording", "leave_mark", "mark_losses", "read_stopped"]
-
 NAME: Final = re.compile(
     r"(?P<host>.+)-(?P<pid>\d{1,18})-rank(?P<rank>\d{1,9})-error(?P<error>\d{1,6})"
     r"-lost(?P<lost>\d{1,18})\.stopped"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CHUNKS", "GRAPH", "TASK"]
-
 GRAPH: Final = "dask"
 """Label of the span around all tasks of a graph, of kind preprocess, on the thread that asked for
 it. What of it no task explains is the scheduler's own, and the way of tasks to threads and back."""

@@ -14,21 +14,6 @@ from iobench.cpus import available_cpus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "THREAD_VARIABLES",
-    "VERSIONED",
-    "ProcessIoReader",
-    "boot_id",
-    "cpu_model",
-    "host_name",
-    "machine",
-    "name_in_files",
-    "package_versions",
-    "peak_memory_nbytes",
-    "read_process_io",
-    "thread_settings",
-]
-
 # Names they are imported by, and what they are installed as where that is another one.
 VERSIONED: Final = {
     "torch": "", "torchdata": "", "torchvision": "", "lightning": "",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NotedWaits", "WaitNotes"]
-
 MOST: Final = 512
 """Waits that are noted in one go."""
 MOST_NS: Final = 1_000_000_000

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import SampleIndex
     from iobench.stores.contract import Store
 
-__all__ = ["MakeSamples", "verify_against"]
-
 MakeSamples = Callable[[Sequence[int]], Iterable[Sample]]
 """From sample numbers of the dataset to the samples, in that order; a generator is closed when no
 more are needed. See `iobench.datasets.sample_making`."""

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from iobench.stores.tally import Tally
     from iobench.stores.value_statistics import ShardMoments
 
-__all__ = [
-    "Converter",
-    "DescribedFormat",
-    "ExactWriter",
-    "Format",
-    "GriddedFormat",
-    "Notice",
-    "ShardInfo",
-    "Store",
-    "Writer",
-]
-
 Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
 

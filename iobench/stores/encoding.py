@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample
 
-__all__ = ["EncodedSample", "Encoder", "Encoding", "Errors", "merge_errors"]
-
 _T = TypeVar("_T")
 
 ALL: Final = ""

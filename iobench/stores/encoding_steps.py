@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Variable
 
-__all__ = ["DTYPES", "EncodingStep", "finite_range"]
-
 DTYPES: Final = {"float16": ("<f2", 10), "bfloat16": ("<u2", 7), "int16": ("<i2", 0)}
 """What ``--dtype`` takes: the dtype of the numbers in the store, bits of their mantissas."""
 

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_EXAMPLE_NBYTES",
-    "ExampleTemplate",
-    "Feature",
-    "FeatureKind",
-    "encode_example",
-    "parse_example",
-]
-
 MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 """What protocol buffers allow a message, and TensorFlow refuses beyond."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
 
-__all__ = ["ExtentStore", "ExtentTable", "fill_ranges", "open_file_size", "read_ranges"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExtentTable:

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = [
-    "ChunkedArray",
-    "ChunkedDecoder",
-    "FieldDecoder",
-    "FieldLayout",
-    "FieldPart",
-    "PlainDecoder",
-    "RowDecoder",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FieldPart:

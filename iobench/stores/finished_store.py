@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Format, Store
     from iobench.stores.manifest import Manifest
 
-__all__ = ["CHECKSUMS_NAME", "finish_store", "open_store", "read_checksums", "write_checksums"]
-
 CHECKSUMS_NAME: Final = "iobench.crc32c"
 """The file of one checksum for each extent of a store."""
 

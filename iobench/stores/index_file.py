@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import SampleIndex
     from iobench.stores.manifest import Manifest
 
-__all__ = ["INDEX_NAME", "has_index", "read_index", "read_meteorology", "write_index"]
-
 INDEX_NAME: Final = "iobench.index.npz"
 VERSION: Final = 1
 TEXT_NAME: Final = "index.json"

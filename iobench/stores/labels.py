@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import SampleIndex
 
-__all__ = ["ArrayLabels", "StoreLabels", "label_store", "sample_grid", "unique_dims"]
-
 POINTERS: Final = frozenset(
     {"coordinates", "grid_mapping", "bounds", "climatology", "formula_terms"}
 )

@@ -14,16 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "EMPTY",
-    "N_MOMENTS",
-    "fold_moments",
-    "merge_means",
-    "merge_moments",
-    "piece_moments",
-    "row_moments",
-]
-
 N, N_MISSING, MEAN, SQUARES, LOW, HIGH = range(6)
 N_MOMENTS: Final = 6
 EMPTY: Final = (0.0, 0.0, 0.0, 0.0, np.inf, -np.inf)

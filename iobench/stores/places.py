@@ -37,28 +37,6 @@ except ImportError:  # not on Windows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "MARK_NAME",
-    "STAGED_NAME",
-    "Hold",
-    "Item",
-    "ItemKind",
-    "Place",
-    "check_room",
-    "choose_place",
-    "finished_stores",
-    "hold_item",
-    "kept_beside",
-    "list_items",
-    "list_places",
-    "make_item",
-    "mark_of",
-    "remember_place",
-    "remember_store",
-    "remove_item",
-    "user_folder",
-]
-
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Format
     from iobench.stores.encoding import Encoding
 
-__all__ = [
-    "ConversionPlan",
-    "StoreRequest",
-    "boxed_n_samples",
-    "fingerprint",
-    "modified_ns",
-    "probe_samples",
-]
-
 N_STRETCHES = 16
 STRETCH_NBYTES = 1 << 16
 PIECE_NBYTES = 1 << 22

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.coordinates import Meteorology
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["BitPairs", "bits_worth_keeping"]
-
 INFORMATION_KEPT: Final = 0.99
 """Share of the real information that a suggested number of bits keeps."""
 QUANTILE: Final = 2.5758293035489004

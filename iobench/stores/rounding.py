@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Packed, Sample, SampleSpec
 
-__all__ = [
-    "MANTISSA_BITS",
-    "largest_errors",
-    "pack_linearly",
-    "round_mantissa",
-    "scale_and_offset",
-    "to_bfloat16",
-    "unpack",
-    "unpack_sample",
-]
-
 MANTISSA_BITS = {"<f2": 10, "<f4": 23, "<f8": 52}
 BFLOAT16_BITS = 7
 MAX_CODE = 32767

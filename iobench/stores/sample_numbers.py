@@ -12,8 +12,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["SampleNumbers", "count_runs", "places_among"]
-
 
 class SampleNumbers(Sequence[int]):
     """A sequence of numbers that takes as much memory as it has runs, whatever their lengths.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["Gatherer", "ShardFileWriter", "ShardWriter"]
-
 SMALL_NBYTES: Final = 1 << 16
 BUFFER_NBYTES: Final = 1 << 20
 """What is gathered before it is written: more than this would leave the processor's cache."""

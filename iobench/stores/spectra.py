@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from iobench.coordinates import Meteorology
     from iobench.samples import Sample, SampleSpec, Variable
 
-__all__ = [
-    "SpectraOfSamples",
-    "band_edges",
-    "compare_fields",
-    "grid_of",
-    "merge_spectra",
-    "one_field",
-]
-
 N_SAMPLES: Final = 8
 """Samples whose fields are compared, spread evenly; of each variable one field of each."""
 N_ROWS: Final = 256

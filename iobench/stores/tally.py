@@ -12,8 +12,6 @@ from iobench.recording.clocks import now_ns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """Seconds and bytes of each stage of a conversion, and its shards; safe in threads.

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.stores.example import FeatureKind
 
-__all__ = [
-    "FRAME_NBYTES",
-    "HEADER_NBYTES",
-    "feature_kinds",
-    "frame_footer",
-    "frame_footers",
-    "frame_header",
-    "masked",
-    "parse_frame_header",
-    "scan_frames",
-]
-
 HEADER_NBYTES = 12
 FOOTER_NBYTES = 4
 FRAME_NBYTES = HEADER_NBYTES + FOOTER_NBYTES

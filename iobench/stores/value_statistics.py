@@ -35,17 +35,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec, Variable
 
-__all__ = [
-    "ALL_SAMPLES",
-    "MeasuredSamples",
-    "SampleMeasure",
-    "ShardMoments",
-    "ShardStatistics",
-    "VariableRows",
-    "merge_shards",
-    "split_members",
-]
-
 ALL_SAMPLES: Final = "all"
 """The key of statistics over all samples of a store, beside those of its splits."""
 

@@ -14,14 +14,6 @@ from iobench.errors import StoreError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "decode_varint_rows",
-    "decode_varints",
-    "encode_varint",
-    "encode_varints",
-    "parse_varint",
-]
-
 MAX_NBYTES = 10
 SHORT = 0x80
 

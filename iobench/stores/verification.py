@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     # As `iobench.datasets.Progress`, which this room is not to know.
     Progress = Callable[[int, int], None]
 
-__all__ = ["array_of_extent", "not_covered", "shard_of", "verify_store"]
-
 PIECE_NBYTES = 1 << 20
 """Read at a time: what one thread holds, small enough to be hashed twice in the cache."""
 

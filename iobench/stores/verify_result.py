@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Difference", "SourceFiles", "VerifyResult"]
-
 N_NAMED: Final = 3
 """Files named in a sentence."""
 

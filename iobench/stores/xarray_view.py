@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.stores.contract import Store
 
-__all__ = ["store_dataset"]
-
 
 def store_dataset(store: Store) -> Any:
     """Return an ``xarray.Dataset`` of a store, its variables lazy, its times decoded.

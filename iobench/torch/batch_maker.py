@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.torch.stage_sums import Stage
 
-__all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
-
 ITEMS_LIMIT: Final = 1000
 STRIDED: Final = torch.strided
 DESCRIBED: Final = (*STAGES.values(), Kind.COLLATE)

@@ -17,8 +17,6 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["checkpoint_span", "install", "uninstall"]
-
 _saving: Final = threading.local()
 _original: Callable[..., Any] | None = None
 _installed: Callable[..., Any] | None = None

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["install", "uninstall"]
-
 NAMES: Final = {
     "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce",
     "broadcast": "broadcast", "reduce": "reduce",

@@ -9,8 +9,6 @@ import torch.utils.data
 
 from iobench.torch.observing import observed_iter
 
-__all__ = ["DataLoader"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -25,15 +25,6 @@ from iobench.torch.tensors import as_tensor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "TYPES",
-    "TorchAccelerator",
-    "current_accelerator",
-    "find_accelerator",
-    "names_of_accelerators",
-    "torch_pins",
-]
-
 TYPES: Final = ("cuda", "xpu")
 """Of devices with streams and events, as torch calls them."""
 NVIDIA_DRIVER: Final = Path("/proc/driver/nvidia/version")

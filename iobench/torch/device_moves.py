@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["deliver", "install", "look", "uninstall", "watch"]
-
 FRAMEWORK: Final = "torch"
 MOVES: Final = ("to", "cuda", "xpu")
 SILENT: Final = frozenset({"torch.nn.modules.module"})

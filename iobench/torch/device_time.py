@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.recording.clocks import DeviceClock
     from iobench.recording.recorder import Recorder
 
-__all__ = ["DeviceTimer"]
-
 REGIONS_PER_FLUSH: Final = 64
 
 KINDS: Final = {

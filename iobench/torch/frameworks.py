@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.loader import RingLoader
 
-__all__ = ["EpochPlace", "RingBatches", "announced", "as_it_is", "withdrawn"]
-
 
 class EpochPlace:
     """Tells accelerate whether the batch at hand is the last one of an epoch.

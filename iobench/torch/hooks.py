@@ -15,8 +15,6 @@ from typing import Any, Final
 from iobench.recording.clocks import now_ns
 from iobench.recording.session import loop_recording
 
-__all__ = ["install", "uninstall"]
-
 STATEFUL: Final = ("torchdata.stateful_dataloader.stateful_dataloader", "StatefulDataLoader")
 
 _lock: Final = threading.RLock()

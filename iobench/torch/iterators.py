@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.torch.observation import LocalObservation, Observation, WorkersObservation
 
-__all__ = ["observation_of", "observe_iterator", "observe_waits"]
-
 PLACE: Final = "_iobench"
 """Where an iterator keeps its `Observation`."""
 

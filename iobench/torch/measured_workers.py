@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.measured_loop import MeasuredRecording
 
-__all__ = ["MeasuredWorkers"]
-
 JOIN_S: Final = 5.0
 DYING_S: Final = 1.0
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
 
-__all__ = ["KnownLoader", "LocalObservation", "Observation", "WorkersObservation"]
-
 SNAPSHOT: Final = "snapshot"
 """Label of the time a StatefulDataLoader takes to note where it is."""
 DETAIL: Final = int(Flag.DETAIL)

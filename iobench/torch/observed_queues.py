@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.torch.batch_maker import BatchTag
 
-__all__ = ["ObservedContext", "TravelLog", "TravelQueue"]
-
 cpu_ns: Final = SYSTEM_CLOCK.cpu_ns
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from iobench.torch.observation import WorkersObservation
 
-__all__ = ["observed_sampler"]
-
 
 def observed_sampler(sampler: Any, observation: WorkersObservation) -> Any:
     """Return what iterates, counts and saves its state as the sampler does.

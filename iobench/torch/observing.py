@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.session import Recording
 
-__all__ = ["observed_iter"]
-
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline, Step
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["MadeBatch", "Stacking", "samples_of", "start_worker", "tensors_of"]
-
 METHODS: Final = {
     Kind.READ: "read",
     Kind.DECODE: "decode",

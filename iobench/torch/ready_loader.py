@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 
-__all__ = ["ReadyLoader"]
-
 Arrays = dict[str, "NDArray[Any]"]
 Passes = Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[Arrays]]
 NOTHING: Final[Arrays] = {}

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.session import Recording
 
-__all__ = ["install", "role_of_pass", "uninstall"]
-
 LIGHTNINGS: Final = ("lightning.pytorch.", "pytorch_lightning.")
 TRAINER: Final = "transformers.trainer"
 OF_TRAINER: Final = {

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.loader import RingLoader
 
-__all__ = ["EpochBatches", "EpochSampler", "InOrderSampler"]
-
 
 class EpochSampler(Sampler):  # type: ignore[misc]
     """Sample numbers of one rank's epoch, in the order of a loader.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.recording.wait_notes import NotedWaits
     from iobench.torch.batch_maker import BatchMaker
 
-__all__ = ["EstimatedSpans", "Pace"]
-
 FULL_FRACTION: Final = BUDGET_FRACTION / 2
 """The part of a loop's time that batches recorded in full may take of ours: noting and writing the
 others takes the rest of what recording may take."""

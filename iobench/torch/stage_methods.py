@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.torch.batch_maker import BatchMaker
 
-__all__ = ["STAGES", "StageMethods", "makers"]
-
 STAGES: Final = {
     "read": Kind.READ,
     "decode": Kind.DECODE,

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Stage", "StageSum", "StageSums"]
-
 Stage = tuple[int, str]
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.torch.frameworks import EpochPlace
 
-__all__ = ["StoreLoader"]
-
 
 class StoreLoader(RingLoader):
     """Yields batches of a store as dicts of torch tensors; used like a ``DataLoader``.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["TensorCast", "as_tensor", "check_tensors", "collate"]
-
 PIECE: Final = 32704
 """Numbers cast at once: below what torch would start threads for in each reader thread."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
     from iobench.torch.pipeline_samples import MadeBatch
 
-__all__ = ["TorchLoader"]
-
 
 class TorchLoader(MeasuredWorkers):
     """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.

@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Span
     from iobench.torch.device_time import DeviceTimer
 
-__all__ = [
-    "PARTS", "Watch", "claim", "install", "name_of_optimizer", "see_model", "uninstall",
-    "within_part",
-]  # fmt: skip
-
 PARTS: Final = ("forward", "backward", "step")
 MOST_CLASSES: Final = 16
 """Of more classes of models than this, set to train by a script, the forward pass is not timed."""

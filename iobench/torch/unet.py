@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["FILTERS", "TINY_FILTERS", "UNet", "UNetTraining", "trained_fields"]
-
 FILTERS: Final = (32, 64, 128)
 TINY_FILTERS: Final = (4, 8, 16)
 TINY_POINTS: Final = 1024

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.recording.digests import DigestLog
     from iobench.recording.recorder import Recorder
 
-__all__ = ["WorkerCollate", "WorkerSide", "WorkerSpec", "WorkerStarter", "without_own_frames"]
-
 logger = logging.getLogger(__name__)
 
 # After the queue's feeder thread has been joined (-5 in multiprocessing), since it records too.

@@ -10,8 +10,6 @@ import os
 import threading
 from typing import Final
 
-__all__ = ["LIBRARY"]
-
 LIBRARY: Final = threading.RLock()
 """Held by whoever is in the library; a fork waits for it."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     )
     from iobench.samples import Sample
 
-__all__ = ["INSTALL", "Opened", "plugin_baseline", "plugin_downloads", "require_plugin"]
-
 INSTALL: Final = "pip install 'iobench[climetlab]'"
 Opened = Callable[[str], Any]
 """Gives what the plugin opens for the request of a name; opened once in each process."""

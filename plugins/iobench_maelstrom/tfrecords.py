@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from iobench.stores import FeatureKind
 
-__all__ = ["FETCH", "checked_frame", "framed"]
-
 FETCH: Final = "fetch the file again"
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["loading_threads", "open_file", "open_joined", "require_xarray"]
-
 
 def require_xarray(dataset: str, *others: str) -> None:
     """Check that xarray, netCDF4 and other libraries are installed, importing none.

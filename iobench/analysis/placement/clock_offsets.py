@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.placement.stage_groups import Groups, Reach, contained, reaches
 
-__all__ = ["PAIRS", "FoundOffset", "find_offset"]
-
 Integers = NDArray[np.int64]
 Window = tuple[int, int]
 """Offsets from the first to the last, both included."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.storage.storage_trace import StorageTrace
 
-__all__ = ["FileNames", "NamedFiles", "file_of", "match_names"]
-
 Integers = NDArray[np.int64]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
-__all__ = ["JoinedLogs", "join_logs", "process_label", "reading_processes"]
-
 MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
 _FOREVER: Final = np.iinfo(np.int64).max
 _SHOWN: Final = 60

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Process
 
-__all__ = [
-    "PLACED_DTYPE",
-    "Placement",
-    "ProcessPlacement",
-    "TraceCoverage",
-    "asks_for_page",
-    "clock_was_set",
-    "monotonic_of_wall",
-]
-
 PLACED_DTYPE: Final = np.dtype(
     [
         ("start_ns", "<i8"),

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
-__all__ = ["place_segments"]
-
 Integers = NDArray[np.int64]
 
 NO_PLACED: Final[NDArray[Any]] = np.zeros(0, PLACED_DTYPE)

@@ -13,8 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Groups", "Reach", "contained", "innermost"]
-
 Integers = NDArray[np.int64]
 NO_ROW: Final = -1
 _AXIS: Final = 1 << 61

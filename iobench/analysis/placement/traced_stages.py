@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.file_names import FileNames
     from iobench.profiles.contents import Profile
 
-__all__ = ["TracedStages", "rows_by_process", "traced_stages"]
-
 Integers = NDArray[np.int64]
 
 READING: Final = READING_KINDS | MIXED_KINDS

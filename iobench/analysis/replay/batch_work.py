@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
-__all__ = ["BatchWork", "LoopWork", "find_batch_work", "find_loop_work"]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.errors import OptionError
 
-__all__ = ["Change", "changed"]
-
 Integers = NDArray[np.int64]
 
 

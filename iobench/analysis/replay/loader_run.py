@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.operation_pipeline import OperationPipeline
     from iobench.analysis.replay.simulator import StreamShape
 
-__all__ = ["LoaderRule", "RecordedRun"]
-
 Integers = NDArray[np.int64]
 
 

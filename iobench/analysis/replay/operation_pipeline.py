@@ -13,15 +13,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = [
-    "PARTS",
-    "PREFETCH",
-    "OperationPipeline",
-    "PipelineFunction",
-    "PipelineGroup",
-    "pipeline_times",
-]
-
 MOST_ITEMS: Final = 64
 """Items that a batch is simulated as, at most."""
 PREFETCH: Final = "Prefetch"

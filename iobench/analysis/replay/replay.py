@@ -30,8 +30,6 @@ from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
-__all__ = ["Demands", "demands_of", "machine_of", "replay", "replay_error", "slowdown_at_rate"]
-
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
 FLOWING: Final = (LoaderRule.STREAM, LoaderRule.PIPELINE)

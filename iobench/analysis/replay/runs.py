@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
 
-__all__ = ["part_of_epochs", "recorded_runs", "reported_loaders"]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.replay.operation_pipeline import OperationPipeline
 
-__all__ = [
-    "Machine",
-    "Replayed",
-    "RunTimes",
-    "can_replay",
-    "on_cpu_ns",
-    "reads_storage",
-    "simulated",
-]
-
 Integers = NDArray[np.int64]
 READING: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
 """Kinds of stages whose waiting may be for storage."""

@@ -14,8 +14,6 @@ from iobench.recording.span_keys import halves
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
-__all__ = ["StreamPieces", "find_shape"]
-
 Integers = NDArray[np.int64]
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["decode_message", "load_eccodes"]
-
 LONG_EDITION_1 = 0x800000
 """Set in the length of a message of edition 1 that is longer than three bytes can say."""
 _MISSING = float(np.finfo(np.float32).max)

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.grib.message_index import GribIndex
 
-__all__ = [
-    "FieldCube",
-    "GribCoordinate",
-    "GribFiles",
-    "describe_fields",
-    "field_dims",
-    "find_fields",
-    "spell_value",
-]
-
 # cfgrib stores these from the ground up; all other dimensions ascend.
 DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
 LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")

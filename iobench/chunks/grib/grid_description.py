@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-__all__ = ["describe_grid", "describe_parameter"]
-
 MAPPING_NAME: Final = "crs"
 CELL_METHODS: Final = {
     "accum": "time: sum", "avg": "time: mean", "max": "time: maximum", "min": "time: minimum",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CodedIntegers"]
-
 SIGNED, THREE_BYTES, MOST_SIGNIFICANT_FIRST = 1, 2, 4
 BLOCK_SIZES = (8, 16, 32, 64)
 MOST_BLOCKS = 4096

@@ -16,8 +16,6 @@ from iobench.files.open_file import OpenFile
 if TYPE_CHECKING:
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["HeadReader"]
-
 MOST_GUESSES = 64
 SHORT_NBYTES = 16384
 """Messages up to this are read in pages, with their data: fewer requests, and not many bytes."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["GRIB_COLUMNS", "GribIndex", "inspect_messages", "joined_index"]
-
 GRIB_COLUMNS: Mapping[str, str] = {
     "file": "<i4",
     "offset": "<i8",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["DatedHeaders", "GribMessage", "dated_headers", "grib_messages"]
-
 HEAD_NBYTES = 1024
 """Read at the start of each message: holds all its headers unless it has a long grid or bitmap."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SimplePacking", "simple_packing"]
-
 INTEGERS = {8: ">u1", 16: ">u2", 32: ">u4"}
 CHUNK = 1 << 14
 """Values handled at once: their doubles fit a core's cache."""

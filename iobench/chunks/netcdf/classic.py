@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import SourceBytes
 
-__all__ = ["ClassicHeader", "ClassicVariable", "read_classic_header"]
-
 HEADER_NBYTES = 1 << 20
 """Read at first; of a longer header what is below on a second go: a damaged one has no end."""
 

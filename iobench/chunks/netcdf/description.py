@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NOT_KEPT", "DescribedFile", "DescribedVariable", "describe_netcdf"]
-
 MAX_TEXT_NBYTES: Final = 1 << 22
 NOT_KEPT: Final = frozenset((
     *CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid", "_ARRAY_DIMENSIONS",

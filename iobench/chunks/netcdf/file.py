@@ -41,17 +41,6 @@ if TYPE_CHECKING:
     from iobench.files.source_files import RemoteBytes, SourceBytes
 
 
-__all__ = [
-    "NetcdfFile",
-    "box_through_library",
-    "inspect_netcdf",
-    "is_hdf5",
-    "make_box",
-    "open_hdf5",
-    "read_through_library",
-    "where_slab",
-]
-
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TEXTS = ("units", "calendar", "coordinates", "bounds")
 """Attributes that are kept."""

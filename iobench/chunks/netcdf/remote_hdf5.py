@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.files.source_files import RemoteBytes, SourceBytes
 
-__all__ = ["PageReader", "hdf5_source"]
-
 PAGE_NBYTES = 1 << 16
 N_PAGES = 128
 

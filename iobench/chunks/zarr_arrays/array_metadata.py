@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
 
-__all__ = [
-    "StoredArray",
-    "ZarrStore",
-    "fill_number",
-    "lengths",
-]
-
 MAX_RANK = 32
 """Axes of a NumPy array, before its version 2."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunk_manifest import StoredVariable
 
-__all__ = ["check_held", "missing_keys"]
-
 LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
 """Of an array, or along one of its axes: from there on chunks are counted before it is believed."""
 

@@ -29,8 +29,6 @@ from iobench.json_files import read_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["check_for_library", "inspect_zarr", "is_zarr", "metadata_fingerprint"]
-
 VERSION3 = "zarr.json"
 CONSOLIDATED = ".zmetadata"
 ARRAY2, GROUP2, ATTRIBUTES2 = ".zarray", ".zgroup", ".zattrs"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunk_manifest import StoredVariable
 
-__all__ = ["check_through_zarr", "read_through_zarr"]
-
 ZARR_ERRORS = (ValueError, KeyError, TypeError, NotImplementedError, OSError, RuntimeError)
 
 

@@ -18,8 +18,6 @@ from iobench.chunks.zarr_arrays.array_metadata import StoredArray, fill_number, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIMENSIONS", "array_of_version2", "check_safe"]
-
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 SPECIAL_FILLS: dict[Any, Any] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 

@@ -26,8 +26,6 @@ from iobench.chunks.zarr_arrays.array_metadata import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["array_of_version3", "check_safe", "fill_attribute"]
-
 KNOWN_FIELDS = {
     "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
     "fill_value", "attributes", "dimension_names", "storage_transformers",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from iobench.datasets.objects.targets import Opener
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["IndexedObject"]
-
 STEPS = ("read", "decode", "preprocess")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.objects.targets import Opener
 
-__all__ = ["LabelledObject", "as_dataset", "dask_in_this_thread"]
-
 NUMBER_KINDS = "biufc"
 
 

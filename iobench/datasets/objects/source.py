@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from iobench.datasets.own_pipelines import Stream
     from iobench.samples import Sample
 
-__all__ = ["ObjectDataset", "object_dataset"]
-
 Part = IndexedObject | LabelledObject | StreamedObject
 
 

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.objects.targets import Opener
 
-__all__ = [
-    "BatchLoader",
-    "ReadyBatches",
-    "StreamedObject",
-    "is_data_loader",
-    "is_iterable_only",
-]
-
 FUSED = "read+decode+preprocess"
 COLLATED = f"{FUSED}+collate"
 NOTHING: Final = object()

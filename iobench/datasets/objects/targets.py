@@ -18,18 +18,6 @@ from typing import Any, Final, Protocol
 from iobench.errors import IobenchError, OptionError
 from iobench.masking import mask_values
 
-__all__ = [
-    "CLIMETLAB",
-    "EARTHKIT",
-    "HeldObject",
-    "NamedObject",
-    "Opener",
-    "in_one_line",
-    "is_object_target",
-    "parse_value",
-    "told",
-]
-
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 CLIMETLAB: Final = "climetlab:"
 EARTHKIT: Final = "earthkit:"

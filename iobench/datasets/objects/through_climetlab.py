@@ -16,8 +16,6 @@ from iobench.datasets.real_plugins import (
 )
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
 
-__all__ = ["ClimetlabObject"]
-
 
 class ClimetlabObject:
     """``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.

@@ -18,8 +18,6 @@ from iobench.masking import mask_urls, note_secrets
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["EarthkitObject"]
-
 CREDENTIALS: Final = {
     "mars": ("~/.ecmwfapirc", ("ECMWF_API_RC_FILE", "ECMWF_API_KEY"), "mars"),
     "cds": ("~/.cdsapirc", ("CDSAPI_RC", "CDSAPI_KEY"), ""),

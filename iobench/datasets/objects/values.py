@@ -13,8 +13,6 @@ from iobench.samples import SampleSpec, Variable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NamedArrays", "named_arrays", "spec_of"]
-
 NUMBER_KINDS = "biufc"
 
 

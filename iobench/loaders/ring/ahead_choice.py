@@ -15,16 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "MAX_NS",
-    "MAX_THREADS",
-    "AheadChoice",
-    "ReadSpeeds",
-    "TimedReads",
-    "choose_ahead",
-    "measure",
-]
-
 MAX_THREADS: Final = 32
 """Batches filled at once."""
 HELD_BY_LOOP: Final = 2

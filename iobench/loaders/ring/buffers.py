@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["BatchLayout", "BatchMemory", "BufferPool", "Lease", "ScratchRows"]
-
 ALIGNMENT: Final = 4096
 """Of each variable in a buffer: what O_DIRECT needs, and vector instructions want less."""
 MEMORY_SHARE: Final = 0.5

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["ExtentChecks", "SampleChecks"]
-
 FOOTER_NBYTES: Final = 4
 _MASK_DELTA: Final = np.uint32(0xA282EAD8)
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
     from iobench.windows import WindowPlacement
 
-__all__ = ["SampleFacts", "composed"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleFacts:

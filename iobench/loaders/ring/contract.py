@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = [
-    "BatchSource",
-    "Filler",
-    "OwnMemory",
-    "PatchFiller",
-    "PlannedSource",
-    "Present",
-    "RingBatch",
-    "Rows",
-    "is_planned",
-    "refuse_own_memory",
-]
-
 Rows = Mapping[str, NDArray[Any]]
 """Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
 Present = Callable[[dict[str, NDArray[Any]]], Any]

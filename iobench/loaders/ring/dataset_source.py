@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource, Present
 
-__all__ = ["NumberedSamples", "dataset_source"]
-
 
 @runtime_checkable
 class NumberedSamples(Protocol):

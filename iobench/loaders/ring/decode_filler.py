@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.stores.extents import ExtentStore
     from iobench.stores.fields import RowDecoder
 
-__all__ = ["AnyExtents", "DecodeFiller", "LocalExtents", "ObjectExtents"]
-
 
 class SampleExtents(Protocol):
     """What brings the extents of samples to memory, for one thread at a time."""

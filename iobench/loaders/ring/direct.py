@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
-
 SECTOR: Final = 4096
 """Offsets and lengths have to be multiples of the device's blocks, which are no larger."""
 N_COMPARED: Final = 8

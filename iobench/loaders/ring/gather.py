@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart
 
-__all__ = ["MIN_RUN", "ExtentGrid", "MappedReads", "find_grid"]
-
 PIECE_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""
 SHORT: Final = 1 << 10

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout
 
-__all__ = ["GRID_DIMS", "GridPartSource", "PartRangesSource", "part_of_grid"]
-
 GRID_DIMS: Final = (
     "y", "lat", "latitude", "rlat", "cell", "cells", "ncells", "values", "grid", "x", "lon",
     "longitude", "rlon",

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from iobench.stores.extents import ExtentStore
     from iobench.stores.fields import FieldLayout
 
-__all__ = ["InPlaceFiller", "LocalReads", "ReadSet", "StoreFiles"]
-
 RETRY: Final = 16
 """Batches after which a store that was not in the page cache is looked at again."""
 

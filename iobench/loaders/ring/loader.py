@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
-__all__ = ["DEPTH", "RingLoader", "usual_threads"]
-
 DEPTH: Final = 4
 """Two that the training loop holds (this batch, and the last one until it is overwritten), two
 that are filled meanwhile."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-__all__ = ["BatchLog", "Laps", "listed_samples"]
-
 CONSUMER: Final = "consumer"
 """Who released a thread, as `iobench.analysis.stage_table` reads it."""
 N_LISTED: Final = 16

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
 
-__all__ = ["MeanStd", "Normalise", "NormalisedSource", "means_of"]
-
 Normalise = bool | Sequence[str] | Mapping[str, tuple[Any, Any]]
 """What ``normalise=`` takes."""
 TRAIN: Final = "train"

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.reads import Octets, SampleRanges
     from iobench.stores.extents import ExtentTable
 
-__all__ = [
-    "RANGE_NBYTES",
-    "ObjectReads",
-    "RangeViews",
-    "extents_of_objects",
-    "fill_objects",
-    "joined",
-]
-
 RANGE_NBYTES: Final = (1 << 20, 8 << 20)
 """A request is for no less, where there are fewer than may be under way, and for no more."""
 _between: Final = memoryview(bytearray(REQUEST_NBYTES // 2))

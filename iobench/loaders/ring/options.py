@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
 
-__all__ = ["Framework", "LoaderOptions", "loader", "settle"]
-
 logger = logging.getLogger("iobench")
 
 Framework = Literal["numpy", "torch", "tensorflow"]

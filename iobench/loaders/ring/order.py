@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BatchOrder", "Permutation", "drawn_below"]
-
 SORTED_LIMIT: Final = 1 << 16
 """Up to here sorting random keys takes milliseconds, and is uniform for the smallest sizes too."""
 N_ROUNDS: Final = 8

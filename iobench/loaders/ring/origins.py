@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.composed_source import SampleFacts
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["coordinates_of"]
-
 
 def coordinates_of(
     source: BatchSource, samples: NDArray[np.int64], epoch: int, facts: SampleFacts | None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.recorded import RecordedPass
     from iobench.loaders.ring.ring_run import RingRun
 
-__all__ = ["RingPass"]
-
 PATIENCE_S: Final = 2.0
 """How long a pass that is forgotten or interrupted waits for its threads."""
 

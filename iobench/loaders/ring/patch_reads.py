@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import BatchSource, PatchFiller, Rows
 
-__all__ = ["StorePatches", "patches_of"]
-
 COPY_NBYTES: Final = 64 << 10
 """What copying one piece of a patch is worth, beside its bytes: some 5 us."""
 NEVER: Final = 1 << 62

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
 
-__all__ = ["PLACES", "CutSamples", "PatchCut", "PatchSizes", "PatchSource"]
-
 PLACES: Final = ("random", "wrapped", "tiles", "centre")
 SCRATCH_NBYTES: Final = 32 << 20
 """Whole samples of a store that are held at once to be cut, unless one is more."""

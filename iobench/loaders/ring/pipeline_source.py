@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import Sample
 
-__all__ = ["PipelineSource"]
-
 
 class PipelineSource:
     """Makes the samples of a batch one after the other, each into its row.

@@ -12,8 +12,6 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ArrayCast", "Cast", "Presenter", "Transform", "float_cast", "map_leaves"]
-
 Transform = Callable[[dict[str, Any]], Any]
 """Takes the arrays of a batch, returns what is yielded."""
 FIRST: Final = 1 << 16

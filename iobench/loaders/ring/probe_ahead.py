@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["ahead_of"]
-
 N_PLACES: Final = 87
 """As many as all steps of a measurement take."""
 N_LOOKED_AT: Final = 16

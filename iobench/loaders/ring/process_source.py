@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.process_worker import Task
     from iobench.samples import SampleSpec
 
-__all__ = ["ProcessSource"]
-
 CHECK_S: Final = 0.2
 """How often a thread that waits for its process looks whether it is there, and still wanted."""
 JOIN_S: Final = 5.0

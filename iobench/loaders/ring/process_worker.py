@@ -37,16 +37,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource, Filler, Present
     from iobench.loaders.ring.shared_memory import SharedFile
 
-__all__ = [
-    "DESCRIBE",
-    "ProcessJob",
-    "Task",
-    "end_with_consumer",
-    "portable_error",
-    "run_process",
-    "spec_of_batch",
-]
-
 Task = tuple[int, int, list[int], int, int]
 """Batch, epoch, samples, where in the memory, and since when there was room for it.
 

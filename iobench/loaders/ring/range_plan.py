@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores.fields import FieldLayout
 
-__all__ = [
-    "CALL_NBYTES",
-    "REQUEST_NBYTES",
-    "ExtentRange",
-    "GridCut",
-    "RangePlan",
-    "RowPiece",
-    "plan_of",
-    "wanted_of",
-]
-
 CALL_NBYTES: Final = 32 << 10
 """What a call to ``preadv`` is worth, and the Python around it: some 1.5 us at 20 GB/s."""
 REQUEST_NBYTES: Final = 512 << 10

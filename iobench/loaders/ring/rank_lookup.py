@@ -8,8 +8,6 @@ import sys
 from iobench.errors import OptionError
 from iobench.recording.job import find_host
 
-__all__ = ["find_local_rank", "find_rank"]
-
 
 def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Return the rank of this process, and how many there are.

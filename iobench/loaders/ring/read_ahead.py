@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["are_cached", "ask_for", "ask_for_ranges", "is_cached"]
-
 PIECE_NBYTES: Final = 512 << 10
 NEAR_NBYTES: Final = 64 << 10
 """What lies between two extents that are asked for together."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart
 
-__all__ = ["GATHER", "PREAD", "ReadChoice", "choose_reads"]
-
 PREAD: Final = "pread"
 GATHER: Final = "gather"
 PROBE_NBYTES: Final = 4 << 20

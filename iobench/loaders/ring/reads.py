@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
 
-__all__ = ["Octets", "Reads", "RowReads", "SampleRanges"]
-
 Octets = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
 

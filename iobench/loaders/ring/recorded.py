@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["RecordedLoader", "RecordedPass"]
-
 MADE_BY = "threads"
 """As `iobench.analysis.deliveries` reads it."""
 

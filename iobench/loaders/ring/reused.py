@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["ReusedBuffers"]
-
 
 class ReusedBuffers(BufferPool):
     """Buffers that come back by count, whoever still looks at them.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     )
     from iobench.recording.recorder import Recorder
 
-__all__ = ["RingRun"]
-
 LISTENING_S: Final = 1.0
 """How long the consumer waits at once: a signal that comes just before a wait does not end it."""
 

@@ -17,8 +17,6 @@ import psutil
 from iobench.errors import StorageError, WorkerError
 from iobench.loaders.ring.buffers import BatchMemory
 
-__all__ = ["SharedFile"]
-
 
 class SharedFile:
     """An unnamed file in memory (memfd) that grows by a buffer at a time. Picklable to a child.

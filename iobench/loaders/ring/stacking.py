@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
 
-__all__ = ["SourceSamples", "StackReader"]
-
 DEPTH = 2
 """Buffers from the start: a loop holds this batch, and the last one until this one is there."""
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout
 
-__all__ = ["StoreSource"]
-
 IN_FLIGHT: Final = 16
 """Requests of a thread, where nothing was measured."""
 

@@ -14,8 +14,6 @@ from iobench.loaders.ring.wrapped_source import WrappedSource
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["beneath", "innermost", "told"]
-
 
 def beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""

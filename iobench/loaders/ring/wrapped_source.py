@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["Corners", "SelectedSamples", "WrappedFiller", "WrappedSource"]
-
 Corners = NDArray[np.int64] | None
 """Where each patch begins, as `PatchFiller` is told; None of whole samples."""
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import Circumstances, LoadingWay
     from iobench.subjects.advice.measured import MeasuredRank
 
-__all__ = ["advice_of", "advise", "bill_of"]
-
 PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
 HOUR_NS: Final = 3600e9

@@ -35,17 +35,6 @@ from iobench.subjects.advice.pipeline_candidates import pipeline_changes
 if TYPE_CHECKING:
     from iobench.subjects.advice.figures import Circumstances
 
-__all__ = [
-    "READ_STAGES",
-    "WORTH_SAYING",
-    "Found",
-    "bounded_candidates",
-    "measured_candidates",
-    "replayed_candidates",
-    "staged_nbytes",
-    "worthless",
-]
-
 NATIVE: Final = "native"
 WORTH_SAYING: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import LoadingWay
     from iobench.subjects.advice.levers import Candidate
 
-__all__ = ["SETTINGS", "ProfileCommand", "commands_of"]
-
 FLAGS: Final = {name for name, option in OF_PROFILE.items() if option.is_flag}
 ONE_RUN: Final = {"--out", "--json", "--name"}
 """Options not to repeat: a run directory is written once, and another run is another one."""

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from iobench.subjects.replay.figures import Payoffs
     from iobench.subjects.tasks.figures import Tasks
 
-__all__ = [
-    "Advice",
-    "AdviceOutcome",
-    "AdvisedChange",
-    "Circumstances",
-    "Cost",
-    "DeviceBill",
-    "Evidence",
-    "Gain",
-    "LoadingWay",
-    "StoreProbe",
-    "TriedChange",
-    "ValidationAdvice",
-    "ValidationChange",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreProbe:

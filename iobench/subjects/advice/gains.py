@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.subjects.advice.figures import Circumstances
 
-__all__ = [
-    "GainPredictor",
-    "beginning_of",
-    "gain_between",
-    "kind_of",
-]
-
 Floats = NDArray[np.float64]
 
 LONGEST_RUN: Final = 1000

@@ -10,8 +10,6 @@ from typing import Final
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 
-__all__ = ["ENVIRONMENT", "SCHEDULER", "THREADS", "Candidate", "Lever", "Reason", "RuledOut"]
-
 
 class Lever(Enum):
     """What may be changed."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["MeasuredRank", "measured_rank", "reported_rank", "ways_of"]
-
 TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.subjects.advice.measured import MeasuredRank
 
-__all__ = ["SUBJECT", "NextStep", "NextSteps"]
-
 MOST_ADVISED: Final = 2
 EVIDENCE: Final = {
     Evidence.MEASURED: "as measured here",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.operation_pipeline import OperationPipeline
     from iobench.subjects.advice.gains import GainPredictor
 
-__all__ = ["pipeline_changes"]
-
 CALLS: Final = (2, 4, 8, 16)
 NEAR_BEST: Final = 0.01
 WORTH_MORE: Final = 0.02

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell
     from iobench.subjects.advice.figures import Advice, AdvisedChange, Cost, TriedChange
 
-__all__ = ["AdviceDocument", "advice_document", "outcome_sentence", "trial_section"]
-
 ADVICE_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 EVIDENCE: Final = {

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import LoadingWay
     from iobench.subjects.advice.measured import MeasuredRank
 
-__all__ = ["SUBJECT", "best_change", "change_words", "validation_advice", "validation_section"]
-
 LARGER: Final = 4
 """How many times as large a batch is tried."""
 HOW: Final = {

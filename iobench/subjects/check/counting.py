@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
 
-__all__ = ["counts_of"]
-
 FROM_SPANS: Final = (
     "samples", "used_nbytes", "opens", "reads", "read_nbytes", "handed_on_nbytes",
 )  # fmt: skip

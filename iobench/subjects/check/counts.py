@@ -17,17 +17,6 @@ from iobench.json_keys import HIDDEN, figure
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "STAGES",
-    "CountDifference",
-    "Counts",
-    "CountsComparison",
-    "compare_counts",
-    "expected_counts",
-    "read_counts",
-    "write_counts",
-]
-
 Figure = int | str | None
 Quotient = Figure | Fraction
 BOUNDS: Final = ("asked_nbytes", "peak_nbytes")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.analysis.step_sums import StepSums
 
-__all__ = ["ExposedShare", "exposed_share"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExposedShare:

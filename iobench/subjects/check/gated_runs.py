@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["gate_counts", "gate_growth", "gate_shares", "keep_counts"]
-
 ONLY_RUN = "run"
 """What a run is called that is alone in its directory."""
 

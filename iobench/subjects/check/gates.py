@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from iobench.subjects.check.counts import CountsComparison
     from iobench.subjects.check.exposed_share import ExposedShare
 
-__all__ = [
-    "Checked",
-    "CountsGate",
-    "Doubt",
-    "Gate",
-    "GrowthGate",
-    "Outcome",
-    "PairedGate",
-    "ShareGate",
-    "can_decide",
-    "rounds_to_decide",
-    "unlike_machines",
-]
-
 MOST_ROUNDS: Final = 1000
 OF_MEDIAN: Final = 4.1
 """Half an interval of a median of normal values (1.96 of its standard errors), and 1.3 of them by

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.subjects.check.counts import CountDifference, Counts
     from iobench.subjects.check.exposed_share import ExposedShare
 
-__all__ = ["check_document", "difference_lines", "kept_lines"]
-
 NAMES: Final = {
     "used_nbytes": "bytes used",
     "read_nbytes": "bytes read",

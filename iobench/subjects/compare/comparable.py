@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.subjects.compare.compared_run import MeasuredRun
 
-__all__ = ["OTHER_BATCH", "OTHER_STEP", "Obstacle", "other_machine", "refuse", "withheld"]
-
 OTHER_STEP: Final = "other step"
 OTHER_BATCH: Final = "other batch size"
 SAME_MACHINE: Final = tuple(name for name in OF_MACHINE if name not in ("system", "python"))

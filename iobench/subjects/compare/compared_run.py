@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.subjects.samples.figures import SamplesSeen
     from iobench.subjects.utilisation.figures import Utilisation
 
-__all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
-
 FACTS: Final = (
     "dataset", "format", "spelled", "pipeline", "framework", "workers", "threads", "prefetch",
     "batch_size", "sample_nbytes", "n_samples", "stand_in", "tiny", "seed", "window", "windows",

@@ -11,8 +11,6 @@ from iobench.subjects.compare.samples_compared import SamplesVerdict
 if TYPE_CHECKING:
     from iobench.subjects.compare.samples_compared import FirstDifference, SamplesComparison
 
-__all__ = ["samples_sentences"]
-
 HOW: Final = (
     "with digests: iobench profile --digests, iobench run --digests -- COMMAND, or "
     "iobench.record(digests=True)"

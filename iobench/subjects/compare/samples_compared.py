@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import Run
     from iobench.subjects.samples.figures import EpochSamples
 
-__all__ = [
-    "FirstDifference",
-    "SamplesComparison",
-    "SamplesVerdict",
-    "compare_samples",
-    "compare_seen",
-]
-
 Integers = NDArray[np.int64]
 
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
         PairComparison,
     )
 
-__all__ = ["comparison_document"]
-
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 N_STAGES: Final = 12
 CELLS: Final[dict[str, type[Quantity]]] = {

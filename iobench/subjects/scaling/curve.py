@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.job_simulation import SimulatedJob
     from iobench.subjects.scaling.target import CacheUse
 
-__all__ = ["BOUND_FACTOR", "MOST_RANKS", "simulate_ranks"]
-
 Floats = NDArray[np.float64]
 
 BOUND_FACTOR: Final = 8

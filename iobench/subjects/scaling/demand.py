@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.replay.loader_run import RecordedRun
 
-__all__ = ["TIMES", "BatchTimes", "RankDemand", "rank_demand"]
-
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import CacheUse, Hosts, MeasuredLimit, SharedStorage
 
-__all__ = [
-    "Saturation",
-    "ScalingCurve",
-    "ScalingFigures",
-    "ScalingPoint",
-    "Spread",
-    "StagedPoint",
-    "StagedScenario",
-]
-
 SCALING_VERSION: Final = 1
 
 

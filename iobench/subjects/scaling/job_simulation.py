@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.demand import RankDemand
     from iobench.subjects.scaling.target import SharedStorage
 
-__all__ = [
-    "DrawnSteps",
-    "SimulatedJob",
-    "bounded_steps",
-    "draw_steps",
-    "free_steps",
-    "is_free",
-    "simulate_job",
-]
-
 Floats = NDArray[np.float64]
 
 MOST_BATCHES: Final = 10_000

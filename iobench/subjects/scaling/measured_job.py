@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
     from iobench.subjects.scaling.demand import RankDemand
 
-__all__ = ["MeasuredJob", "measured_job"]
-
 MOST_MEASURED: Final = 16
 """Ranks of a job whose batches are looked at; what they do is alike."""
 

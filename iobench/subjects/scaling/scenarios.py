@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.figures import ScalingCurve
     from iobench.subjects.scaling.measured_job import MeasuredJob
 
-__all__ = ["measured_limit", "staged_scenario"]
-
 
 def measured_limit(job: MeasuredJob) -> MeasuredLimit:
     """Return the limit of a run's storage, as its ``run.json`` has it.

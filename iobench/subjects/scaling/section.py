@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import Hosts
 
-__all__ = ["scaling_document"]
-
 COLD: Final = 0.9
 OF_RULE: Final = {
     LoaderRule.SERIAL: "the training loop loads",

@@ -14,8 +14,6 @@ from iobench.json_keys import HIDDEN, key
 if TYPE_CHECKING:
     from iobench.subjects.scaling.demand import RankDemand
 
-__all__ = ["CacheUse", "Hosts", "MeasuredLimit", "SharedStorage", "time_ns"]
-
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,6 @@ from iobench.report import units
 if TYPE_CHECKING:
     from iobench.subjects.scaling.figures import Saturation, ScalingCurve
 
-__all__ = ["FARTHEST", "ranks_words", "scaling_verdict"]
-
 FARTHEST: Final = 1 << 20
 """The largest number of ranks that is asked about."""
 MISSED: Final = 0.1

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import NetcdfFile, SampleIndex
 
-__all__ = ["Downscaling", "DownscalingTier1", "DownscalingTier2", "downscaling"]
-
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
 HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
 MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."

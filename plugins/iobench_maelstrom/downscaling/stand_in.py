@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.datasets import Field, StandIn
     from iobench_maelstrom.downscaling.dataset import Downscaling
 
-__all__ = ["field_values"]
-
 VERSION = 1
 N_MODES = 10
 N_WEATHER = 4

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.datasets import Arrays, SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
 
-__all__ = ["downscaling_through_plugin"]
-
 BATCH_SIZE = 32
 SOURCE = (
     "climetlab-maelstrom-downscaling, to_xarray(), which opens the months with dask; each sample "

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.datasets import SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
 
-__all__ = ["MonthGroups", "upstream_baseline"]
-
 BATCH_SIZE = 32
 GROUP_FILES = 22
 """``num_files``: months that are in memory together."""

@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from iobench.datasets import Advance
     from iobench_maelstrom.ens10.point_statistics import Members
 
-__all__ = ["Ens10"]
-
 FIRST_TEST_YEAR = 2016
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,

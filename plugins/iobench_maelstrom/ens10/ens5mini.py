@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_maelstrom.ens10.point_statistics import Members
 
-__all__ = ["Ens5mini"]
-
 NAMES = tuple(each.name for each in PRESSURE_VARIABLES)
 HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
 """Of the units that a step may have."""

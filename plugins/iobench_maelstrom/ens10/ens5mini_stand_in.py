@@ -26,8 +26,6 @@ from iobench_maelstrom.ens10.target import new_netcdf
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAND_IN_VERSION", "month_nbytes", "plan_of_months", "write_month"]
-
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
 ALL_YEARS = tuple(range(1998, 2008))

@@ -15,8 +15,6 @@ from iobench.errors import IobenchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["kept_folder"]
-
 ABOUT = "about.json"
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.datasets import FileRange, GribIndex
     from iobench_maelstrom.ens10.schema import Task
 
-__all__ = ["Layout", "find_messages"]
-
 NORTH_TO_SOUTH = 0
 """GRIB's scanning mode of rows from north to south, each from west to east."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Advance, Locator, Where
 
-__all__ = ["Moments", "PointStatistics", "describe_samples", "member_moments", "normalisation_of"]
-
 SPREAD = 0.1
 """Added to every deviation, as upstream: (x - mean) / (std + 0.1), whatever the units."""
 NORMALISATION_VERSION = 1

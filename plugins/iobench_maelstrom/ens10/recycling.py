@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RecycledMemory"]
-
 
 class RecycledMemory:
     """Hands out float32 arrays, again once nothing refers to them or to a view of them.

@@ -9,30 +9,6 @@ from typing import NamedTuple
 
 from iobench.errors import OptionError
 
-__all__ = [
-    "ALL_DATES",
-    "ALL_MONTHS",
-    "CITATION",
-    "GRID",
-    "LEAD_HOURS",
-    "LEVELS",
-    "MEMBERS",
-    "PRESSURE_FIELDS",
-    "PRESSURE_VARIABLES",
-    "SURFACE_FIELDS",
-    "TASKS",
-    "TASK_LEVELS",
-    "TERMS",
-    "TOY_CHANNELS",
-    "TOY_LEAD_HOURS",
-    "GribField",
-    "Task",
-    "forecast_url",
-    "month_url",
-    "parse_dates",
-    "parse_months",
-]
-
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
 TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
 """Of use, as the plugin prints them; they hold for ens5mini, too."""

@@ -33,17 +33,6 @@ from iobench_maelstrom.ens10.schema import (
 )
 from iobench_maelstrom.ens10.target import hours_since_1900, new_netcdf, valid_time
 
-__all__ = [
-    "STAND_IN_VERSION",
-    "Ensemble",
-    "forecasts_nbytes",
-    "plan_of_size",
-    "share_of",
-    "smooth_mode",
-    "target_files",
-    "write_forecasts",
-]
-
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
 HEADERS_NBYTES = 108

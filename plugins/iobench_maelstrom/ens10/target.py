@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["Target", "hours_since_1900", "new_netcdf", "open_target", "valid_time"]
-
 EPOCH = np.datetime64("1900-01-01T00", "h")
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
-__all__ = ["download_each", "ens5mini_through_plugin", "ens10_through_plugin"]
-
 SOURCE = (
     "climetlab-maelstrom-ens10, to_xarray() of each start date's file (cfgrib, without dask), one "
     "year and step by isel and sel, mean and deviation by iobench. The plugin has no target: it "

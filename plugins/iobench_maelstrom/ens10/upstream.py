@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.schema import Task
 
-__all__ = ["Ens10Upstream", "grid_loader"]
-
 BATCH_SIZE: Final = 1
 TIMES_PER_CHUNK: Final = 10
 LIBRARIES: Final = ("xarray", "dask", "netCDF4")

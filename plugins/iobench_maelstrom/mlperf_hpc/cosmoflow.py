@@ -51,8 +51,6 @@ from iobench_maelstrom.tfrecords import checked_frame, framed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CosmoFlow"]
-
 URL: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"
 LAYOUTS: Final = {
     "tfrecord-gzip": "cosmoUniverse_2019_05_4parE_tf_v2",

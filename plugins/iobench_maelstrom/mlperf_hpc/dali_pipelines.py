@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.mlperf_hpc.deepcam import DeepCam
     from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders
 
-__all__ = ["cam_arrays", "universe_examples"]
-
 THREADS: Final = 4
 QUEUED: Final = 2
 MAKES: Final = "read+decode+preprocess+collate"

@@ -39,8 +39,6 @@ from iobench_maelstrom.mlperf_hpc.upstream import cam_loader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CHANNELS", "STATS", "DeepCam"]
-
 GROUP: Final = "climate"
 DATA, LABELS, RELAXED_LABELS = "data", "labels_0", "labels_1"
 """Variables of a file; the benchmark reads the first two."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["REFERENCE", "SPLITS", "SplitFolders", "Where", "h5py_library"]
-
 SPLITS: Final = ("train", "validation", "test")
 """Folders, as both reference implementations name them."""
 

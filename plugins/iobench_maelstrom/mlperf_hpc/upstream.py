@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.mlperf_hpc.cosmoflow import CosmoFlow
     from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where
 
-__all__ = ["CamFiles", "cam_loader", "universe_batches"]
-
 BATCH_SIZE, READERS = 2, 4
 """``--local_batch_size`` and ``--max_inter_threads`` of ``run_training.sh``."""
 CAM_SOURCE: Final = (

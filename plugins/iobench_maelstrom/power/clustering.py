@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_maelstrom.plugin_samples import Opened
 
-__all__ = ["ERA5_NAMES", "ClusteringFields", "CropSize", "channel_order", "weather_pressure_level"]
-
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
 """What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
 CROP_FRACTION = 0.8

@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_maelstrom.plugin_samples import Opened
 
-__all__ = ["FEATURES", "PowerFeatures"]
-
 FEATURES = ("air_density", "wind_speed", "wind_direction", "time_of_day", "time_of_year")
 FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
 

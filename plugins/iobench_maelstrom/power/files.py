@@ -54,22 +54,6 @@ if TYPE_CHECKING:
         Where,
     )
 
-__all__ = [
-    "DATE",
-    "DAY",
-    "TURBINE",
-    "TURBINE_NUMBERS",
-    "Call",
-    "PowerRecipe",
-    "hour_items",
-    "production_call",
-    "run_files",
-    "run_times",
-    "time_of",
-    "values_of",
-    "weather_call",
-]
-
 
 def parse_days(text: str) -> tuple[str, ...]:
     """Return the days of a comma list of ``YYYY-MM-DD``, in order.

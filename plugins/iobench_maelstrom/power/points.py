@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import NetcdfFile
 
-__all__ = [
-    "DAYS_PER_YEAR",
-    "Where",
-    "air_density",
-    "hours_with_production",
-    "nearest_index",
-    "pressure_coefficients",
-    "wind_direction",
-    "year_part",
-]
-
 GAS_CONSTANT_DRY = 287.05
 GAS_CONSTANT_VAPOUR = 461.523
 """J kg**-1 K**-1, as in the notebook."""

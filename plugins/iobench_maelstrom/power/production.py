@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from iobench.samples import Role, Sample
     from iobench_maelstrom.plugin_samples import Opened
 
-__all__ = ["LevelConstants", "Production"]
-
 
 class Production(PowerRecipe):
     """What one turbine reported: a sample is one ten-minute step."""

@@ -11,34 +11,6 @@ from dataclasses import dataclass
 
 from iobench.datasets import Axis, Field
 
-__all__ = [
-    "ALL_DAYS",
-    "BATCH_SIZE",
-    "BUCKET_URL",
-    "CITATION",
-    "CLUSTERING_LEVELS",
-    "CLUSTERING_VARIABLES",
-    "CONSTANTS_URL",
-    "GRID",
-    "HALF_LEVELS",
-    "HOURS_PER_RUN",
-    "MODEL",
-    "N_STEPS",
-    "PRESSURE",
-    "PRODUCTION_URL",
-    "PRODUCTION_VARIABLES",
-    "RUNS",
-    "SURFACE",
-    "TERMS",
-    "TINY_GRID",
-    "TURBINES",
-    "Grid",
-    "LevelType",
-    "Turbine",
-    "WeatherField",
-    "run_url",
-]
-
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 REPOSITORY_URL = "https://github.com/4castRenewables/climetlab-plugin-a6"
 TERMS = f"terms and conditions defined at {REPOSITORY_URL}/LICENSE"

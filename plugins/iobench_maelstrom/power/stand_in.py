@@ -33,16 +33,6 @@ from iobench_maelstrom.power.schema import (
 if TYPE_CHECKING:
     from iobench.datasets import Advance
 
-__all__ = [
-    "FIRST_DAYS",
-    "STAND_IN_VERSION",
-    "production_nbytes",
-    "run_nbytes",
-    "write_constants",
-    "write_production",
-    "write_run",
-]
-
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
 FIRST_DAYS = ("2019-01-01", "2019-01-02")

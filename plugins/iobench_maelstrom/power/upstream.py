@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_maelstrom.power.clustering import ClusteringFields
 
-__all__ = ["clustering_baseline", "forecast_baseline"]
-
 HOURS_PER_DAY = 24
 FORECAST_SOURCE = (
     "demo notebook of climetlab-plugin-a6: all files merged by open_mfdataset, nearest point, "

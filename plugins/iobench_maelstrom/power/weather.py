@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     )
     from iobench_maelstrom.plugin_samples import Opened
 
-__all__ = ["ModelLevels", "PressureLevels", "SurfaceLevels", "WeatherFields"]
-
 SAMPLE = Option(
     "sample",
     "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's "

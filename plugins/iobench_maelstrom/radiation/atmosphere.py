@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from iobench_maelstrom.radiation.schema import INPUTS, LENGTHS
 
-__all__ = ["ATMOSPHERE_VERSION", "Atmosphere", "Columns", "solar_irradiance"]
-
 ATMOSPHERE_VERSION = 1
 """Counts up when the same seed gives other values."""
 N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]

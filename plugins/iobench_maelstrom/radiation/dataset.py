@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import NetcdfFile
 
-__all__ = ["Radiation"]
-
 MAX_PLACED = 1 << 22
 """Of more columns than this a store keeps no place of each."""
 

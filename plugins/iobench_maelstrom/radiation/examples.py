@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Advance, Locator
 
-__all__ = [
-    "FEATURES",
-    "INPUT_FIELDS",
-    "OUTPUT_FIELDS",
-    "ColumnDecoder",
-    "Frames",
-    "frames_of",
-    "index_frames",
-]
-
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
 FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from iobench_maelstrom.radiation.schema import LENGTHS, ON_LEVELS, SCALARS, shape_of
 
-__all__ = ["CHANNELS", "GROUPS", "G_CP", "boundaries", "group_inputs", "heating_rate"]
-
 Field = NDArray[Any]
 G_CP = 9.80665 / 1004
 """Gravity over the heat capacity of air: K s-1 per W m-2 Pa-1."""

@@ -15,8 +15,6 @@ from iobench_maelstrom.radiation.grouping import GROUPS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Norms", "read_norms"]
-
 Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
 """Mean and deviation of each group of inputs, along its last axis."""
 

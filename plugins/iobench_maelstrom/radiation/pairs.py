@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets import ChunkManifest, DecodedChunks, Field
 
-__all__ = ["COLUMN", "OUTPUT_PRESSURE", "Pairs"]
-
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
 """Both files hold ``pressure_hl``: how the second is called among decoded arrays."""

@@ -16,20 +16,6 @@ from iobench_maelstrom.radiation.atmosphere import ATMOSPHERE_VERSION
 if TYPE_CHECKING:
     from iobench.datasets import Locator
 
-__all__ = [
-    "BUCKET_URL",
-    "DATES_2020",
-    "FLUX_OPTIONS",
-    "HR_SCALES",
-    "INSTALL",
-    "LICENCE",
-    "SCHEME",
-    "SPLITS_2019",
-    "TIMESTEPS",
-    "RadiationFiles",
-    "Starts",
-]
-
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
 LICENCE = "CC BY 4.0, https://apps.ecmwf.int/datasets/licences/general/"
 INSTALL = (

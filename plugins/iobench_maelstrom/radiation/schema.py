@@ -7,19 +7,6 @@ from __future__ import annotations
 
 from iobench.datasets import Field
 
-__all__ = [
-    "FLUXES",
-    "INPUTS",
-    "LENGTHS",
-    "ON_LEVELS",
-    "POSITIONS",
-    "PRESSURE",
-    "SCALARS",
-    "SHARED",
-    "is_assumed",
-    "shape_of",
-]
-
 LENGTHS = {
     "level": 137,
     "half_level": 138,

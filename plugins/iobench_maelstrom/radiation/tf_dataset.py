@@ -66,8 +66,6 @@ from iobench_maelstrom.radiation.tf_pipelines import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RadiationTf"]
-
 PREFIXES = {
     "tripleclouds": "records/triplecloud",
     "3dcorrection": "records/3dcorrection",

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 
-__all__ = [
-    "batch_stream",
-    "example_batches",
-    "example_batches_through_plugin",
-    "import_tensorflow",
-]
-
 TENSORFLOW_INSTALL: Final = "pip install 'iobench[tensorflow]'"
 INSTALL: Final = (
     "pip install 'iobench[climetlab,tensorflow]' and then "

@@ -17,8 +17,6 @@ from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE
 if TYPE_CHECKING:
     from iobench_maelstrom.radiation.dataset import Radiation
 
-__all__ = ["PLUGIN", "columns_through_plugin"]
-
 PLUGIN: Final = "climetlab_maelstrom_radiation"
 SOURCE = (
     "climetlab-maelstrom-radiation 0.7.5: each variable of a column by isel from what its "

@@ -21,8 +21,6 @@ from iobench_maelstrom.xarray_files import open_joined, require_xarray
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["UPSTREAM_BATCH_SIZE", "column_stream"]
-
 UPSTREAM_BATCH_SIZE: Final = 512
 SOURCE = (
     "climetlab-maelstrom-radiation 0.7.5, to_tfdataset of the raw data set: one dask graph for "

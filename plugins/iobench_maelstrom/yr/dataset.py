@@ -64,8 +64,6 @@ from iobench_maelstrom.yr.upstream import upstream_baseline
 if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, StandIn
 
-__all__ = ["Yr"]
-
 ROWS_AT_ONCE = 16
 FIELD = ("leadtime", "y", "x")
 KNOWN = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}

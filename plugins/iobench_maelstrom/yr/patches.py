@@ -10,8 +10,6 @@ from typing import NamedTuple, TypeVar
 from iobench.datasets import Computed
 from iobench.errors import OptionError
 
-__all__ = ["Patch", "PatchGrid"]
-
 T = TypeVar("T")
 
 

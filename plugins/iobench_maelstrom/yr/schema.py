@@ -9,23 +9,6 @@ from dataclasses import dataclass
 
 from iobench.errors import OptionError
 
-__all__ = [
-    "ALL_DATES",
-    "CHANNELS",
-    "CITATION",
-    "FEATURES",
-    "LAST_TRAINING_DATE",
-    "PREDICTORS",
-    "SIZES",
-    "STATIC_PREDICTORS",
-    "TERMS_OF_USE",
-    "VALIDATION_DATES",
-    "Predictor",
-    "file_url",
-    "parse_dates",
-    "start_name",
-]
-
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap1"
 TERMS_OF_USE = (
     "By downloading data from this dataset, you agree to the terms and conditions defined at "

@@ -27,8 +27,6 @@ from iobench_maelstrom.yr.schema import (
 if TYPE_CHECKING:
     from iobench.datasets import Advance
 
-__all__ = ["YrPlan", "write_file"]
-
 Surface = NDArray[np.float32]
 
 VERSION = 1

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.yr.dataset import Yr
     from iobench_maelstrom.yr.patches import Patch
 
-__all__ = ["yr_through_plugin"]
-
 BATCH_SIZE = 32
 SOURCE = (
     "climetlab-maelstrom-yr, to_xarray(), patches cut from it by isel, in one worker. The plugin "

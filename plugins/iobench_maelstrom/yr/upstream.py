@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench_maelstrom.yr.dataset import Yr
 
-__all__ = ["TrainingSteps", "shuffled_fields", "upstream_baseline"]
-
 BATCH_SIZE = 32
 THREADS = 12
 """``num_parallel_calls`` of everything between reading and the shuffle."""
