@@ -86,9 +86,7 @@ def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> 
     return first if len(members) == 1 else FileRange(first[0], first[1], end - first[1])
 
 
-def read_into(
-    descriptor: int, views: Sequence[memoryview], offset: int, end: int, *, sector: int = 1
-) -> int:
+def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: int) -> int:
     """Read bytes ``offset`` to ``end`` of a file into memory, view after view.
 
     Parameters
@@ -99,8 +97,6 @@ def read_into(
         Of at least ``end - offset`` bytes together.
     offset, end : int
         The first byte, and the one after the last.
-    sector : int
-        What the file system reads in multiples of (``O_DIRECT``): who gets less is at the end.
 
     Returns
     -------
@@ -115,7 +111,7 @@ def read_into(
     while offset < end:
         count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
         offset += count
-        if count == 0 or count % sector:
+        if count == 0:
             break
         if offset < end:
             views = _rest(views, count)

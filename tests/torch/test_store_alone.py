@@ -221,7 +221,6 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
     "more",
     [
         {"verify": True},
-        {"direct": "auto"},
         {"drop_last": True},
         {"shuffle": "blocks:4"},
         {"unsafe_reuse": True, "guard": True},
