@@ -16,7 +16,6 @@ from iobench.errors import ProfileError, StorageError
 from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
 from iobench.recording.monitor import MONITOR_FOLDER
-from iobench.recording.opened_files import OPENED_FOLDER
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 from iobench.storage.run_traces import LOGS_FOLDER
@@ -32,7 +31,6 @@ KNOWN: Final = {
     "digests": "*.bin",
     "energy": "*.jsonl",
     MONITOR_FOLDER: "*.samples",
-    OPENED_FOLDER: "*.json",
 }
 """Folders of a run directory, and what is in them; nothing else is passed on."""
 NO_JSON: Final = b"{"
@@ -159,8 +157,6 @@ def scrubbed_run(run: RunFiles, scrubber: Scrubber) -> dict[str, bytes]:
                 found[f"spans/{span_name}"] = written
             case "processes":
                 found[f"processes/process-{number:05d}.json"] = _whole(data, scrubber)
-            case folder if folder == OPENED_FOLDER:
-                found[f"{OPENED_FOLDER}/process-{number:05d}.json"] = _whole(data, scrubber)
             case "energy":
                 found[f"energy/energy-{number:05d}.jsonl"] = _lines(data, scrubber)
             case folder if folder == MONITOR_FOLDER:

@@ -169,7 +169,6 @@ def describe_run(path: Path) -> dict[str, Any]:
                 **_of_process(run),
                 "path": str(run.path),
                 "n_span_files": len(run.span_files()),
-                **_reopened(run.path),
             }
             for run in runs
         ],
@@ -185,14 +184,6 @@ def _of_process(run: RunDirectory) -> dict[str, Any]:
     about = about.with_processes(read_process_facts(run.processes_path))
     told = {"versions": about.versions, "thread_settings": about.thread_settings}
     return {name: dict(values) for name, values in told.items() if values}
-
-
-def _reopened(run: Path) -> dict[str, Any]:
-    """Return which processes opened files again, for want of room; nothing where none did."""
-    from iobench.recording.opened_files import read_opened
-
-    told = [asdict(each) for each in read_opened(run)]
-    return {"files_reopened": told} if told else {}
 
 
 def describe_files(path: Path) -> dict[str, Any]:

@@ -194,19 +194,10 @@ def _run_section(number: int, run: Mapping[str, Any]) -> Section:
     told = {**run, "commit": commit_words(commit)} if commit else run
     rows = [
         row
-        for name in sorted(told.keys() - {"format", "version", "files_reopened"})
+        for name in sorted(told.keys() - {"format", "version"})
         for row in _value_rows(name.replace("_", " "), told[name])
     ]
-    rows += listed_values("files reopened", map(_reopened, run.get("files_reopened", ())))
     return Section(f"run-{number}", f"as {run.get('format', UNKNOWN)}", (properties(rows),))
-
-
-def _reopened(told: Mapping[str, Any]) -> str:
-    who = f"worker {told['worker']}" if told["worker"] >= 0 else "the training process"
-    return (
-        f"{who}: {count(told['reopened'])} of {count(told['opened'])} files opened had been open "
-        f"before; {count(told['limit'])} may stay open, half of ulimit -n"
-    )
 
 
 def _value_rows(name: str, value: Any) -> Iterator[Row]:

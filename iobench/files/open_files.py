@@ -27,7 +27,6 @@ from iobench.files.open_file import (
     not_opened,
     refused,
 )
-from iobench.recording.opened_files import count_opened_files
 
 try:
     import resource
@@ -316,9 +315,6 @@ def _mapping(file: OpenFile) -> mmap.mmap:
 
 
 open_files: Final = OpenFiles()
-count_opened_files(
-    lambda: (open_files.counts.opened, open_files.counts.reopened, descriptor_limit())
-)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=open_files.before_fork,

@@ -22,7 +22,6 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.folding import Fold, fold_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
-from iobench.recording.opened_files import OpenedFiles, opened_so_far
 from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
 from iobench.recording.this_process import boot_id, host_name, peak_memory_nbytes
@@ -93,7 +92,6 @@ class Recorder:
         "_lock",
         "_lost",
         "_mark",
-        "_opened_before",
         "_stages",
         "_strings",
         "_writer",
@@ -150,7 +148,6 @@ class Recorder:
         self._lane_count = 0
         self._lost = 0
         self._mark: Path | None = None
-        self._opened_before = (0, 0, 0)
         self.once_ns = self.own_ns = self.n_parts = 0
         self.path: Path | None = None
         self.failure: str | None = None
@@ -163,7 +160,6 @@ class Recorder:
             self._writer = new_span_file(self.directory, self.spool, self.identity(self.role))
             self.path = self._writer.path
             self._writer.keep_nbytes = self.keep_nbytes
-            self._opened_before = opened_so_far()
             for text, number in self._strings.items():
                 self._writer.string(number, text)
             mark_clock(self.directory, self.clock)
@@ -214,23 +210,11 @@ class Recorder:
             writer, self._writer = self._writer, None
             if writer is None:
                 return
-            self._tell_opened()
             try:
                 writer.write_own(self.once_ns, self.own_ns)
                 writer.close(self.clock.now_ns(), self.clock.wall_ns(), peak_memory_nbytes())
             except OSError as error:
                 self._fail(error)
-
-    def _tell_opened(self) -> None:
-        """Say beside the spans if files were opened again, for want of room."""
-        opened, reopened, limit = opened_so_far()
-        before, again, _ = self._opened_before
-        if reopened > again and self.path is not None:
-            told = OpenedFiles(
-                os.getpid(), self.rank, self.role, self.worker, opened - before, reopened - again,
-                limit,
-            )  # fmt: skip
-            told.write(self.directory.parent, self.path.stem)
 
     def __enter__(self) -> Self:
         return self

@@ -223,7 +223,6 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
         {"verify": True},
         {"drop_last": True},
         {"shuffle": "blocks:4"},
-        {"unsafe_reuse": True, "guard": True},
         {"threads": 1, "depth": 3},
         {"processes": True},
         {"processes": True, "transform": doubled},

@@ -370,13 +370,6 @@ def test_it_looks_like_a_data_loader(store: Store) -> None:
     assert isinstance(store.loader(4, device="cpu"), StoreLoader)
 
 
-def test_tensors_kept_too_long_are_found_by_the_guard(store: Store) -> None:
-    loader = StoreLoader(store, 4, depth=3, unsafe_reuse=True, guard=True)
-    kept = [(batch["x"], batch["x"].clone()) for batch in loader]
-    assert not any(torch.equal(now, then) for now, then in kept[:-2])
-    assert all(torch.equal(now, then) for now, then in kept[-2:])
-
-
 def test_ranks_come_from_torch_where_it_is_initialised(store: Store, tmp_path: Path) -> None:
     distributed = torch.distributed
     distributed.init_process_group(

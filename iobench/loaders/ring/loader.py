@@ -19,7 +19,6 @@ from iobench.loaders.ring.normalising import NormalisedSource
 from iobench.loaders.ring.origins import coordinates_of
 from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.recorded import RecordedLoader
-from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.telling import beneath, told
 from iobench.loaders.windowed import TARGET_SUFFIX
@@ -71,10 +70,6 @@ class RingLoader:
         What buffers may take in all, where batches are held; half of the free memory by default.
     present : callable, optional
         Makes what is yielded of the arrays of a batch; runs in the reader threads.
-    unsafe_reuse : bool
-        A batch is valid only until ``depth`` - 1 further ones have been asked for.
-    guard : bool
-        With ``unsafe_reuse``: overwrite what is no longer valid.
     find_rank : callable, optional
         Where the order's rank and number of ranks were found: asked again when an epoch begins.
     device : DeviceCopies, optional
@@ -114,8 +109,6 @@ class RingLoader:
         depth: int = DEPTH,
         max_bytes: int | None = None,
         present: Present | None = None,
-        unsafe_reuse: bool = False,
-        guard: bool = False,
         find_rank: Callable[[], tuple[int, int]] | None = None,
         device: DeviceCopies | None = None,
         recorder: Recorder | None = None,
@@ -130,8 +123,6 @@ class RingLoader:
                 f"depth={depth}: expected {MIN_DEPTH} or more; a loop holds two batches, the last "
                 "one until the next is there, and one has to be filled"
             )
-        if guard and not unsafe_reuse:
-            raise OptionError("guard=True goes with unsafe_reuse=True; without it all is safe")
         if threads is None:
             threads = usual_threads(depth)
             if device is not None:  # one reads while the other one's batch is copied
@@ -146,8 +137,6 @@ class RingLoader:
         self.epoch = 0
         self._max_bytes = max_bytes
         self._present = present
-        self._unsafe_reuse = unsafe_reuse
-        self._guard = guard
         self._device = device
         self._find_rank = find_rank
         self._recorder = recorder
@@ -329,11 +318,6 @@ class RingLoader:
     def _new_pool(self) -> BufferPool:
         new_memory = self.source.new_memory if isinstance(self.source, OwnMemory) else None
         prepare = None if self._device is None else self._device.prepare
-        if self._unsafe_reuse:
-            return ReusedBuffers(
-                self.spec, self.batch_size, depth=self.depth, guard=self._guard,
-                max_bytes=self._max_bytes, prepare=prepare, new_memory=new_memory,
-            )  # fmt: skip
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
             max_bytes=self._max_bytes, prepare=prepare, new_memory=new_memory,

@@ -41,7 +41,7 @@ logger = logging.getLogger("iobench")
 
 Framework = Literal["numpy", "torch", "tensorflow"]
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
-OF_THE_RING: Final = {"threads", "depth", "max_bytes", "unsafe_reuse", "guard", "recorder"}
+OF_THE_RING: Final = {"threads", "depth", "max_bytes", "recorder"}
 OF_STAGING: Final = ("stage", "stage_part", "stage_background")
 WHOLE_NUMBERS: Final = {
     "batch_size", "seed", "rank", "world_size", "threads", "depth", "max_bytes",
@@ -61,8 +61,6 @@ class LoaderOptions(TypedDict, total=False):
     rank: int | None
     world_size: int | None
     max_bytes: int | None
-    unsafe_reuse: bool
-    guard: bool
     verify: bool
     split: str | None
     window: str | Window | WindowPlacement | None
@@ -170,7 +168,7 @@ def _read_ahead(
     threads, wanted = options.get("threads"), options.get("depth")
     ring["depth"] = depth if wanted is None else wanted
     is_fixed = threads is not None and wanted is not None
-    if is_fixed or options.get("processes") or options.get("unsafe_reuse"):
+    if is_fixed or options.get("processes"):
         return
     choice = ahead_of(
         source,
@@ -308,8 +306,6 @@ def loader(
     stage: str | os.PathLike[str] | None = None,
     stage_part: Literal["node"] | tuple[int, int] | None = None,
     stage_background: bool = False,
-    unsafe_reuse: bool = False,
-    guard: bool = False,
 ) -> RingLoader:
     """Load batches of a store in threads, ahead of the training loop, into memory used again.
 
@@ -407,11 +403,6 @@ def loader(
     stage_background : bool
         Read the store where it is meanwhile, and each file from its copy once that is verified; the
         batches are the same.
-    unsafe_reuse : bool
-        A batch is valid only until ``depth`` - 1 further ones were asked for; so is what shares its
-        memory, as ``jax.device_put`` does on a CPU.
-    guard : bool
-        With ``unsafe_reuse``: overwrite what is no longer valid, to find who still reads it.
 
     Returns
     -------
@@ -430,9 +421,8 @@ def loader(
     options: LoaderOptions = {
         "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
-        "depth": depth, "max_bytes": max_bytes, "verify": verify, "unsafe_reuse": unsafe_reuse,
-        "guard": guard, "split": split, "window": window, "patch": patch,
-        "patch_at": patch_at, "normalise": normalise,
+        "depth": depth, "max_bytes": max_bytes, "verify": verify, "split": split,
+        "window": window, "patch": patch, "patch_at": patch_at, "normalise": normalise,
         "grid_part": grid_part, "grid_dim": grid_dim, "processes": processes,
         "stage": stage, "stage_part": stage_part, "stage_background": stage_background,
     }  # fmt: skip

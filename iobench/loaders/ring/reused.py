@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.loaders.ring.buffers import BatchMemory, BufferPool
 from iobench.recording.clocks import now_ns
 
@@ -26,11 +24,8 @@ class ReusedBuffers(BufferPool):
 
     Parameters
     ----------
-    guard : bool
-        Overwrite buffers with 0xFF (of floating-point numbers that is NaN) when they come back, so
-        that who keeps one too long finds out.
-    ahead : int, optional
-        Buffers that are filled meanwhile; by default ``depth``.
+    ahead : int
+        Buffers that are filled meanwhile.
     spec, batch_size, depth, max_bytes, prepare, new_memory
         As of `BufferPool`.
     """
@@ -41,17 +36,15 @@ class ReusedBuffers(BufferPool):
         batch_size: int,
         *,
         depth: int,
-        ahead: int | None = None,
-        guard: bool = False,
+        ahead: int,
         max_bytes: int | None = None,
         prepare: Callable[[BatchMemory], None] | None = None,
         new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
         super().__init__(
-            spec, batch_size, depth=depth - 1 + (ahead or depth),
+            spec, batch_size, depth=depth - 1 + ahead,
             max_bytes=max_bytes, prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
-        self._guard = guard
         self._n_valid = depth - 1
         self._lent: dict[int, BatchMemory] = {}
         self._valid: deque[int] = deque()
@@ -86,6 +79,4 @@ class ReusedBuffers(BufferPool):
     def _reclaim(self, key: int) -> None:
         memory = self._lent.pop(key)
         memory.freed_ns = now_ns()
-        if self._guard:
-            np.frombuffer(memory.pages, dtype=np.uint8)[:] = 0xFF
         self._free.put(memory)

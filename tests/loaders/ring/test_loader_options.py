@@ -188,7 +188,6 @@ def test_an_environment_that_says_half_is_refused(
         ({"max_bytes": 10}, "more than max_bytes=10"),
         ({"batch_size": "4"}, "batch_size='4': expected a whole number"),
         ({"batch_size": 0}, "batch_size=0: expected 1 or more"),
-        ({"guard": True}, "guard=True goes with unsafe_reuse=True"),
         ({"split": ["train"]}, r"split=\['train'\]: expected the name of one split"),
         ({"window": 3}, "window=3: expected offsets"),
         ({"store": 3}, "takes a store or the path of one, not a int"),

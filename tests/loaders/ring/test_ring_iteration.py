@@ -236,19 +236,6 @@ def test_state_goes_on_in_the_middle_of_an_epoch() -> None:
         make(shuffle=True, seed=6).load_state_dict(state)
 
 
-def test_unsafe_buffers_are_valid_for_depth_minus_one_further_batches() -> None:
-    loader = make(n_samples=400, depth=3, unsafe_reuse=True, guard=True)
-    kept: list[tuple[Any, list[int]]] = []
-    poisoned = 0
-    for batch in loader:
-        kept.append((batch["number"], batch["number"].tolist()))
-        for array, expected in kept[-2:]:
-            assert array.tolist() == expected
-        poisoned += any(array.tolist() != expected for array, expected in kept[:-2])
-    assert poisoned > 90
-    assert len(numbers(loader)) == 100
-
-
 def test_a_forked_child_iterates_for_itself() -> None:
     loader = make(shuffle=True)
     iterator = iter(loader)
@@ -279,7 +266,6 @@ def test_a_forked_child_iterates_for_itself() -> None:
     [
         ({"depth": 2}, "depth=2"),
         ({"threads": 0}, "threads=0"),
-        ({"guard": True}, "unsafe_reuse"),
         ({"max_bytes": 1000}, r"4 buffers of 8192 bytes, 4 samples of 68 each.*max_bytes=1000"),
     ],
 )

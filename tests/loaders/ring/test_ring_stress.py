@@ -104,15 +104,6 @@ def test_a_source_that_fails_to_open_keeps_no_buffer() -> None:
     assert numbers(loader) == list(range(50))
 
 
-def test_closed_iterations_give_reused_buffers_back() -> None:
-    loader = make(unsafe_reuse=True, depth=3)
-    for _ in range(20):
-        iterator = iter(loader)
-        next(iterator)
-        iterator.close()
-    assert numbers(loader) == list(range(50))
-
-
 def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back() -> None:
     filling, go = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -120,7 +111,7 @@ def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back()
         filling.release()
         go.acquire()
 
-    loader = make(GuardedSource(before_fill=before_fill), unsafe_reuse=True, depth=3, threads=1)
+    loader = make(GuardedSource(before_fill=before_fill), depth=3, threads=1)
     for _ in range(8):
         iterator = iter(loader)
         go.release()
