@@ -45,8 +45,7 @@ def bundle(
     if out is not None and not out.name.endswith((".tar.gz", ".tgz")):
         raise OptionError(f"{out}: expected a name that ends with .tar.gz")
     screen = TerminalScreen()
-    with screen.progress("importing"):
-        versions = {} if show else installed_versions()
+    versions = {} if show else installed_versions()
     try:
         made = make_bundle(
             run,

@@ -1,4 +1,4 @@
-"""``iobench doctor``: which extras and CliMetLab plugins work here, and what installs the rest."""
+"""``iobench doctor``: which extras and CliMetLab plugins are here, and what installs the rest."""
 
 from __future__ import annotations
 
@@ -22,13 +22,19 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="[EXTRA...]", help="Check these extras alone. [default: all]"),
     ] = None,
+    imported: Annotated[
+        bool,
+        typer.Option(
+            "--import",
+            help="Import each in a process of its own, which tells what is installed and does not "
+            "work, and ask torch for accelerators and what their links carry. Takes minutes.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Import every optional library and CliMetLab plugin, and say what installs those missing.
-
-    Accelerators that torch sees are listed as well, with what their links carry.
-    """
+    """Find every optional library and CliMetLab plugin, and say what installs those missing."""
     import platform
+    import shlex
     from importlib.metadata import version
 
     from iobench.cli.installation import (
@@ -40,14 +46,15 @@ def doctor(
     )
     from iobench.cli.screen import TerminalScreen
     from iobench.registry import unknown_name
+    from iobench.report.document import Command, Section
 
     known = extra_names()
     for extra in extras or []:
         if extra not in known:
             raise unknown_name("extra", extra, known)
-    with TerminalScreen().progress("importing"):
-        checks = check_extras(extras or known)
-        plugins = check_plugins() if not extras or "climetlab" in extras else []
+    with TerminalScreen().progress("importing" if imported else "looking"):
+        checks = check_extras(extras or known, imported=imported)
+        plugins = check_plugins(imported=imported) if not extras or "climetlab" in extras else []
         has_torch = any(each.name == "torch" and each.status == "ok" for each in checks)
         devices = check_devices() if has_torch else None
     sections = [_section("extras", checks)]
@@ -55,6 +62,10 @@ def doctor(
         sections.append(_section("CliMetLab plugins of MAELSTROM", plugins))
     if devices is not None:
         sections.append(_devices(devices))
+    if not imported:
+        again = shlex.join(["iobench", "doctor", *(extras or []), "--import"])
+        why = "none of them was imported: this tells whether they work"
+        sections.append(Section("import", "", (Command(again, why),)))
     print_answer(
         f"iobench {version('iobench')}, Python {platform.python_version()}",
         *sections,

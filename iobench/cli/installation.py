@@ -1,7 +1,7 @@
-"""What is installed beside iobench: which of its extras and of CliMetLab's plugins really import.
+"""What is installed beside iobench, of its extras and of CliMetLab's plugins.
 
-Each library is imported in a process of its own: one that crashes, or writes files into the home
-folder when first imported (climetlab), does so there.
+Libraries are found, and imported where that is asked for: each in a process of its own, since one
+that crashes, or writes files into the home folder when first imported (climetlab), does so there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.util import find_spec
 from typing import Any, Final
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "installed_versions",
 ]
 
-UNIONS = ("all", "test")
+UNIONS = ("all", "test", "test-all")
 """Extras made of other ones."""
 MODULES = {
     "dask": "dask.array",
@@ -102,7 +103,8 @@ class Check:
     name : str
         The extra's name, or the plugin's package.
     status : str
-        ``ok``, ``missing`` (something is not installed) or ``broken`` (installed, not usable).
+        ``found`` (installed), ``ok`` (and imports), ``missing`` (something is not installed) or
+        ``broken`` (installed, not usable).
     packages : tuple of Package
         What it consists of.
     install : str
@@ -156,12 +158,13 @@ def extra_names() -> list[str]:
     return sorted({extra for extra, _, _ in _requirements()} - {*UNIONS})
 
 
-def check_extras(names: Sequence[str]) -> list[Check]:
-    """Import every package of these extras and say which of them are complete."""
+def check_extras(names: Sequence[str], *, imported: bool = False) -> list[Check]:
+    """Find, or import, every package of these extras and say which of them are complete."""
     wanted = [row for row in _requirements() if row[0] in names]
     versions = {name: _installed_version(name) for _, name, _ in wanted}
     modules = {name: _module(name) for name, found in versions.items() if found}
-    reasons = _import_all([[module] for module in sorted(set(modules.values()))])
+    tried = _import_all if imported else _find_all
+    reasons = tried([[module] for module in sorted(set(modules.values()))])
     checks = []
     for extra in names:
         packages = []
@@ -171,15 +174,15 @@ def check_extras(names: Sequence[str]) -> list[Check]:
             if found and not reason and not _satisfies(found, required):
                 reason = f"version {found}, expected {required}"
             packages.append(Package(name, required, found, reason))
-        checks.append(_check_of_extra(extra, packages))
+        checks.append(_check_of_extra(extra, packages, there="ok" if imported else "found"))
     return checks
 
 
-def check_plugins() -> list[Check]:
-    """Import every dataset of CliMetLab's MAELSTROM plugins and say which can be used."""
+def check_plugins(*, imported: bool = False) -> list[Check]:
+    """Find, or import, every dataset of CliMetLab's MAELSTROM plugins; say which can be used."""
     points = {name: _entry_points(name) for name in PLUGINS}
     modules = [sorted({module for _, module in found}) for found in points.values() if found]
-    reasons = _import_all(modules)
+    reasons = (_import_all if imported else _find_all)(modules)
     checks = []
     for plugin, required in PLUGINS.items():
         pinned = f"{plugin}=={required}"
@@ -193,16 +196,16 @@ def check_plugins() -> list[Check]:
             checks.append(Check(plugin, "missing", (missing,), line))
             continue
         wrong = [package.reason for package in datasets if package.reason]
-        status = "broken" if wrong or not datasets else "ok"
+        status = "broken" if wrong or not datasets else "ok" if imported else "found"
         line = _mend(wrong[0], pinned, options="--no-deps ") if wrong else ""
         checks.append(Check(plugin, status, datasets, line))
     return checks
 
 
-def _check_of_extra(extra: str, packages: Sequence[Package]) -> Check:
+def _check_of_extra(extra: str, packages: Sequence[Package], *, there: str) -> Check:
     wrong = [package for package in packages if package.reason]
     if not wrong:
-        return Check(extra, "ok", tuple(packages), "")
+        return Check(extra, there, tuple(packages), "")
     broken = [package for package in wrong if package.version]
     if not broken or all(package.reason.startswith("version ") for package in broken):
         status = "broken" if broken else "missing"
@@ -273,6 +276,18 @@ def _satisfies(found: str, required: str) -> bool:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", text)[0]))
+
+
+def _find_all(groups: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Look for the packages that modules are in; return for each why not, "" if it is there."""
+    return {name: _not_found(name.partition(".")[0]) for group in groups for name in group}
+
+
+def _not_found(package: str) -> str:
+    try:
+        return "" if find_spec(package) else f"ModuleNotFoundError: No module named {package!r}"
+    except (ImportError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _import_all(groups: Sequence[Sequence[str]]) -> dict[str, str]:

@@ -32,7 +32,6 @@ def pack(
     import os
 
     from iobench.cli.installation import installed_versions
-    from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.report.document import sentences
     from iobench.report.units import count, nbytes
@@ -40,12 +39,10 @@ def pack(
 
     if not archive.name.endswith((".tar.gz", ".tgz")):
         raise OptionError(f"{archive}: expected a name that ends with .tar.gz")
-    with TerminalScreen().progress("importing"):
-        versions = installed_versions()
     found = packed(
         folder,
         archive,
-        versions=versions,
+        versions=installed_versions(),
         environment=os.environ,
         keep=keep or (),
         spans=not without_spans,

@@ -21,8 +21,6 @@ PAGE = "iobench.report.renderers.html_page.HtmlRenderer.render"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("iobench.recording.recorder.host_name", lambda: HOST)
-    monkeypatch.setattr("iobench.cli.installation.check_extras", lambda names: [])
-    monkeypatch.setattr("iobench.cli.installation.check_plugins", list)
     monkeypatch.setattr(
         "iobench.report.renderers.html_page.HtmlRenderer.render", lambda *_: "<p>\n"
     )

@@ -1,4 +1,4 @@
-"""``iobench doctor`` imports what is optional, and says the line that installs what is missing."""
+"""``iobench doctor`` looks for what is optional, and says the line that installs the rest."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ def requiring(monkeypatch, *rows):
 
 def test_the_extras_are_those_of_the_project():
     assert {"grib", "netcdf", "torch", "climetlab"} <= set(extra_names())
-    assert {"all", "test"} & set(extra_names()) == set()
+    assert {"all", "test", "test-all"} & set(extra_names()) == set()
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(100)
-def test_what_is_there_is_said_with_its_version(iobench):
-    done = iobench("doctor", "grib", "netcdf", "--json")
+@pytest.mark.parametrize(("asked", "status"), [((), "found"), (("--import",), "ok")])
+def test_what_is_there_is_said_with_its_version(iobench, asked, status):
+    done = iobench("doctor", "grib", "netcdf", *asked, "--json")
     answer = json.loads(done.stdout)
     assert done.returncode == 0
     assert [check["name"] for check in answer["extras"]] == ["grib", "netcdf"]
-    assert {check["status"] for check in answer["extras"]} == {"ok"}
+    assert {check["status"] for check in answer["extras"]} == {status}
     assert all(package["version"] for check in answer["extras"] for package in check["packages"])
     assert answer["climetlab_plugins"] == []
 
 
 @pytest.mark.timeout(100)
-def test_what_is_installed_but_does_not_import_is_broken(iobench, tmp_path: Path):
+@pytest.mark.parametrize("asked", [(), ("--import",)])
+def test_what_is_installed_but_is_not_there_is_broken(iobench, tmp_path: Path, asked):
     (tmp_path / "sitecustomize.py").write_text(HIDE)
-    done = iobench("doctor", "grib", env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    done = iobench("doctor", "grib", *asked, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0
     assert "grib  broken" in done.stdout
     assert "eccodes: ModuleNotFoundError: No module named 'eccodes'" in done.stdout
@@ -120,7 +122,7 @@ def test_a_plugin_is_imported_dataset_by_dataset(monkeypatch):
         "climetlab_maelstrom_ens10", reason="climetlab-maelstrom-ens10 is not installed"
     )
     monkeypatch.setattr(installation, "PLUGINS", {"climetlab-maelstrom-ens10": "0.1.1"})
-    [check] = check_plugins()
+    [check] = check_plugins(imported=True)
     assert (check.status, check.install) == ("ok", "")
     assert [p.name for p in check.packages] == ["maelstrom-ens10", "maelstrom-ens5mini"]
 
@@ -150,7 +152,7 @@ def test_what_is_imported_under_another_name_is_not_broken(monkeypatch):
         "_import_all",
         lambda groups: {name: "" if name == "pynvml" else "not there" for [name] in groups},
     )
-    [check] = check_extras(["gpu"])
+    [check] = check_extras(["gpu"], imported=True)
     assert (check.status, check.packages[0].version) == ("ok", "13.615")
 
 
@@ -172,22 +174,22 @@ def test_accelerators_are_listed_with_what_their_links_carry(monkeypatch, capsys
     facts = {"title": "GPU X", "kind": "cuda", "memory_nbytes": 80 * 10**9, "driver": "550.54"}
     device = {"name": "cuda:0", "facts": facts, "link": link}
     told = {"devices": [device, device | {"name": "cuda:1", "link": None}], "why_none": ""}
-    monkeypatch.setattr(installation, "check_extras", lambda names: [TORCH])
+    monkeypatch.setattr(installation, "check_extras", lambda names, imported: [TORCH])
     monkeypatch.setattr(installation, "check_devices", lambda: told)
-    assert main(["doctor", "torch"]) == 0
+    assert main(["doctor", "torch", "--import"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "cuda:0 GPU X, 80.0 GB, kind cuda, driver 550.54" in shown
     assert "24.0 GB/s from pinned memory, 6.00 GB/s from other, in copies of 16.8 MB" in shown
     assert shown.count("host to device") == 1
-    assert main(["doctor", "torch", "--json"]) == 0
+    assert main(["doctor", "torch", "--import", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["devices"] == told["devices"]
 
 
 def test_no_accelerator_is_told_with_torchs_reason(monkeypatch, capsys):
     told = {"devices": [], "why_none": "torch has no CUDA here: no driver"}
-    monkeypatch.setattr(installation, "check_extras", lambda names: [TORCH])
+    monkeypatch.setattr(installation, "check_extras", lambda names, imported: [TORCH])
     monkeypatch.setattr(installation, "check_devices", lambda: told)
-    assert main(["doctor", "torch"]) == 0
+    assert main(["doctor", "torch", "--import"]) == 0
     assert "None: torch has no CUDA here: no driver." in capsys.readouterr().out
 
 

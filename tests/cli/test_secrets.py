@@ -130,8 +130,6 @@ def place(tmp_path, monkeypatch):
     write_run(tmp_path / "RUN")
     write_run(tmp_path / "RUN2", read_ms=9)
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
-    monkeypatch.setattr("iobench.cli.installation.check_extras", lambda names: [])
-    monkeypatch.setattr("iobench.cli.installation.check_plugins", list)
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://{HOST}",
         "AWS_ACCESS_KEY_ID": "testing-key",
