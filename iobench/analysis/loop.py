@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.exposure_figures import OtherLoop
 from iobench.errors import ProfileError
+from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_keys import lane_keys
 
@@ -24,63 +25,6 @@ ONLY: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderSettings:
-    """What the analysis has to know of a loader; the rest is for its readers.
-
-    Parameters
-    ----------
-    number : int
-        As rounds name it; `ONLY` for the one of ``iobench profile``.
-    workers, prefetch : int
-        As configured.
-    threads : int
-    framework, kind, name : str
-    batch_size : int or None
-    worker_pids : tuple of int
-    gradients : bool or None
-    unreplayed : str
-    pipeline : mapping
-        As `LoaderFacts` has them.
-    """
-
-    number: int
-    workers: int
-    prefetch: int
-    threads: int = 0
-    framework: str = ""
-    kind: str = ""
-    name: str = ""
-    batch_size: int | None = None
-    worker_pids: tuple[int, ...] = ()
-    gradients: bool | None = None
-    unreplayed: str = ""
-    pipeline: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @property
-    def kept(self) -> tuple[str | int | None, ...]:
-        """What stays the same of a loader that is made anew."""
-        return (
-            *(self.framework, self.kind, self.name, self.workers, self.prefetch),
-            *(self.threads, self.batch_size),
-        )
-
-    @property
-    def restarts(self) -> bool:
-        """Whether more processes loaded for it than it has workers: they were started anew."""
-        return len(set(self.worker_pids)) > self.workers > 0
-
-    @property
-    def filled_after(self) -> int:
-        """Deliveries of a round before its steady state.
-
-        Threads keep so many batches ready and make one more meanwhile.
-        """
-        if not self.workers:
-            return self.prefetch + 1
-        return max(1, self.workers * self.prefetch)
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingLoop:
     """The thread whose waits are counted, and everything that works for it.
 
@@ -91,7 +35,7 @@ class TrainingLoop:
         Where it runs; -1 where nothing waited.
     mine : ndarray of bool, shape (n_processes,)
         Its process, and those that load for it.
-    loaders : dict of int to LoaderSettings
+    loaders : dict of int to LoaderFacts
         By number; `ONLY` is always there, for rounds whose loader is not known.
     waits : ndarray of SPAN_DTYPE
         Its waits, in order of time.
@@ -103,7 +47,7 @@ class TrainingLoop:
     process: int
     thread: int
     mine: NDArray[np.bool_]
-    loaders: Mapping[int, LoaderSettings]
+    loaders: Mapping[int, LoaderFacts]
     waits: NDArray[Any]
     others: tuple[OtherLoop, ...]
 
@@ -206,23 +150,10 @@ def _first_with_loaders(profile: Profile, consumers: NDArray[np.bool_]) -> int:
     return -1
 
 
-def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
+def _loaders(profile: Profile, process: int) -> dict[int, LoaderFacts]:
     told = profile.facts_of(process) if process >= 0 else None
     found = {
-        each.number: LoaderSettings(
-            number=each.number,
-            workers=each.workers,
-            prefetch=each.prefetch or int(bool(each.workers)),
-            threads=each.threads,
-            framework=each.framework,
-            kind=each.kind,
-            name=each.name,
-            batch_size=each.batch_size,
-            worker_pids=tuple(each.worker_pids),
-            gradients=each.gradients,
-            unreplayed=each.unreplayed,
-            pipeline=each.pipeline,
-        )
+        each.number: replace(each, prefetch=each.prefetch or int(bool(each.workers)))
         for each in (told.loaders if told else ())
     }
     if len(found) == 1:
@@ -230,15 +161,13 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
     return {ONLY: _configured(profile), **found}
 
 
-def _configured(profile: Profile) -> LoaderSettings:
+def _configured(profile: Profile) -> LoaderFacts:
     """Return the loader of a run's configuration; what nobody wrote down is as it was seen."""
     about = profile.about
     workers = about.workers
     if workers is None:
         workers = sum(process.role == "worker" for process in profile.processes)
-    return LoaderSettings(
-        number=ONLY,
-        workers=workers,
-        prefetch=about.prefetch or int(bool(workers)),
-        batch_size=about.batch_size,
-    )
+    return LoaderFacts(
+        ONLY, "", "", "", workers=workers,
+        prefetch=about.prefetch or int(bool(workers)), batch_size=about.batch_size,
+    )  # fmt: skip

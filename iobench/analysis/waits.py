@@ -16,8 +16,8 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.loop import LoaderSettings
     from iobench.profiles.contents import Profile
+    from iobench.recording.facts import LoaderFacts
 
 Marks = NDArray[np.bool_]
 
@@ -53,7 +53,7 @@ def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
 
 
 def find_long_waits(
-    profile: Profile, deliveries: Deliveries, attribution: Attribution, main: LoaderSettings
+    profile: Profile, deliveries: Deliveries, attribution: Attribution, main: LoaderFacts
 ) -> LongWaits | None:
     """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
 
@@ -64,7 +64,7 @@ def find_long_waits(
     deliveries : Deliveries
     attribution : Attribution
         For when each batch was ready, and which were the first of their process.
-    main : LoaderSettings
+    main : LoaderFacts
         Of the loader that trains, as `by_importance` tells.
     """
     steps = np.flatnonzero(deliveries.batch >= 0)

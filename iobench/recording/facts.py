@@ -80,6 +80,29 @@ class LoaderFacts:
     gradients: bool | None = None
     unreplayed: str = ""
 
+    @property
+    def kept(self) -> tuple[str | int | None, ...]:
+        """What stays the same of a loader that is made anew."""
+        return (
+            *(self.framework, self.kind, self.name, self.workers, self.prefetch),
+            *(self.threads, self.batch_size),
+        )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether more processes loaded for it than it has workers: they were started anew."""
+        return len(set(self.worker_pids)) > self.workers > 0
+
+    @property
+    def filled_after(self) -> int:
+        """Deliveries of a round before its steady state.
+
+        Threads keep so many batches ready and make one more meanwhile.
+        """
+        if not self.workers:
+            return self.prefetch + 1
+        return max(1, self.workers * self.prefetch)
+
 
 @dataclass(slots=True)
 class ImportedPackage:

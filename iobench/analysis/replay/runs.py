@@ -35,10 +35,11 @@ from iobench.analysis.stage_table import find_lanes
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.loop import LoaderSettings, TrainingLoop
+    from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.run import RankRun
     from iobench.analysis.stage_table import Lanes
     from iobench.profiles.contents import Profile
+    from iobench.recording.facts import LoaderFacts
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -133,7 +134,7 @@ def _frame(
     deliveries: Deliveries,
     loader: int,
     max_batches: int | None,
-    settings: LoaderSettings | None = None,
+    settings: LoaderFacts | None = None,
 ) -> _Frame:
     """Return the rounds of a loader that brought a batch; each is replayed by itself.
 
@@ -209,7 +210,7 @@ def _frame(
 
 
 def _traced(
-    deliveries: Deliveries, brought: Integers, settings: LoaderSettings | None
+    deliveries: Deliveries, brought: Integers, settings: LoaderFacts | None
 ) -> Integers | None:
     """Return the waits for batches whose making was traced from start to end; None for none."""
     pipeline = settings.pipeline if settings is not None else {}
@@ -294,7 +295,7 @@ class _Parts:
             name = f"{name}, loader {loader}{of}"
         return self._recorded(name, rule, reason, settings, frame, times)
 
-    def _spread(self, settings: LoaderSettings, times: BatchWork) -> BatchWork:
+    def _spread(self, settings: LoaderFacts, times: BatchWork) -> BatchWork:
         """Return the work of batches with what has no number: each gets as much of it."""
         for stage, each_ns in settings.pipeline.get("each_ns", {}).items():
             if stage not in times.stages:
@@ -309,13 +310,13 @@ class _Parts:
             times.work_ns[:, times.stages.index(stage)] = each_ns
         return times
 
-    def _worker_pids(self, frame: _Frame) -> tuple[int, ...]:
+    def _worker_pids(self, frame: _Frame) -> list[int]:
         """Return whose workers made these batches: of one loader, or of it made anew each time."""
         numbers = np.unique(self.numbers[frame.rows]).tolist()
         told = (self.loop.loaders.get(number, self.loop.loaders[ONLY]) for number in numbers)
-        return tuple(pid for each in told for pid in each.worker_pids)
+        return [pid for each in told for pid in each.worker_pids]
 
-    def _rule(self, settings: LoaderSettings, frame: _Frame) -> LoaderRule:
+    def _rule(self, settings: LoaderFacts, frame: _Frame) -> LoaderRule:
         """Return by what rule a loader worked, by who it says made its batches."""
         if settings.pipeline:
             return LoaderRule.PIPELINE
@@ -329,7 +330,7 @@ class _Parts:
             return LoaderRule.STREAM if framework in ("", "stream") else LoaderRule.THREADS
         return LoaderRule.OPAQUE
 
-    def _reason(self, rule: LoaderRule, settings: LoaderSettings, times: BatchWork) -> str:
+    def _reason(self, rule: LoaderRule, settings: LoaderFacts, times: BatchWork) -> str:
         """Return why a run cannot be replayed, ``""`` if it can."""
         if settings.unreplayed:
             return settings.unreplayed
@@ -347,7 +348,7 @@ class _Parts:
         name: str,
         rule: LoaderRule,
         reason: str,
-        settings: LoaderSettings,
+        settings: LoaderFacts,
         frame: _Frame,
         times: BatchWork,
     ) -> RecordedRun:
@@ -417,7 +418,7 @@ class _Parts:
         return np.where(times.read_nbytes >= 0, times.read_nbytes, counted[rows])
 
 
-def _shape_of(settings: LoaderSettings) -> OperationPipeline | None:
+def _shape_of(settings: LoaderFacts) -> OperationPipeline | None:
     """Return how the operations of a pipeline hang together, as its process told."""
     if not settings.pipeline:
         return None
