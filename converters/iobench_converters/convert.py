@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from iobench.datasets import Maker
     from iobench.stores import Claim
 
-__all__ = ["ConversionRun", "convert"]
-
 
 EXIT_RESUMABLE = 75
 POLL_S = 0.2

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Journal", "PlanMark"]
-
 PLAN_NAME = "plan"
 MASK = "***"
 

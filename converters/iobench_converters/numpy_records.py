@@ -43,16 +43,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec
 
-__all__ = [
-    "FORMAT",
-    "NumpyFormat",
-    "NumpyWriter",
-    "is_one_record",
-    "npy_header",
-    "read_npy_header",
-    "record_dtype",
-]
-
 RECORD_LIMIT_NBYTES: Final = 64 << 10
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
 ALIGNMENT: Final = 64

@@ -19,8 +19,6 @@ from iobench_converters.convert import ConversionRun
 if TYPE_CHECKING:
     from iobench_converters.shards import Conversion
 
-__all__ = ["write_on_dask"]
-
 CONNECT_S = 30
 N_RETRIES = 3
 """Workers that may die over one shard before the conversion ends."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     Found = tuple[Errors, ShardMoments, list[Mapping[str, Any]]]
     """What is known of the values of a shard's samples."""
 
-__all__ = ["Conversion", "ShardDrain", "write_shard"]
-
 
 @dataclass(frozen=True, slots=True)
 class Conversion:

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec, Variable
 
-__all__ = ["FORMAT", "TFRecordFormat", "TFRecordWriter"]
-
 ENCODINGS: Final = ("float", "bytes")
 SMALL_NBYTES = 1 << 16
 FOOTER_NBYTES: Final = FRAME_NBYTES - HEADER_NBYTES

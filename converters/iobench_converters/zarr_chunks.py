@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "BLOSC_HEADER_NBYTES",
-    "BLOSC_LEVEL",
-    "ChunkCompressor",
-    "StoredRows",
-    "decompress",
-    "load_blosc",
-    "stored_plainly",
-]
-
 BLOSC_LEVEL: Final = 5
 BLOSC_SHUFFLE: Final = 1
 BLOSC_HEADER_NBYTES: Final = 16

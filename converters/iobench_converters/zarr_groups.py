@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.stores import Shard, StoreLabels
 
-__all__ = ["FORMAT", "ZarrFormat"]
-
 
 @dataclass(frozen=True, slots=True)
 class ZarrFormat:

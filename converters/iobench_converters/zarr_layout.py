@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores import Manifest
 
-__all__ = [
-    "BLOSC_LZ4",
-    "OPTION_DEFAULTS",
-    "OPTION_NAMES",
-    "ArrayLayout",
-    "ZarrOptions",
-    "arrays_of",
-    "is_free",
-    "plan_arrays",
-]  # fmt: skip
-
 BLOSC_LZ4: Final = "blosc-lz4"
 CHANNEL: Final = "channel"
 _CHOICES: Final = {"codec": ("none", BLOSC_LZ4), "pack": ("none", "channels")}

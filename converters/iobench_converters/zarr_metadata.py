@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from iobench.stores import ShardFile, StoreLabels
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = [
-    "METADATA_NAME",
-    "array_metadata",
-    "coordinate_chunk",
-    "coordinate_metadata",
-    "group_metadata",
-    "read_shard_shape",
-]
-
 METADATA_NAME: Final = "zarr.json"
 MAX_METADATA_NBYTES: Final = 1 << 28
 MAX_LENGTH: Final = 1 << 40

@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from iobench_converters.zarr_chunks import StoredRows
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = [
-    "ZarrWriter",
-    "read_chunk_lengths",
-    "read_shard_index",
-    "shard_name",
-    "shard_place",
-    "shard_shape",
-]
-
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
 ABSENT: Final = np.iinfo(np.uint64).max

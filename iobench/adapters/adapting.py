@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
 
-__all__ = ["ADAPTERS", "ALWAYS", "adapt"]
-
 ALWAYS: Final = {"io": "counted_files:adapt_open", "os": "counted_files:adapt_descriptors"}
 """Modules that are there before us."""
 ADAPTERS: Final = {

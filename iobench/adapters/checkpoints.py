@@ -10,8 +10,6 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
 
-__all__ = ["adapt"]
-
 
 def adapt(patches: Patches, torch: Any) -> None:
     """Time ``torch.load``, with the size of the file as its bytes."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
-__all__ = ["CountedFile", "adapt_descriptors", "adapt_open"]
-
 READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
 # No data lie there; psutil, our own counters and every new worker read them all the time.
 NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")

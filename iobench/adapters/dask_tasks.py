@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.lanes import Lane
 
-__all__ = ["adapt_cluster", "adapt_schedulers"]
-
 MARK: Final = "_iobench_times_tasks"
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt_eccodes", "adapt_gribapi"]
-
 READERS = ("grib_new_from_file", "bufr_new_from_file", "any_new_from_file")
 DECODERS = ("get_values", "get_array", "get_double_array", "get_float_array")
 

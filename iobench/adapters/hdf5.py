@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt"]
-
 KNOWN: Final = "_iobench_source"
 """What a dataset object is found to be, kept with it."""
 

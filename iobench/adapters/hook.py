@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["ImportHook"]
-
 
 class ImportHook:
     """A finder that finds nothing itself: it asks the others, and listens to what they found.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt_loading", "adapt_opening"]
-
 PIXEL_NBYTES: Final = {"1": 1, "I;16": 2, "I": 4, "F": 4}
 """Of modes that do not take a byte for each band."""
 

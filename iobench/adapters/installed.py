@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.adapters.scope import Where
 
-__all__ = ["install", "uninstall", "unseen"]
-
 # What a library that is not as we know it answers; it goes on untimed, and is named.
 MISFITS: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
-__all__ = ["adapt", "adapt_batches"]
-
 OPENERS = ("open_dataset", "open_dataarray", "open_mfdataset", "open_zarr")
 LOADERS = ("load_dataset", "load_dataarray")
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt"]
-
 
 def adapt(patches: Patches, netCDF4: Any) -> None:
     """Time ``Dataset`` and ``Variable[...]``.

@@ -13,17 +13,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.outside import OutsideSpan
 
-__all__ = [
-    "arrays_nbytes",
-    "file_name",
-    "in_memory",
-    "note_array",
-    "note_arrays",
-    "note_bytes",
-    "note_name",
-    "note_path",
-]
-
 
 def note_array(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
     """Note the bytes of an array or scalar that came back."""

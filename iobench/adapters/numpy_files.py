@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt"]
-
 
 def adapt(patches: Patches, numpy: Any) -> None:
     """Time what numpy loads. An archive and a mapping are opened; a member is read."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["Patches", "timed"]
-
 MISSING: Final = object()
 # What asking a library's object for its size or name can raise; the call itself went well.
 NOTE_ERRORS: Final = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt", "adapt_loops"]
-
 FETCHERS: Final = frozenset(
     {"_cat", "_cat_file", "_cat_ranges", "_get", "_get_file", "_read", "_fetch_range"}
 )

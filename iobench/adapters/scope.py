@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = [
-    "ELSEWHERE",
-    "Where",
-    "begin",
-    "lane_to_time",
-    "loading",
-    "quiet",
-    "set_where",
-    "where_now",
-]
-
 Where = Literal["loading", "everywhere"]
 
 # None: not installed, so that a function somebody kept from before times nothing any more.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt_chunks", "adapt_inflating", "adapt_items", "adapt_samples"]
-
 INFLATED: Final = "inflated"
 """Label of what is decompressed as a whole: a shard, or a part of a chunk."""
 READERS: Final = ("MDSReader", "JSONReader", "XSVReader")

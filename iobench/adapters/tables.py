@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt_pandas", "adapt_parquet"]
-
 PANDAS_READERS = {
     "read_csv": "filepath_or_buffer",
     "read_table": "filepath_or_buffer",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt"]
-
 
 def adapt(patches: Patches, tarfile: Any) -> None:
     """Time the search for the next member, and its reading.

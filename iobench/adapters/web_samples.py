@@ -10,8 +10,6 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
 
-__all__ = ["adapt_batches", "adapt_decoding"]
-
 
 def adapt_decoding(patches: Patches, autodecode: Any) -> None:
     """Time the decoding of a sample: of arrays, images, text, whatever handler does it."""

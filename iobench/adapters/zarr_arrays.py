@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
-__all__ = ["adapt", "laid_out"]
-
 OPENERS: Final = ("open", "open_array", "open_group", "open_consolidated")
 SELECTIONS: Final = ("basic", "orthogonal", "coordinate", "mask", "block")
 STORES: Final = ("DirectoryStore", "FSStore", "ZipStore", "LMDBStore", "SQLiteStore", "N5Store")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
     from iobench.stores.verify_result import VerifyResult
 
-__all__ = ["Verification", "VerifyRequest", "verify"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRequest(SourceRequest):

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 
-__all__ = ["ConversionOutcome", "forecast", "run"]
-
 STATUS: Final = Path("/proc/self/status")
 
 

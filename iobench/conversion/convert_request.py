@@ -16,8 +16,6 @@ from iobench.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sources.request import SourceRequest
 
-__all__ = ["STAGES", "ConvertRequest", "parse_patch"]
-
 STAGES: Final = ("raw", "decoded", "preprocessed")
 DEFAULT_SHARD_NBYTES: Final = 1 << 30
 

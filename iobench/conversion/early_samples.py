@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     )
     from iobench.samples import Sample
 
-__all__ = ["DecodedSamples", "RawSamples", "decoded_samples", "raw_samples"]
-
 N_LOOKED_AT = 8
 """Samples whose bytes are looked at before a store of raw ones is begun."""
 

@@ -47,18 +47,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.plan import ConversionPlan
 
-__all__ = [
-    "ConversionForecast",
-    "KnownSource",
-    "KnownTarget",
-    "MeasuredProbe",
-    "conversion_plan",
-    "known_source",
-    "known_target",
-    "measure_probe",
-    "plan",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSource:

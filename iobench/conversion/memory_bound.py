@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Dataset, SampleIndex, Where
 
-__all__ = ["Making", "MemoryBound", "memory_bound", "nbytes_of_one"]
-
 LEAST_NBYTES: Final = 256 << 20
 """Taken without being asked for, whatever is free: more where samples need it."""
 KIB: Final = 1 << 10

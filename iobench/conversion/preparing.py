@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Format
 
-__all__ = ["PreparedConversion", "check_target", "existing_folder", "open_samples", "prepare"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedConversion:

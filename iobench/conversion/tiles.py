@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.files.spill import SpillFile
     from iobench.samples import Sample, Variable
 
-__all__ = ["SpilledTiles", "TileWhere", "TiledSamples", "check_monotonic", "tiled_samples"]
-
 
 class TileWhere(NamedTuple):
     """Which tile of which sample of the dataset."""

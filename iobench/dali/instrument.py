@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
 
-__all__ = ["instrument"]
-
 T = TypeVar("T")
 OPAQUE: Final = "dali"
 UNSEEN: Final = (

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["make_pipeline"]
-
 
 def make_pipeline(
     shards: Sequence[Sequence[Path]],

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["DaliLoader"]
-
 OPAQUE: Final = "dali"
 
 

@@ -35,26 +35,6 @@ if TYPE_CHECKING:
 
     from iobench.files.objects import Objects
 
-__all__ = [
-    "CLAIM_NAME",
-    "JOURNAL_NAME",
-    "STALE_S",
-    "Claim",
-    "ClaimFile",
-    "Holder",
-    "claim",
-    "create_claim_file",
-    "find_claim_files",
-    "find_holder",
-    "find_writer",
-    "is_exclusive",
-    "read_claim_file",
-    "remove_claims_of_the_dead",
-    "renew_claim_file",
-    "time_ns_at",
-    "try_claim",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["crc32c", "crc32c_of_file", "crc32c_of_rows"]
-
 PIECE_NBYTES = 1 << 22
 
 

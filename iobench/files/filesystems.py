@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.files.urls import URL
 
-__all__ = ["S3", "open_filesystem", "remote_errors", "without_secrets"]
-
 S3 = {"s3", "s3a"}
 _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
 MIN_SECRET_LENGTH = 8

@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["JoinedChecksum"]
-
 _POLYNOMIAL: Final = 0x82F63B78
 """Castagnoli's, bits reversed."""
 _N_BITS: Final = 32

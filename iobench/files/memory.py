@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = [
-    "array_for_one_sample",
-    "available_memory_nbytes",
-    "for_one_sample",
-    "is_bounded",
-    "own_pages",
-    "pages_used_again",
-    "shared_memory_nbytes",
-]
-
 OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
 LENT_NBYTES = 1 << 16

@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 
     from iobench.files.urls import URL
 
-__all__ = [
-    "TEMPORARY_SUFFIX",
-    "ObjectStat",
-    "Objects",
-    "RangeReader",
-    "RequestCounts",
-    "objects_at",
-    "request_counts",
-]
-
 TEMPORARY_SUFFIX = ".iobench-tmp"
 """How an unfinished file ends; nothing with this ending is ever read."""
 AT_ONCE = 64

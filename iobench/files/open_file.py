@@ -23,16 +23,6 @@ from iobench.errors import (
 from iobench.files.ranges import read_into
 from iobench.json_files import open_regular
 
-__all__ = [
-    "NO_DESCRIPTORS",
-    "SOURCE_FILE",
-    "STORE_FILE",
-    "FileKind",
-    "OpenFile",
-    "not_opened",
-    "refused",
-]
-
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 

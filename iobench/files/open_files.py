@@ -36,15 +36,6 @@ except ImportError:  # not on Windows, which has no such limit on what os.open g
 if TYPE_CHECKING:
     from iobench.files.ranges import FileRange
 
-__all__ = [
-    "FileCounts",
-    "FileIdentities",
-    "FileSet",
-    "OpenFiles",
-    "descriptor_limit",
-    "open_files",
-]
-
 
 SHARE: Final = 1 / 2
 """Of the descriptors that this process may have; the training script needs some as well."""

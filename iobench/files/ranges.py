@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_VIEWS", "FileRange", "JoinedRange", "join_ranges", "read_into"]
-
 F = TypeVar("F")
 MAX_VIEWS: Final = 1024
 """What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ends_early",
-    "fetched",
-    "fill_remote",
-    "fill_views",
-    "read_whole_remote",
-    "remote_sizes",
-    "states_of",
-]
-
 PART_NBYTES = 8 << 20
 """Longer ranges come in parts: one connection does not fill the line."""
 

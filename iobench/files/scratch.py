@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-__all__ = [
-    "RemoteFile",
-    "clear_scratch",
-    "drop_uploads",
-    "free_files",
-    "free_nbytes",
-    "list_folders",
-    "open_scratch",
-    "remove_leftovers",
-    "remove_tree",
-]
-
 _scratch: dict[tuple[int, URL], URL] = {}
 """The store of each scratch folder of this process, among objects."""
 

@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "SourceBytes",
-    "cached_source_file",
-    "file_nbytes",
-    "forget_source_files",
-    "open_source_file",
-    "read_whole_files",
-]
-
 REMOTE_FILES = 128
 """Of which size and version are kept."""
 

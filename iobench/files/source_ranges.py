@@ -19,8 +19,6 @@ from iobench.files.used_bytes import note_used
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Allocate", "read_extents"]
-
 Allocate = Callable[[int], NDArray[np.uint8]]
 """Returns memory for so many bytes."""
 

@@ -17,8 +17,6 @@ from iobench.files.ranges import read_into
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SpillFile"]
-
 
 class SpillFile:
     """A file that nobody else sees, and that is gone with the process however that ends.

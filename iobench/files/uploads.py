@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iobench.files.urls import URL
 
-__all__ = ["Upload", "drop_sealed", "keep_sealed", "take_sealed"]
-
 PART_NBYTES = 8 << 20
 """Of the first thousand parts; each thousand has twice what the one before had, so that the 10,000
 parts of S3 hold its largest object. What is not larger than one is put as a whole."""

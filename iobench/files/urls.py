@@ -24,8 +24,6 @@ else:
     # At run time it is none: what is missing here fails, and never asks the local disk.
     _Base = object
 
-__all__ = ["URL", "as_path", "file_below", "is_url", "range_file"]
-
 _BEGINNING: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
 # Protocols that only wrap (simplecache::), the protocol, the path, and what follows the path:
 # a query, or what the file lies in (::https://...).

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["UsedBytes", "first_changed", "note_used"]
-
 NOTED_NBYTES: Final = 1 << 16
 """Of a stretch no more than its beginning: a CRC-32C of it takes some microseconds."""
 NOTED_NUMBERS: Final = frozenset(4**n for n in range(16)) | {0}

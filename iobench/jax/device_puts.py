@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.session import Recording
 
-__all__ = ["UNTOLD", "install", "moved_none", "n_moved", "uninstall"]
-
 FUNCTIONS: Final = {
     "device_put": "x",
     "device_put_sharded": "shards",  # until jax 0.8

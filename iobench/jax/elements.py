@@ -23,26 +23,6 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane, Unplaced
     from iobench.recording.recorder import Recorder
 
-__all__ = [
-    "Arrival",
-    "Pending",
-    "Prefetched",
-    "begin_element",
-    "begin_pending",
-    "count_own",
-    "end_element",
-    "name_of_function",
-    "note_sample",
-    "open_element",
-    "pending",
-    "prefetched_for",
-    "prefetched_of",
-    "receive",
-    "set_pace",
-    "timed_stage",
-    "timed_transform",
-]
-
 # By the class of a part, what a call of the user's function in it is; parts that only compute
 # indices, or wait for others, are none.
 STAGES: Final = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
 
-__all__ = ["GrainPass", "pass_of_worker"]
-
 MOST_BATCHES: Final = 1 << 20
 """Of a pass that may go on without end, so many have numbers that its workers know."""
 MOVED: Final = "the state of a pass was set while its workers went on"

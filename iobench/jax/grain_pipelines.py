@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["PipelineShape", "n_elements_at_most", "read_shape"]
-
 # Nodes that hand on one element for each that they take.
 ONE_TO_ONE: Final = frozenset(
     {

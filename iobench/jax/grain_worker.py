@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["GrainWorker", "GrainWorkerSpec", "WorkerStart", "this_worker"]
-
 logger = logging.getLogger(__name__)
 
 # After the queue's feeder thread has been joined (-5 in multiprocessing).

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from iobench.jax.grain_passes import GrainPass
     from iobench.recording.recorder import Recorder
 
-__all__ = ["install", "observed_iter", "uninstall"]
-
 GRAIN: Final = "grain._src.python"
 PLACE: Final = "_iobench"
 """Where an iterator keeps its `GrainPass`."""

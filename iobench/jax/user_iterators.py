@@ -12,8 +12,6 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-__all__ = ["derived_from", "time_user_parts"]
-
 MOST_PARTS: Final = 1000
 # Where iterators keep a function of the user's that they call beside their statistics.
 UNTIMED: Final = {"_FilterDatasetIterator": "_filter_fn", "_FlatMapDatasetIterator": "_flat_map"}

@@ -21,8 +21,6 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_recording
 from iobench.recording.spool import file_system_type
 
-__all__ = ["begin", "count_once", "grain", "jax", "tensorflow", "torch"]
-
 logger = logging.getLogger(__name__)
 
 SEEN_ABOVE: Final = "IOBENCH_RUN_RECORDS"

@@ -41,8 +41,6 @@ from iobench.storage.near_places import near_places
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["EndedCommand", "ScriptRun", "run_script"]
-
 BOOT: Final = Path(__file__).parent / "boot"
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000

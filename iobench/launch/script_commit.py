@@ -16,8 +16,6 @@ from iobench.recording.script_run import ScriptCommit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["commit_of"]
-
 LOOK_S: Final = 3
 """Of one question; looking at all files of a large repository far away may take longer."""
 SAFE: Final = (

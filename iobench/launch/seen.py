@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from iobench.recording.job import JobRank
     from iobench.recording.run_directory import RunDirectory
 
-__all__ = [
-    "SeenProcess", "describe_processes", "nothing_recorded", "read_seen", "unseen_commands",
-    "why_unseen",
-]  # fmt: skip
-
 N_LISTED: Final = 40
 LONGEST: Final = 160
 ISOLATING: Final = {"I": "-I", "E": "-E", "S": "-S"}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
     from iobench.storage.darshan_setup import DarshanChoice
 
-__all__ = ["begin_tracing", "end_tracing"]
-
 
 def begin_tracing(
     choice: DarshanChoice,

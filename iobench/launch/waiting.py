@@ -14,8 +14,6 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["default_signals", "end_like", "run_and_wait"]
-
 FORWARDED: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.recording.span_reader import Anchor
     from iobench.recording.stopped import StoppedRecording
 
-__all__ = ["PROFILE_DTYPE", "TRAINING_PROCESS", "Process", "Profile", "find_missing_workers"]
-
 TRAINING_PROCESS: Final = "training process"
 """How a missing one is called among the missing workers."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import SpanFile
 
-__all__ = ["without_folded"]
-
 
 def without_folded(
     spans: NDArray[Any],

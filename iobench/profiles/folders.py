@@ -14,8 +14,6 @@ from iobench.recording.span_reader import read_head
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FoundRun", "find_runs", "holds_runs", "holds_several", "made_ns", "run_paths"]
-
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:

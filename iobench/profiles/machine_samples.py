@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process
     from iobench.recording.energy_file import HostEnergy
 
-__all__ = ["MachineSamples", "of_process", "read_machines"]
-
 Floats = NDArray[np.float64]
 H = TypeVar("H", "MachineSamples", "HostEnergy")
 SECOND: Final = 1e9

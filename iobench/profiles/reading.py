@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.recording.span_file import Identity
     from iobench.recording.stopped import StoppedRecording
 
-__all__ = ["RankProfiles", "make_profile", "open_profile"]
-
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
     """Read one run directory, also of a run that died or still goes on.

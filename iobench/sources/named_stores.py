@@ -15,8 +15,6 @@ from iobench.stores.places import mark_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["split_stores"]
-
 FILE_SUFFIXES: Final = {
     ".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".grib", ".grib1", ".grib2", ".grb", ".grb2",
 }  # fmt: skip

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.sources.opening import Source
     from iobench.windows import WindowPlacement
 
-__all__ = ["OpenDataset", "open_dataset"]
-
 logger = logging.getLogger("iobench")
 
 

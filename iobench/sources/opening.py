@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.sources.request import Screen, SourceRequest
 
-__all__ = ["Source", "expand_sources", "open_source", "with_sample_dim"]
-
 ANEMOI: Final = "anemoi:"
 """Before the path of an anemoi-datasets store."""
 

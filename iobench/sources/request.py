@@ -16,8 +16,6 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
 
-__all__ = ["Screen", "SourceRequest"]
-
 
 class Screen(Protocol):
     """Where notes and progress go."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.sources.request import Screen
 
-__all__ = ["show_terms_once", "terms_file"]
-
 TERMS_NAME: Final = "terms-shown"
 
 

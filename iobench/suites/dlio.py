@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["Workload", "dlio_figures", "read_dlio", "write_workloads"]
-
 FORMATS: Final = {
     "numpy": "npy", "tfrecord": "tfrecord", "NetCDF": "hdf5", "hdf5": "hdf5",
 }  # fmt: skip

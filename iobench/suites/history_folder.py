@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from iobench.suites.results import Result
 
-__all__ = ["TABLE", "HistoryFolder", "append_to_history", "read_history", "write_table"]
-
 TABLE: Final = "history.parquet"
 STATE: Final = b"iobench.history"
 VERSION: Final = 1

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["METRICS", "Metric", "RunFigures", "figures_of_run", "why_not_given"]
-
 Options = Mapping[str, tuple[str, ...]]
 COUNTERS: Final = ("gpu", "cpu", "memory")
 """Kinds of energy that add up; that of a whole machine has them in it."""

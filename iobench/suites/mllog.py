@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import CacheFacts
     from iobench.suites.results import Result
 
-__all__ = ["RunLog", "parse_told", "write_mllog"]
-
 HPC_BENCHMARKS: Final = ("cosmoflow", "deepcam")
 WANTED: Final = (
     "submission_org", "submission_platform", "submission_division", "submission_status",

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["CheckedArchive", "PackedSuite", "pack", "verify"]
-
 FOLDER: Final = "iobench-suite"
 LARGEST: Final = 1e300
 KIND: Final = "iobench suite archive"

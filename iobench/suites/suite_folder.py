@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.suites.recipe import Cell
     from iobench.suites.results import Result
 
-__all__ = ["RECIPE_FILE", "Job", "SuiteFolder", "read_folder_recipe"]
-
 RECIPE_FILE: Final = "recipe.json"
 CELLS, HOSTS = "cells", "hosts"
 

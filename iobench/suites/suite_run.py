@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.suites.suite_folder import Job, SuiteFolder
 
-__all__ = ["Forecast", "forecast", "run_suite"]
-
 POLL_S: Final = 2.0
 INTERRUPTED: Final = (75, -signal.SIGTERM, -signal.SIGINT, -signal.SIGUSR1)
 """How a process ends that was told to stop."""

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from iobench.suites.results import Result
     from iobench.suites.suite_folder import SuiteFolder
 
-__all__ = [
-    "CellRow", "SuiteTable", "said_figure", "said_metric", "suite_document", "suite_table",
-]  # fmt: skip
-
 OPEN: Final = "open"
 OF_THE_RUN: Final = ("file_system", "accelerator")
 """Facts of a machine that differ from cell to cell by what a cell asks for."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from iobench.suites.results import Result
 
-__all__ = ["PROJECT", "log_suite"]
-
 PROJECT = Path(__file__).parent / "mlproject"
 """The folder that ``mlflow run`` takes."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.recording.session import Recording
     from iobench.tensorflow.graph_waits import GraphWait
 
-__all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_end", "take_waits", "write_waits"]
-
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
     "Dataset.reduce): no clock is read between its batches"

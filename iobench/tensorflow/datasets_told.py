@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.recording.session import Recording
 
-__all__ = [
-    "MARK",
-    "DatasetMark",
-    "batch_nbytes",
-    "functions_of",
-    "is_marked",
-    "mark_of",
-    "note_dataset",
-]
-
 MARK: Final = "_iobench_mark"
 DEPTH: Final = 100
 LAMBDA: Final = "<lambda>"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
-__all__ = ["deliver", "install", "place_of", "uninstall", "watch"]
-
 FRAMEWORK: Final = "tensorflow"
 FUNCTIONS: Final = {"identity": "input", "convert_to_tensor": "value", "constant": "value"}
 """Of ``tf``; by function, the argument that may lie in the host's memory."""

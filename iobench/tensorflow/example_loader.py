@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["TFExampleLoader"]
-
 BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 

@@ -18,8 +18,6 @@ from iobench.loaders.contract import PlacedArray
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["checked_place", "copied_to", "find_gpu"]
-
 
 def find_gpu(name: str) -> str | None:
     """Return what TensorFlow calls a device such as ``cuda:0``; None where it does not see it.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = ["GRAPH_WAITS", "GraphWait", "GraphWaits", "iterator_key"]
-
 HOST: Final = "CPU:0"
 CAPACITY: Final = 1 << 14
 COLUMNS: Final = 4

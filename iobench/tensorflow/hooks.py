@@ -21,8 +21,6 @@ from iobench.tensorflow.watching import watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["install", "install_keras", "see_marked", "uninstall"]
-
 WATCH: Final = "_iobench_watch"
 LOOPS: Final = ("fit", "evaluate", "predict")
 SAVES: Final = ("save", "save_weights")

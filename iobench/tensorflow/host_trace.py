@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["TracedCall", "TracedThread", "read_trace"]
-
 HOST_PLANE: Final = "/host:CPU"
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.tensorflow.host_trace import TracedThread
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
 
-__all__ = ["HostTracer"]
-
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
 LOCK: Final = "_profiler_lock"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.kinds import Kind
 
-__all__ = ["instrument"]
-
 D = TypeVar("D", bound=tf.data.Dataset)
 
 

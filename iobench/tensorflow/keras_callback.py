@@ -19,8 +19,6 @@ from iobench.tensorflow.compiled_loops import take_waits, write_waits
 from iobench.tensorflow.step_parts import LoopStep, StepScopes
 from iobench.tensorflow.watching import last_asked, watch_of
 
-__all__ = ["KerasCallback", "with_callback"]
-
 STEP: Final = "forward+backward"
 PREDICT: Final = "predict"
 

@@ -13,8 +13,6 @@ from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OperatorTime", "read_model_times"]
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:

@@ -11,16 +11,6 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "OPERATION_KINDS",
-    "checked_kinds",
-    "hands_on",
-    "kind_of",
-    "operation_name",
-    "runs_functions",
-    "waits_for_threads",
-]
-
 OPERATION_KINDS: Final[dict[str, Kind]] = {
     "TFRecord": Kind.READ,
     "TextLine": Kind.READ,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import Batch, PlannedBatch
 
-__all__ = ["TFRingLoader"]
-
 
 class TFRingLoader(PlannedRing):
     """Hands on what `TFStoreLoader` does: tensors that share the ring's memory.

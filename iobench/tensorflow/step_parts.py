@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
 
-__all__ = ["LoopStep", "StepPart", "StepScopes", "find_parts"]
-
 TAPE: Final = "gradient_tape"
 LOSS: Final = "compile_loss"
 WRAPPERS: Final = frozenset(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.dataset_source import NumberedSamples
     from iobench.stores.contract import Store
 
-__all__ = ["TFStoreLoader"]
-
 HELD: Final = 2
 """Batches that a ``tf.data.Dataset`` holds besides those of the loop."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch, PlannedBatch
     from iobench.recording.recorder import Recorder
 
-__all__ = ["TFStreamLoader"]
-
 PIPELINE: Final = "pipeline"
 """Its building: a new one each pass, by the training loop's own thread."""
 

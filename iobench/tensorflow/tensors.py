@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.presenting import Cast
     from iobench.samples import SampleSpec
 
-__all__ = ["as_array", "as_tensor", "float_cast", "signature_of", "signature_of_batch"]
-
 ALIGNMENT: Final = 64
 """Of TensorFlow's own memory: its kernels end the process where they meet less."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
     from iobench.tensorflow.traced_work import TracedWork
 
-__all__ = ["DatasetFunctions", "labels_of", "pipeline_of"]
-
 LAST_CALLS: Final = 8
 INNER: Final = "[]"
 OPERATIONS: Final = re.compile(r"(\w+):(\d+)")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 
-__all__ = ["TracedRounds"]
-
 TRACED_SAMPLES: Final = 10_000
 """Of a round, at most: a trace takes memory, and time to be read."""
 TRACED_BATCHES: Final = 10

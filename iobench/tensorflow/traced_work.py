@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
 
-__all__ = [
-    "EXECUTED",
-    "ITERATOR",
-    "ROOT",
-    "SEPARATOR",
-    "LoaderWait",
-    "TracedWork",
-    "find_work",
-    "iterator_of",
-]
-
 ITERATOR: Final = "Iterator::"
 SEPARATOR: Final = "::"
 NUMBERED: Final = re.compile(r"\[\d+\]")

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
     from iobench.tensorflow.traced_pipeline import DatasetFunctions
 
-__all__ = [
-    "IteratorWatch",
-    "forget_gone",
-    "last_asked",
-    "leave_all",
-    "watch",
-    "watch_of",
-]
-
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
 TRACING: Final = "tracing by iobench"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import Run
     from iobench.report.document import Document
 
-__all__ = ["make_artifacts"]
-
 
 def make_artifacts(
     runs: Sequence[Run],

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["LONGEST_VALUE", "PREFIX", "cut", "legal_name", "legal_names"]
-
 PREFIX: Final = "iobench/"
 """Before every name: a training run that is joined has parameters and metrics of its own."""
 LONGEST_NAME: Final = 200

@@ -31,8 +31,6 @@ from iobench.tracking.wandb_runs import WandbRuns
 if TYPE_CHECKING:
     from iobench.tracking.trackers import Tracker
 
-__all__ = ["LiveTeller", "main"]
-
 GIVES_WAY: Final = 10
 ENDED: Final = "ended"
 

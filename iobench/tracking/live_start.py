@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["beside_command", "beside_environment", "told_on"]
-
 TOLD_ON: Final = ("MLFLOW_", "WANDB_")
 """Parts of the environment that a script may change meanwhile, as a token that ran out."""
 NOT_TOLD: Final = ("IOBENCH_", "DARSHAN_", "DFTRACER_")

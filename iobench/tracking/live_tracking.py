@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.session import Recording
 
-__all__ = ["LiveTracking", "live"]
-
 logger = logging.getLogger(__name__)
 
 PROJECT: Final = "iobench"

@@ -21,8 +21,6 @@ from iobench.tracking.trackers import REPORT, retry_command, short_reason, with_
 if TYPE_CHECKING:
     from iobench.tracking.tracking_notes import TrackingNotes
 
-__all__ = ["ENVIRONMENT", "MlflowRuns", "server_of"]
-
 ENVIRONMENT: Final = "env"
 """In place of a URI: the server that ``MLFLOW_TRACKING_URI`` names."""
 KEY: Final = "iobench.key"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.tracking.run_metrics import RunContents
     from iobench.tracking.trackers import Tracker
 
-__all__ = ["log_contents", "log_run", "part_name"]
-
 
 def log_run(
     run: Path | str,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.profiles.run_facts import RunFacts
 
-__all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
-
 EPOCH_MARK: Final = f"{PREFIX}epoch/batches"
 """A metric that every epoch has: where it is, with the same value, all of the epoch is."""
 MS_PER_S: Final = 1000

@@ -14,8 +14,6 @@ from iobench.masking import mask_urls
 if TYPE_CHECKING:
     from iobench.tracking.run_metrics import RunContents
 
-__all__ = ["REPORT", "Tracker", "retry_command", "short_reason", "with_defaults"]
-
 LONGEST_REASON: Final = 300
 
 

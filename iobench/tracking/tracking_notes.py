@@ -14,8 +14,6 @@ from iobench.json_files import read_json
 from iobench.masking import mask_urls
 from iobench.report.written import write_whole
 
-__all__ = ["TrackingNotes"]
-
 VERSION: Final = 1
 
 

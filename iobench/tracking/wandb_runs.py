@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.tracking.run_metrics import EpochMetrics, RunContents
     from iobench.tracking.tracking_notes import TrackingNotes
 
-__all__ = ["WandbRuns", "log_epoch"]
-
 EPOCH: Final = f"{PREFIX}epoch"
 """The axis of all our metrics: W&B's own steps count calls."""
 SECONDS_TO_BEGIN: Final = 30.0

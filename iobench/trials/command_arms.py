@@ -16,8 +16,6 @@ from typing import IO, Final
 from iobench.errors import OptionError, TrialError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
-__all__ = ["CommandArm", "CommandCost", "recorded_command", "run_command"]
-
 IOBENCH: Final = "import sys; from iobench.cli import main; sys.exit(main())"
 TAIL_NBYTES: Final = 4096
 TAIL_LINES: Final = 3

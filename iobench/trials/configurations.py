@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import AdvisedChange, LoadingWay
     from iobench.subjects.advice.levers import Candidate
 
-__all__ = [
-    "baseline_config",
-    "changed_config",
-    "changes_in_turns",
-    "time_of_sample",
-    "try_changes",
-]
-
 TRIAL_S: Final = 3.0
 """Seconds of steady state that each turn takes at most."""
 TRIAL_BATCHES: Final = 200

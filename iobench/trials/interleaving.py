@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     Arm = Callable[[int], float]
     """Does its work once, told the number of the round; returns what it cost, in seconds."""
 
-__all__ = ["interleave", "turn_order"]
-
 
 def turn_order(n_arms: int, round: int) -> tuple[int, ...]:
     """Return in which order the arms take their turns in a round.

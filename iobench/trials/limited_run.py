@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["Ended", "end_group", "run_limited"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:

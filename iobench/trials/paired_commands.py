@@ -14,8 +14,6 @@ from iobench.trials.interleaving import interleave
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["compare_commands"]
-
 N_ARMS = 3
 WARM_UPS = 1
 """Rounds that do not count: the first one finds other caches than all that follow."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.subjects.advice.figures import AdvisedChange, TriedChange
 
-__all__ = ["can_try_script", "try_script_changes"]
-
 
 def can_try_script(change: AdvisedChange) -> bool:
     """Tell whether a change of a script is one of its environment alone."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["is_own_process", "note", "package_of", "program", "role", "start"]
-
 PARENT = "IOBENCH_RUN_PARENT"
 """Environment: the process number of the nearest Python that was seen above this one."""
 
