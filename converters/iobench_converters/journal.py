@@ -9,7 +9,6 @@ All of it lies in ``iobench.journal`` in the store's folder and goes when the st
 
 from __future__ import annotations
 
-import base64
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLAN_NAME = "plan"
-MASK = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +299,6 @@ def _moments(digits: str) -> NDArray[np.float64]:
 
 
 def _checksums(values: Mapping[str, Any]) -> array[int]:
-    """Return the checksums an entry notes; raise ValueError where it cannot hold them all.
-
-    Earlier versions wrote them in base 85, where what looked like a password was masked.
-    """
-    if "crc32c" in values:
-        octets = bytes.fromhex(values["crc32c"])
-    elif MASK in values["checksums"]:
-        raise ValueError("masked")
-    else:
-        octets = base64.b85decode(values["checksums"])
+    """Return the checksums an entry notes."""
+    octets = bytes.fromhex(values["crc32c"])
     return array("I", np.frombuffer(octets, dtype="<u4").astype(np.uintc).tobytes())

@@ -19,10 +19,6 @@ HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 
 def cache(
-    data_dir: Annotated[
-        list[Path] | None,
-        typer.Option(help="Also look beside the data in this folder; repeatable."),
-    ] = None,
     store_dir: Annotated[
         Path | None, typer.Option(help="Also look here. [default: $IOBENCH_STORE_DIR, ...]")
     ] = None,
@@ -48,7 +44,7 @@ def cache(
     from iobench.report.units import nbytes
     from iobench.stores.places import list_items, list_places, remove_item
 
-    items = every = list_items(list_places(data_dirs=data_dir or [], store_dir=store_dir))
+    items = every = list_items(list_places(store_dir=store_dir))
     if older_than is not None:
         before_ns = SYSTEM_CLOCK.wall_ns() - _age_ns(older_than)
         items = [item for item in items if (item.used_ns or item.changed_ns) < before_ns]

@@ -24,7 +24,6 @@ from iobench.chunks.single_codec import inflated_file as inflated_file
 from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
-from iobench.datasets.catalogue import index_folders as index_folders
 from iobench.datasets.catalogue_files import make_index_folder as make_index_folder
 from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
 from iobench.datasets.contract import Arrays as Arrays

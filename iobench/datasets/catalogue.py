@@ -31,7 +31,6 @@ from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.stores.places import kept_beside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,13 +125,6 @@ def catalogued(
     finally:
         catalogue.write()
     return Catalogued([found[number] for number in range(len(sources))], len(missing))
-
-
-def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, ...]:
-    """Return where what was learnt about files in ``data_dir`` may be; the first is written."""
-    if isinstance(data_dir, URL):
-        return (cache_dir,)
-    return cache_dir, kept_beside(data_dir) / "indexes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
-from iobench.files.atomic import is_local
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import as_typed, mask_words
@@ -27,8 +26,7 @@ from iobench.recording.clocks import now_ns
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.staging.stage import stage
 from iobench.stores.finished_store import open_store
-from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.places import choose_place, kept_beside
+from iobench.stores.places import choose_place
 from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
@@ -482,12 +480,7 @@ def _prepare_store(
         screen.note(f"{choice.spelled}: the finished store {there} is measured, no probe")
         facts = _facts_of(finished, len(source.index), str(finished.path))
         return StoreAtHand(choice.spelled, finished, facts, spelled)
-    name_there = request.plan().name
-    path = source.place / "stores" / name_there
-    for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
-        earlier = kept_beside(data_dir) / "stores" / name_there
-        if not path.exists() and (earlier / MANIFEST_NAME).exists():
-            path = earlier  # a version before wrote it there: nothing is converted twice
+    path = source.place / "stores" / request.plan().name
     notice = choose_place(store_dir=config.store_dir).notice
     if notice and not source.stand_in and not path.exists():
         screen.note(notice)

@@ -28,7 +28,7 @@ from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
-from iobench.stores.places import choose_place, kept_beside, remember_place
+from iobench.stores.places import choose_place
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
@@ -119,7 +119,6 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
             f"{asked.nbytes:,} bytes in all"
         )
     if not locator.stand_in:
-        _remember_kept(files)
         show_terms_once(dataset.name, index.provenance, screen, terms_file())
     return Source(
         dataset=dataset,
@@ -217,14 +216,6 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
             timeout_s=config.download_timeout_s,
             progress=move,
         )
-
-
-def _remember_kept(files: list[Path]) -> None:
-    """Let ``iobench cache`` find what an earlier version kept beside the files."""
-    folders = {file.parent for file in files if not isinstance(file, URL)}
-    for beside in map(kept_beside, folders):
-        if beside.is_dir():
-            remember_place(beside)
 
 
 def _kind(targets: Sequence[Any]) -> str:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
-BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"
 STAGED_NAME = "stage.json"
 """What a staged copy says of itself, beside its files."""
@@ -186,17 +185,15 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
 
 def list_places(
     *,
-    data_dirs: Sequence[Path] = (),
     store_dir: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Return the existing folders in which iobench may have put something.
 
-    Those it would choose now, those it chose before, and `kept_beside` for each of ``data_dirs``.
+    Those it would choose now, and those it chose before.
     """
     environ = os.environ if environ is None else environ
     found = dict.fromkeys(path for path, _, _ in _candidates(store_dir, environ))
-    found |= dict.fromkeys(kept_beside(data_dir) for data_dir in data_dirs)
     with suppress(OSError):
         lines = (user_folder(environ) / PLACES_NAME).read_text().splitlines()
         found |= dict.fromkeys(Path(line) for line in lines if Path(line).is_absolute())
@@ -237,11 +234,6 @@ def remove_item(item: Item) -> None:
                 entry.unlink()
         mark.unlink()
         item.path.rmdir()
-    for parent in item.path.parents:  # beside the data nothing is left, not even empty folders
-        if BESIDE_NAME not in parent.parts:
-            break
-        with suppress(OSError):
-            parent.rmdir()
 
 
 class Hold:
@@ -304,11 +296,6 @@ def _nobody_holding(item: Item) -> Iterator[None]:
         raise StoreClaimedError(f"{item.path} is in use by another process; end that first")
     with held or nullcontext():
         yield
-
-
-def kept_beside(data_dir: Path) -> Path:
-    """Return the folder beside data where earlier versions put things; only looked into now."""
-    return data_dir.absolute() / BESIDE_NAME
 
 
 def _candidates(

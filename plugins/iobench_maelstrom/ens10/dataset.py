@@ -249,7 +249,6 @@ class Ens10(PublishedFiles):
             where,
             self.describe(where),
             locator,
-            beside=forecasts[0].parent,
             n_variables=len(self.task.fields),
             n_values=len(where) * len(where[0]) * self._layout.n_points,
         )

@@ -139,7 +139,6 @@ class Ens5mini(Recipe):
                 [range_file(file) for file in files], index.where, n_members=self.shape[0]
             ),
             locator,
-            beside=files[0].parent,
             n_variables=len(NAMES),
             n_values=len(index) * len(NAMES) * int(np.prod(self.shape)),
         )

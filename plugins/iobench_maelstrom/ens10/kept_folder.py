@@ -13,13 +13,13 @@ from iobench.datasets import make_index_folder
 from iobench.errors import IobenchError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 ABOUT = "about.json"
 
 
 def kept_folder(
-    places: Sequence[Path],
+    place: Path,
     name: str,
     about: Mapping[str, Any],
     write: Callable[[Path], None],
@@ -31,8 +31,8 @@ def kept_folder(
 
     Parameters
     ----------
-    places : sequence of Path
-        Folders that may hold it; the first is written.
+    place : Path
+        Where it is kept.
     name : str
         Of the folder.
     about : mapping
@@ -45,18 +45,17 @@ def kept_folder(
     Raises
     ------
     StorageError
-        If the first place does not take it.
+        If the place does not take it.
     """
-    for place in places:
-        if _holds(place / name, about):
-            return place / name, False
-    folder = places[0] / name
+    folder = place / name
+    if _holds(folder, about):
+        return folder, False
     try:
-        make_index_folder(places[0])
+        make_index_folder(place)
     except StorageError as error:
         raise StorageError(f"{what} cannot be kept: {error}; give --store-dir") from error
     try:
-        unfinished = Path(tempfile.mkdtemp(prefix=".iobench-unfinished-", dir=places[0]))
+        unfinished = Path(tempfile.mkdtemp(prefix=".iobench-unfinished-", dir=place))
         try:
             write(unfinished)
             for path in unfinished.iterdir():
@@ -75,7 +74,7 @@ def kept_folder(
     except (OSError, RuntimeError) as error:  # netCDF4 raises RuntimeError where a disk is full
         reason = getattr(error, "strerror", None) or error
         raise StorageError(
-            f"{what} cannot be kept in {places[0]} ({reason}); make it writable, make room there "
+            f"{what} cannot be kept in {place} ({reason}); make it writable, make room there "
             "or give --store-dir"
         ) from error
     return folder, True
@@ -84,9 +83,7 @@ def kept_folder(
 def _holds(folder: Path, about: Mapping[str, Any]) -> bool:
     try:
         kept = json.loads((folder / ABOUT).read_text())
-        sizes = _sizes(folder)
-        # Statistics of earlier versions have no sizes.
-        return bool({"nbytes": sizes, **kept} == {**about, "nbytes": sizes})
+        return bool(kept == {**about, "nbytes": _sizes(folder)})
     except (OSError, ValueError):
         return False
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.datasets import as_path, index_folders, run_jobs, stopwatch
+from iobench.datasets import as_path, run_jobs, stopwatch
 from iobench_maelstrom.ens10.kept_folder import kept_folder
 
 if TYPE_CHECKING:
@@ -145,7 +145,6 @@ def normalisation_of(
     about: dict[str, Any],
     locator: Locator,
     *,
-    beside: Path,
     n_variables: int,
     n_values: int,
 ) -> tuple[PointStatistics, dict[str, float]]:
@@ -161,8 +160,6 @@ def normalisation_of(
         What they depend on: `describe_samples`.
     locator : Locator
         Says where they are kept, and is told of variables done.
-    beside : Path
-        Folder of the data, where an earlier version may have kept them.
     n_variables, n_values : int
         Variables of a sample, numbers of all samples.
 
@@ -180,7 +177,7 @@ def normalisation_of(
 
     watch = stopwatch()
     folder, is_new = kept_folder(
-        index_folders(beside, locator.cache_dir),
+        locator.cache_dir,
         f"{source.name.removeprefix('maelstrom-')}-normalisation-{about['key'][:16]}",
         about,
         write,

@@ -187,7 +187,7 @@ def _training_files(own: Ens10, index: SampleIndex, locator: Locator) -> Trainin
         _write(files_in(folder), own, index, locator)
 
     name = f"ens10-training-files-{key}"
-    return files_in(kept_folder((locator.cache_dir,), name, about, write, what)[0])
+    return files_in(kept_folder(locator.cache_dir, name, about, write, what)[0])
 
 
 def _target_times(n_times: int, shape: tuple[int, int], *, stand_in: bool) -> int:

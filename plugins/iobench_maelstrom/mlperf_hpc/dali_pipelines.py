@@ -162,7 +162,7 @@ def _prepared(
             )
         write(folder)
 
-    return kept_folder([locator.cache_dir], name, about, write_if_it_fits, what)[0]
+    return kept_folder(locator.cache_dir, name, about, write_if_it_fits, what)[0]
 
 
 class _Dali:
