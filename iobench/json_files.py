@@ -41,8 +41,10 @@ MAX_DEPTH = 100
 """Lists and objects in each other; Python's own reader and writers stop at about 1,000."""
 
 
-def open_regular(path: str | Path) -> int:
+def open_regular(path: str | Path, flags: int = 0) -> int:
     """Return a descriptor of a file of this machine, for reading; of nothing that is waited for.
+
+    ``flags`` are more of ``os.open``.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def open_regular(path: str | Path) -> int:
         If it cannot be opened, or is no regular file: a pipe, a device, a socket.
     """
     # Without O_NONBLOCK a pipe is opened once somebody writes to it. It means nothing to files.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags |= os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(descriptor).st_mode

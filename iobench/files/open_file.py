@@ -79,6 +79,8 @@ class OpenFile:
     path : str
     kind : FileKind
         Whose it is.
+    flags : int
+        More flags to open it with.
 
     Attributes
     ----------
@@ -96,12 +98,12 @@ class OpenFile:
 
     __slots__ = ("descriptor", "is_recent", "kind", "mapping", "nbytes", "path", "version")
 
-    def __init__(self, path: str, kind: FileKind) -> None:
+    def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
         self.descriptor = -1
         self.path, self.kind = path, kind
         self.is_recent = False
         self.mapping: mmap.mmap | None = None
-        self.descriptor = open_regular(path)
+        self.descriptor = open_regular(path, flags)
         status = os.fstat(self.descriptor)
         self.nbytes, self.version = status.st_size, status.st_mtime_ns
 

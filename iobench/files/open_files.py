@@ -99,7 +99,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self.counts = FileCounts()
 
-    def opened(self, key: FileKey, nbytes: int | None = None) -> OpenFile:
+    def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
         """Return a file as it was when it was first opened, or as is expected of it.
 
         Parameters
@@ -107,6 +107,8 @@ class OpenFiles:
         key : FileKey
         nbytes : int, optional
             Its size, where that is known.
+        flags : int
+            More flags to open it with.
 
         Raises
         ------
@@ -119,23 +121,23 @@ class OpenFiles:
         """
         file = self._files.get(key)
         if file is None:
-            file = self._open(key, nbytes)
+            file = self._open(key, nbytes, flags)
         else:
             file.is_recent = True
         file.check()
         return file
 
-    def _open(self, key: FileKey, nbytes: int | None) -> OpenFile:
+    def _open(self, key: FileKey, nbytes: int | None, flags: int) -> OpenFile:
         path, kind, _ = key
         self._make_room()
         try:
-            file = OpenFile(path, kind)
+            file = OpenFile(path, kind, flags)
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS:
                 raise not_opened(path, kind, error) from error
             self.let_go()  # others hold more than their part of the limit
             try:
-                file = OpenFile(path, kind)
+                file = OpenFile(path, kind, flags)
             except OSError as again:
                 raise not_opened(path, kind, again) from again
         with self._lock:
@@ -337,22 +339,25 @@ class FileSet:
     paths : sequence of Path
     nbytes : mapping of Path to int
         How long they are, where that is known; else what they are when first opened.
+    flags : int
+        More flags to open them with.
     """
 
     _counted = itertools.count(1)
 
-    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int], flags: int = 0) -> None:
         one_set = next(self._counted)
         self._numbers = {path: number for number, path in enumerate(paths)}
         self._keys = [(str(path), STORE_FILE, one_set) for path in paths]
         self._nbytes = [nbytes.get(path) for path in paths]
+        self._flags = flags
 
     def opened(self, number: int) -> OpenFile:
         """Return a file, which is as it was; raise as `OpenFiles.opened`."""
         key = self._keys[number]
         file = open_files.find(key)  # as `OpenFiles.opened`, without a call more for each use
         if file is None:
-            return open_files.opened(key, self._nbytes[number])
+            return open_files.opened(key, self._nbytes[number], self._flags)
         file.is_recent = True
         file.check()
         return file

@@ -84,7 +84,9 @@ def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> 
     return first if len(members) == 1 else FileRange(first[0], first[1], end - first[1])
 
 
-def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: int) -> int:
+def read_into(
+    descriptor: int, views: Sequence[memoryview], offset: int, end: int, *, sector: int = 1
+) -> int:
     """Read bytes ``offset`` to ``end`` of a file into memory, view after view.
 
     Parameters
@@ -95,6 +97,8 @@ def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: in
         Of at least ``end - offset`` bytes together.
     offset, end : int
         The first byte, and the one after the last.
+    sector : int
+        What the file system reads in multiples of (``O_DIRECT``): who gets less is at the end.
 
     Returns
     -------
@@ -109,7 +113,7 @@ def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: in
     while offset < end:
         count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
         offset += count
-        if count == 0:
+        if count == 0 or count % sector:
             break
         if offset < end:
             views = _rest(views, count)

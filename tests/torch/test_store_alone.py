@@ -221,6 +221,7 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
     "more",
     [
         {"verify": True},
+        {"direct": "auto"},
         {"drop_last": True},
         {"shuffle": "blocks:4"},
         {"threads": 1, "depth": 3},

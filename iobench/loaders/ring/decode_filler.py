@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks, SampleChecks
     from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.log import BatchLog
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentStore
@@ -224,6 +225,10 @@ class LocalExtents:
     is_mapped : bool
         Whether what is in the page cache is taken from there: reading it first would be a copy,
         half as dear as decoding is.
+    aligned : AlignedReader, optional
+        Reads around the page cache what is not in it, where ``is_direct`` says so.
+    is_direct : callable, optional
+        Called with ``files`` and ``aligned``.
     """
 
     def __init__(
@@ -232,10 +237,14 @@ class LocalExtents:
         files: FileSet,
         *,
         is_mapped: bool = False,
+        aligned: AlignedReader | None = None,
+        is_direct: Callable[[FileSet, AlignedReader], bool] | None = None,
     ) -> None:
         self.files = files
         self._table = store.table
         self._is_mapped = is_mapped
+        self._aligned = aligned
+        self._is_direct = is_direct
         self._raw = np.empty(0, dtype=np.uint8)
 
     def of(
@@ -245,8 +254,12 @@ class LocalExtents:
         table = self._table
         read = self._held if self._is_mapped else self._read
         if not is_cached(table, samples[[0, -1]], 0, self.files):
-            read = self._read
-            ask_for(table, samples, self.files)
+            aligned, is_direct = self._aligned, self._is_direct
+            if aligned is not None and is_direct is not None and is_direct(self.files, aligned):
+                read = aligned.read
+            else:
+                read = self._read
+                ask_for(table, samples, self.files)
             laps.end(Kind.READ, 0)
         for row in np.lexsort((table.offset[samples, 0], table.file[samples, 0])).tolist():
             laps.start()

@@ -106,7 +106,7 @@ def _part_of_store(source: StoreSource, cuts: Mapping[str, GridCut]) -> BatchSou
     if is_local(store.path) and (smaller := _smaller_store(store, fields, cuts)) is not None:
         part_nbytes = smaller.spec.nbytes
         note = f"{part_nbytes} of the {whole_nbytes} bytes of a sample are read (1.00 times)"
-        return StoreSource(smaller, note=note)
+        return StoreSource(smaller, direct=source.direct, note=note)
     stored = {name: replace(cut, variable=store.manifest.spec[name]) for name, cut in cuts.items()}
     call_nbytes = CALL_NBYTES if is_local(store.path) else REQUEST_NBYTES
     plan = plan_of(fields, store.manifest.spec, stored, call_nbytes)

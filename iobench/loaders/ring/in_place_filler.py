@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
+from iobench.files.open_files import FileSet
 from iobench.loaders.ring.buffers import ScratchRows
+from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.log import Laps
 from iobench.loaders.ring.range_plan import wanted_of
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.decode_filler import DecodeFiller
@@ -42,6 +44,12 @@ RETRY: Final = 16
 class ChoosingSource(Protocol):
     """What fillers of a store share."""
 
+    direct: bool | Literal["auto"]
+
+    def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
+        """Return whether what is not cached is read around the page cache."""
+        ...
+
     def chosen(self, reads: LocalReads) -> ReadChoice:
         """Return how extents are to be read."""
         ...
@@ -59,12 +67,19 @@ class StoreFiles:
         self.table = store.table
         self.files = store.files
         self._sizes = store.file_sizes
+        self._direct: FileSet | None = None
         self._grids: list[ExtentGrid | None] | None = None
 
     @property
     def are_few(self) -> bool:
         """Whether mapping them all gains more than it costs."""
         return len(self.table.files) * MIN_RUN <= self.table.file.size
+
+    def aligned(self) -> AlignedReader:
+        """Return what reads them around the page cache, for one more thread."""
+        if self._direct is None:
+            self._direct = FileSet(self.table.files, self._sizes, os.O_DIRECT)
+        return AlignedReader(self._direct)
 
     def grids(self, fields: FieldLayout) -> list[ExtentGrid | None]:
         """Return how the extents of each number lie; the first call looks at all of them."""
@@ -132,6 +147,10 @@ class LocalReads:
         ranges = SampleRanges(self._table, plan.ranges)
         rows = self._rows = RowReads(ranges, self._files)
         self._warm = self._cold = ReadSet([rows], plan.around_nbytes)
+        self._direct: ReadSet | None = None
+        self._aligned = files.aligned() if source.direct else None
+        if self._aligned is not None:
+            self._direct = ReadSet([DirectReads(ranges, self._aligned)], plan.around_nbytes)
         self._n_until_retry = 0 if may_map else -1
 
     def choose(self, samples: NDArray[np.int64], laps: Laps) -> ReadSet:
@@ -143,6 +162,9 @@ class LocalReads:
         self._n_until_retry -= 1
         if is_cached(self._table, samples[[0, -1]], 0, self._files):
             return self._warm
+        direct, aligned = self._direct, self._aligned
+        if direct and aligned and self._source.is_direct(self._files, aligned):
+            return direct
         self._rows.ask(samples)
         laps.end(Kind.READ, 0)
         return self._cold

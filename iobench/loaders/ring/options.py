@@ -62,6 +62,7 @@ class LoaderOptions(TypedDict, total=False):
     world_size: int | None
     max_bytes: int | None
     verify: bool
+    direct: bool | Literal["auto"]
     split: str | None
     window: str | Window | WindowPlacement | None
     patch: Mapping[str, int] | None
@@ -219,7 +220,7 @@ def _opened(
     if isinstance(store, (str, os.PathLike)):
         store = open_store(store)
     if hasattr(store, "filler") or isinstance(store, NumberedSamples):
-        _refuse(options, ("verify",), "is for stores, which hold checksums")
+        _refuse(options, ("verify", "direct"), "is for stores, which hold checksums and extents")
     elif not hasattr(store, "spec"):
         raise OptionError(
             f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
@@ -240,7 +241,9 @@ def _opened(
         return source, _asked_for(store, shown), facts
     whole = store
     if not hasattr(store, "filler"):
-        whole = StoreSource(store, verify=options.get("verify", False))
+        whole = StoreSource(
+            store, verify=options.get("verify", False), direct=options.get("direct", False)
+        )
     made = composed(whole, options, facts)
     source = ProcessSource(made, batch_size, transform=transform) if processes else made
     return source, _asked_for(store, made if hasattr(store, "filler") else source), facts
@@ -295,6 +298,7 @@ def loader(
     depth: int | None = None,
     max_bytes: int | None = None,
     verify: bool = False,
+    direct: bool | Literal["auto"] = False,
     split: str | None = None,
     window: str | Window | WindowPlacement | None = None,
     patch: Mapping[str, int] | None = None,
@@ -352,6 +356,9 @@ def loader(
         memory that is free.
     verify : bool
         Check each sample against the checksum its store holds.
+    direct : bool or "auto"
+        Read around the page cache (O_DIRECT): for stores larger than memory. ``"auto"`` where a
+        short measurement finds it faster.
     split : str, optional
         Samples of one of the store's splits; all by default.
     window : str, Window or WindowPlacement, optional
@@ -361,8 +368,8 @@ def loader(
     patch : mapping of str to int, optional
         Samples are patches of so many places along each dimension, as ``{"y": 256, "x": 256}``,
         cut at one place of all variables that have these, and of all items of a window. No more
-        is read of a store than a patch touches, where that is cheaper and nothing (``verify``, an
-        encoding of whole samples) needs all; `RingLoader.choice` tells.
+        is read of a store than a patch touches, where that is cheaper and nothing (``verify``,
+        ``direct``, an encoding of whole samples) needs all; `RingLoader.choice` tells.
     patch_at : {"random", "wrapped", "tiles", "centre"}
         Where patches are. ``"random"``: one of each sample, at another place each epoch, all places
         where it fits being equally likely along each dimension; by seed, epoch and sample alone,
@@ -421,7 +428,7 @@ def loader(
     options: LoaderOptions = {
         "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
-        "depth": depth, "max_bytes": max_bytes, "verify": verify, "split": split,
+        "depth": depth, "max_bytes": max_bytes, "verify": verify, "direct": direct, "split": split,
         "window": window, "patch": patch, "patch_at": patch_at, "normalise": normalise,
         "grid_part": grid_part, "grid_dim": grid_dim, "processes": processes,
         "stage": stage, "stage_part": stage_part, "stage_background": stage_background,

@@ -51,8 +51,8 @@ def patches_of(source: BatchSource, sizes: PatchSizes) -> BatchSource:
     """Return patches of a source's samples, whose fillers are `PatchFiller`.
 
     Of a store no more is read than the patches touch, where their bytes can be found and that is
-    cheaper; whole samples are made, and cut, of datasets, of what is encoded as a whole and with
-    ``verify`` (a checksum is of a whole extent). ``choice`` says which.
+    cheaper; whole samples are made, and cut, of datasets, of what is encoded as a whole, with
+    ``verify`` (a checksum is of a whole extent) and with ``direct``. ``choice`` says which.
 
     Raises
     ------
@@ -74,6 +74,8 @@ def _held(source: StoreSource, sizes: PatchSizes) -> list[HeldArray] | str:
     store = source.store
     if source.verify:
         return "with verify=True, since a checksum is of a whole extent"
+    if source.direct:
+        return "around the page cache"
     if not isinstance(store, ExtentStore) or not len(store):
         return "they are encoded"
     cuts = {

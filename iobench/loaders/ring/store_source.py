@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from iobench.errors import OptionError
 from iobench.files.atomic import is_local
 from iobench.loaders.ring.checks import ExtentChecks
 from iobench.loaders.ring.decode_filler import (
@@ -14,6 +15,7 @@ from iobench.loaders.ring.decode_filler import (
     LocalExtents,
     ObjectExtents,
 )
+from iobench.loaders.ring.direct import DirectChoice, choose_direct
 from iobench.loaders.ring.in_place_filler import (
     InPlaceFiller,
     LocalReads,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Filler
+    from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.in_place_filler import ChoosesReads
     from iobench.loaders.ring.range_plan import GridCut, RangePlan
     from iobench.loaders.ring.read_choice import ReadChoice
@@ -50,6 +54,10 @@ class StoreSource:
         An open store of any format.
     verify : bool
         Whether each extent is compared with its checksum.
+    direct : bool or "auto"
+        Whether what is not in the page cache is read around it (``O_DIRECT``), which a store larger
+        than memory would only turn over; ``"auto"``: where that is faster, measured when it is
+        first needed.
     note : str
         What else is to be told of how it is read.
 
@@ -61,6 +69,8 @@ class StoreSource:
         Where variables lie in the store's extents; None where each sample has to be decoded.
     choice : ReadChoice or None
         How extents are read, and the figures that decided it: known from the first batch on.
+    direct_choice : DirectChoice or None
+        The same for ``direct``: known once something was not in the page cache.
     in_flight : int
         Requests that each thread may have under way at once, where the store is remote.
 
@@ -68,9 +78,20 @@ class StoreSource:
     ------
     StoreError
         If there are no checksums to verify.
+    OptionError
+        If ``direct`` is asked for where there is no such thing: for remote stores.
     """
 
-    def __init__(self, store: Store, *, verify: bool = False, note: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        verify: bool = False,
+        direct: bool | Literal["auto"] = False,
+        note: str = "",
+    ) -> None:
+        if direct not in (True, False, "auto"):
+            raise OptionError(f'direct={direct!r}: expected True, False or "auto"')
         self.store = store
         self.spec: SampleSpec = store.spec
         self.verify = verify
@@ -82,12 +103,18 @@ class StoreSource:
         layout = store.fields() if isinstance(store, ExtentStore) else None
         self._layout = layout
         self.fields = None if layout is None or layout.varints else layout
+        if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
+            raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
+        self._wanted_direct = direct
+        can_direct = self._files is not None and hasattr(os, "O_DIRECT")
+        self.direct: bool | Literal["auto"] = direct if can_direct else False
+        self.direct_choice = DirectChoice(True, {}) if direct is True else None
         self.note = note
         self.in_flight = IN_FLIGHT
         self._lock = ForkLock()
 
-    def __reduce__(self) -> tuple[object, tuple[Store, bool, str]]:
-        return _made, (self.store, self.verify, self.note)
+    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str, str]]:
+        return _made, (self.store, self.verify, self._wanted_direct, self.note)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -109,7 +136,13 @@ class StoreSource:
             return DecodeFiller(store, objects, self.checks, decoder)
         if decoder is None:
             return self._others()
-        extents = LocalExtents(store, self._files.files, is_mapped=self._files.are_few)
+        extents = LocalExtents(
+            store,
+            self._files.files,
+            is_mapped=self._files.are_few,
+            aligned=self._files.aligned() if self.direct else None,
+            is_direct=self.is_direct,
+        )
         return DecodeFiller(store, extents, self.checks, decoder)
 
     def in_place(
@@ -138,6 +171,13 @@ class StoreSource:
     def _n_in_flight(self) -> int:
         return self.in_flight
 
+    def is_direct(self, files: FileSet, reader: AlignedReader) -> bool:
+        """Return whether what is not cached is read around the page cache; measured once."""
+        with self._lock:
+            if self.direct_choice is None and self._files is not None:
+                self.direct_choice = choose_direct(self._files.table, files, reader)
+            return self.direct_choice is not None and self.direct_choice.is_direct
+
     def chosen(self, reads: LocalReads) -> ReadChoice:
         """Return how extents are to be read; measured where that is not known."""
         with self._lock:
@@ -146,8 +186,8 @@ class StoreSource:
             return self.choice
 
 
-def _made(store: Store, verify: bool, note: str) -> StoreSource:
-    return StoreSource(store, verify=verify, note=note)
+def _made(store: Store, verify: bool, direct: bool | Literal["auto"], note: str) -> StoreSource:
+    return StoreSource(store, verify=verify, direct=direct, note=note)
 
 
 class ForkLock:

@@ -82,11 +82,14 @@ def filled(source: Any, samples: list[int]) -> tuple[dict[str, Any], dict[Kind, 
 
 
 @pytest.mark.parametrize("fmt", ["numpy", "zarr", "tfrecord"])
-def test_of_each_channel_no_more_than_the_part_is_read(make_store: MakeStore, fmt: str) -> None:
+@pytest.mark.parametrize("direct", [False, "auto"])
+def test_of_each_channel_no_more_than_the_part_is_read(
+    make_store: MakeStore, fmt: str, direct: Any
+) -> None:
     samples = samples_of(5)
     store = make_store(SPEC, samples, fmt, shards=(3, 2))
     for k in range(2):
-        source = part_of_grid(StoreSource(store), (k, 2))
+        source = part_of_grid(StoreSource(store, direct=direct), (k, 2))
         assert isinstance(source, PartRangesSource)
         assert source.spec["field"].shape == (3, 20, 640)
         rows, nbytes = filled(source, [4, 0, 3, 0])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from iobench.errors import OptionError
 from iobench.loaders.ring.decode_filler import LocalExtents
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -207,12 +208,25 @@ def test_what_is_not_in_the_page_cache_is_read_all_the_same(
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    for module in ("in_place_filler", "decode_filler", "read_choice"):
+    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
         monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
     chosen = [8, 0, 5, 5, 3, 4, 1]
-    source = StoreSource(store, verify=True)
-    assert_same(filled(source, chosen), store, chosen)
-    assert source.choice is None or not source.choice.is_final
+    for direct in (False, "auto", True):
+        source = StoreSource(store, verify=True, direct=direct)
+        try:
+            rows = filled(source, chosen)
+        except OptionError:  # such as tmpfs, on older systems
+            assert direct is True
+        else:
+            assert_same(rows, store, chosen)
+        assert source.choice is None or not source.choice.is_final
+
+
+def test_an_unknown_way_around_the_page_cache_is_refused(make_store: Callable[..., Store]) -> None:
+    spec = spec_of(SMALL)
+    store = make_store(spec, samples_of(spec, 2))
+    with pytest.raises(OptionError, match="direct='always'"):
+        StoreSource(store, direct="always")  # type: ignore[arg-type]
 
 
 def test_ways_to_read_are_compared_and_shown(make_store: Callable[..., Store]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.errors import StoreError
+from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.read_choice import GATHER, PREAD, ReadChoice
 from iobench.loaders.ring.store_source import StoreSource
@@ -77,6 +77,27 @@ def test_a_changed_bit_is_found_where_asked_for(
     change(extent.file, extent.offset + extent.nbytes - 20)
     assert rows_of(filler, [4, 6, 0])  # others are as they were
     with pytest.raises(StoreError, match=r"shard.*checksum of shard 1, sample 5, .*is wrong|c\.1"):
+        rows_of(filler, [4, 5, 0])
+
+
+@pytest.mark.parametrize(("fmt", "options"), ALL)
+def test_a_changed_bit_is_found_around_the_page_cache(
+    make_store: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    fmt: str,
+    options: dict[str, str],
+) -> None:
+    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
+        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
+    store = make_store(SPEC, samples(7), fmt, options=options, shards=[4, 3])
+    extent = store.extents(5)[-1]
+    try:
+        filler = StoreSource(store, verify=True, direct=True).filler()
+    except OptionError as error:
+        pytest.skip(f"no reads around the page cache here: {error}")
+    change(extent.file, extent.offset + extent.nbytes - 20)
+    assert rows_of(filler, [4, 6, 0])
+    with pytest.raises(StoreError, match=r"checksum of shard 1, sample 5, .*is wrong|c\.1"):
         rows_of(filler, [4, 5, 0])
 
 
