@@ -101,11 +101,15 @@ def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
             )
         )
     columns = (
-        *(Column("as"), Column("time a sample", "a sample"), Column("wait a sample", "a sample")),
-        *(Column("read a sample"), Column("stored a sample"), Column("store")),
+        *(
+            Column("as"),
+            Column("time per sample", "a sample"),
+            Column("wait per sample", "a sample"),
+        ),
+        *(Column("read per sample"), Column("stored per sample"), Column("store")),
         Column("largest error"),
     )
-    yield Table("What is stored, and what that takes", columns, tuple(rows))
+    yield Table("Samples and stores", columns, tuple(rows))
 
 
 def _largest_errors(store: StoreFacts) -> str:
@@ -121,7 +125,7 @@ def _largest_errors(store: StoreFacts) -> str:
 def _comparison_table(reports: Sequence[RunReport]) -> Table:
     """Return one row per run; in steady state if all of them have one."""
     steady = all(report.exposure.steady is not None for report in reports)
-    what = "steady state, but for 'whole run' and what was read" if steady else "whole run"
+    what = "steady state, except 'whole run' and the bytes read" if steady else "whole run"
     windows = [report.judged if steady else report.exposure.whole for report in reports]
     return Table(
         what.capitalize(),
@@ -204,13 +208,13 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
 
 def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Five]]) -> Iterator[str]:
     yield (
-        "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
-        "its batches, where all of them were measured. Forward and backward pass are emulated."
+        "A batch lasts from one request to the next. An epoch is the sum of its batches, where all "
+        "of them were measured. Forward and backward passes are emulated."
     )
     generated = [each.about for each in runs if each.about.stand_in]
     n_samples = {each.n_samples for each in generated if each.n_samples is not None}
     if n_samples and any("epoch" in each for each in tables.values()):
         of = " and ".join(units.count(number) for number in sorted(n_samples))
-        yield f"An epoch here is of {of} samples; the published ones are of all there are."
+        yield f"An epoch here has {of} samples; published epochs cover all samples."
     if any(run.about.tiny for run in runs):
-        yield "The published rows are of samples of the real size, on one A100."
+        yield "The published rows are for samples of the real size, on one A100."

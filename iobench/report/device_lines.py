@@ -57,20 +57,20 @@ def why_no_copies(report: RunReport) -> str:
     watched = {framework for told in report.told for framework in told.moves}
     if facts.is_script and "torch" in watched:
         return (
-            "none by Tensor.to, cuda or copy_; tensors that are made on a device, and moves within "
-            "compiled code, are not seen"
+            "none by Tensor.to, cuda or copy_; tensors created on a device and copies within "
+            "compiled code are not seen"
         )
     if facts.is_script and "tensorflow" in watched:
         return (
-            "none by tf.identity, convert_to_tensor or constant; what TensorFlow copies within its "
-            "operations, as those of tf.data and Keras, is not seen"
+            "none by tf.identity, convert_to_tensor or constant; copies within TensorFlow "
+            "operations, such as those of tf.data and Keras, are not seen"
         )
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
     if facts.device is not None:
-        why = f"no array of these batches that {facts.device.name} could be given"
+        why = f"no array of these batches can be copied to {facts.device.name}"
         if facts.device.copied_by:
             why = (
-                f"{facts.device.copied_by} makes them ahead and does not tell them apart: they are "
-                "in what is opaque"
+                f"{facts.device.copied_by} makes them ahead of time and does not report them "
+                "separately: they count as opaque loading"
             )
     return f"not measured ({why})"

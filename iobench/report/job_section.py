@@ -52,11 +52,13 @@ HELP: Final = {
     "initial_load": (
         "what helps: read in the workers of a loader (in the dataset's __getitem__) instead of "
         "before it, open files lazily, convert them once (iobench convert), or stage them onto "
-        "node-local storage. What is read later may be waited for in every epoch: compare both."
+        "node-local storage. But data read later may be waited for in every epoch: compare both."
     ),
-    "stage_in": "what helps: stage while the job waits in its queue, or only what is read.",
-    "train_compute": "faster loading saves no more than the time that is waited for data.",
-    "train_wait": "what helps stands under 'What to try next'.",
+    "stage_in": (
+        "what helps: stage while the job waits in its queue, or stage only the files that are read."
+    ),
+    "train_compute": "faster loading saves at most the time spent waiting for data.",
+    "train_wait": "what helps: see 'What to try next'.",
     "validation_compute": (
         "what helps: validate less often or on fewer batches, with larger batches and without "
         "gradients."
@@ -64,22 +66,22 @@ HELP: Final = {
     "validation_wait": (
         "what helps: workers for the validation's loader, or more of them, kept from one "
         "validation to the next (num_workers and persistent_workers of a DataLoader; "
-        "num_parallel_calls and prefetch of tf.data), a larger batch, or data read while the "
+        "num_parallel_calls and prefetch of tf.data), a larger batch, or reading while the "
         "training still computes."
     ),
     "checkpoint": (
         "what helps: checkpoints less often, to node-local storage, or written beside the training."
     ),
-    "between": "what that is was not recorded; a profiler of Python tells.",
-    "shutdown": "what ends the process was not recorded.",
+    "between": "what it was is not recorded; a Python profiler can show it.",
+    "shutdown": "what happened while the process ended was not recorded.",
 }
 
 MOST_PACKAGES: Final = 10
 SLOW: Final = 100
 """A package has a row of its own where it takes this part of the time, or more."""
 CALLED: Final = {
-    "python": "Python's own library",
-    "iobench": "iobench, to record",
+    "python": "the Python standard library",
+    "iobench": "iobench (recording)",
 }
 
 
@@ -90,8 +92,8 @@ def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
     if exposure.job is not None:
         return (job_time_section(exposure.job),)
     text = (
-        "Where the job's time went is not known: the start of its process was not recorded, only "
-        "a part of its steps, or recording stopped."
+        "Where the job's time went is unknown: the start of its process was not recorded, only "
+        "some of its steps were, or recording stopped."
     )
     return (Section("job_time", "Where the job's time went", (Sentence(text),)),)
 
@@ -102,8 +104,9 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
     ``of_ranks`` where it is of several training processes.
     """
     longest = (
-        f"Times are those of rank {job.rank}, of those that ran longest the one that spends most "
-        "on getting data, for which others may wait as they compute; bytes and files, of all."
+        f"Times are those of rank {job.rank}: among the ranks that ran longest, the one that "
+        "spends most time getting data, for which the others may wait. Bytes and files are those "
+        "of all ranks."
     )
     return Section(
         "job_time",
@@ -111,8 +114,8 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
         (
             *((Sentence(job_sentence(job), "strong"), Sentence(longest)) if of_ranks else ()),
             Bars(
-                f"From start to end, {units.duration(job.wall_ns)}, of it "
-                f"{units.duration(job.load_ns)} to get data",
+                f"{units.duration(job.wall_ns)} from start to end, {units.duration(job.load_ns)} "
+                "of it to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _table(job),
@@ -155,8 +158,8 @@ def _communication(job: JobTime) -> tuple[Sentence, ...]:
         return ()
     return (
         Sentence(
-            f"Of computing, {units.duration(job.comm_ns)} are spent in collective operations, "
-            "waiting for other ranks in them included."
+            f"Of the computing, {units.duration(job.comm_ns)} is spent in collective operations, "
+            "including waiting for other ranks in them."
         ),
     )
 
@@ -171,12 +174,12 @@ def _start_up(job: JobTime) -> tuple[Block, ...]:
     others = told.packages[len(named) :]
     rest = (
         (f"{units.count(len(others))} other packages", sum(each.own_ns for each in others)),
-        ("other, between these", told.rest_ns),
+        ("other, in between", told.rest_ns),
     )
     table = Table(
         "Start-up",
         (
-            *(Column(""), Column("itself", "time"), Column("with what it imports first", "time")),
+            *(Column(""), Column("itself", "time"), Column("including first imports", "time")),
             *(Column("modules"), Column("from")),
         ),
         (
@@ -196,14 +199,14 @@ def _start_up(job: JobTime) -> tuple[Block, ...]:
         total=(PART_NAMES["imports"], Duration(whole_ns), "", Count(told.n_modules), ""),
     )
     text = (
-        "A package's own time has modules of Python's own library in it that it was the first to "
-        "import, and not other packages."
+        "A package's own time includes standard-library modules that it was the first to import, "
+        "but not other packages."
     )
     if told.first_batch_ns is not None:
         text += (
             f" The first batch came {units.duration(told.first_batch_ns)} after its loader was "
-            "first asked: waiting, and what the loop does meanwhile, as a compiled one that is "
-            "made."
+            "first asked. That includes waiting and whatever the loop did meanwhile, such as "
+            "compiling."
         )
     return table, Sentence(text)
 
@@ -215,9 +218,9 @@ def _reload(job: JobTime) -> tuple[Sentence, ...]:
     nbytes = job.part("between").nbytes
     return (
         Sentence(
-            f"Of what is outside of loops {units.duration(job.reload_ns)} are reading data after "
-            "the first pass, with what is done between the reads"
-            f"{'' if nbytes is None else f' ({units.nbytes(nbytes)})'}."
+            f"Of the time outside of loops, {units.duration(job.reload_ns)} is reading data after "
+            "the first pass, including work between the "
+            f"reads{'' if nbytes is None else f' ({units.nbytes(nbytes)})'}."
         ),
     )
 
@@ -227,8 +230,8 @@ def _unseen(job: JobTime) -> tuple[str, ...]:
         return ()
     nbytes = units.nbytes(job.unseen_nbytes)
     return (
-        f"how long reading at least {nbytes} took that iobench did not see before the first batch; "
-        "it stands outside of loops",
+        f"how long it took to read at least {nbytes} before the first batch, which iobench did not "
+        "see; that time counts as outside of loops",
     )
 
 

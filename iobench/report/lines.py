@@ -113,11 +113,11 @@ def _step_line(facts: RunFacts) -> str:
     of_step = ""
     if n_batches > 1:
         whole = units.duration(facts.compute.step_ns * n_batches)
-        of_step = f", {whole} a step of {units.count(n_batches)} batches"
+        of_step = f", {whole} per step of {units.count(n_batches)} batches"
     return (
-        f"Compute: {units.duration(facts.compute.step_ns)} a {'batch' if of_step else 'step'}"
-        f"{parts}{of_step}, emulated; "
-        f"from {facts.compute.source or 'an unknown source'}."
+        f"Compute: {units.duration(facts.compute.step_ns)} per "
+        f"{'batch' if of_step else 'step'}{parts}{of_step}, emulated; from "
+        f"{facts.compute.source or 'an unknown source'}."
     )
 
 
@@ -136,9 +136,9 @@ def _trained(training: TrainedModel) -> str:
     text = f"Compute: a {training.model} of {size} trained on fields of {grid}, {where}."
     if training.n_not_finite:
         text += (
-            f" Its loss is no number in {units.count(training.n_not_finite)} of "
-            f"{units.count(training.n_batches)} batches: values are missing or too large. "
-            "Times do not depend on it."
+            f" Its loss is not a finite number in {units.count(training.n_not_finite)} of "
+            f"{units.count(training.n_batches)} batches: values are missing or too large. Timings "
+            "do not depend on it."
         )
     return text
 
@@ -149,8 +149,8 @@ def reader_line(facts: RunFacts) -> str | None:
         return None
     if facts.pipeline != OWN:
         return (
-            f"The reader of {facts.label} is a plain xarray loop, as training scripts commonly "
-            "have it, and not your script itself."
+            f"The reader of {facts.label} is a plain xarray loop, as commonly used in training "
+            "scripts; it is not your script."
         )
     beside = (
         "--pipeline upstream is a plain xarray loop over local files, "
@@ -168,17 +168,20 @@ def why_unknown(exposure: Exposure) -> str:
     whole = exposure.whole
     if exposure.stopped and not whole.n_batches:
         return (
-            f"Exposed I/O: unknown, nothing was recorded: recording stopped, {exposure.stopped}; "
-            f"{units.count(exposure.lost_spans)} spans or more were lost. Make room there, or name "
-            "another folder with --out or --spool."
+            "Exposed I/O: unknown. Nothing was recorded, because recording stopped "
+            f"({exposure.stopped}); at least {units.count(exposure.lost_spans)} spans were lost. "
+            "Free space there, or name another folder with --out or --spool."
         )
     if not exposure.has_consumer:
-        return "Exposed I/O: not defined, no consumer: nothing asked a loader for batches."
+        return "Exposed I/O: not defined, because nothing asked a loader for batches."
     if not whole.n_batches:
         lost = [name for name in exposure.missing_workers if name.startswith(TRAINING_PROCESS)]
         if lost:
-            return f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."
-        return "Exposed I/O: unknown, no batch was delivered."
+            return (
+                f"Exposed I/O: unknown, because {lost[0]} left no spans: what it waited for is "
+                "lost."
+            )
+        return "Exposed I/O: unknown, because no batch was delivered."
     return ""
 
 
@@ -188,8 +191,8 @@ def compute_lines(exposure: Exposure) -> list[str]:
     if Kind.FORWARD.spelled in stages or not stages & {Kind.BACKWARD.spelled, Kind.STEP.spelled}:
         return []
     return [
-        "The forward pass is not told apart from the rest: none was seen of a model that the "
-        "script, or its framework, had set to train by its method train()."
+        "The forward pass cannot be separated from the rest: none was seen of a model that the "
+        "script or its framework had put into training mode with train()."
     ]
 
 
@@ -199,9 +202,10 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
     if decoded is None or decoded.per_used is None:
         return None
     said = (
-        f"{units.ratio(decoded.per_used)} bytes are decoded for each one used: of "
-        f"{units.count(decoded.n_needed)} chunks that samples needed "
-        f"{units.count(decoded.n_decoded)} were decoded for them, the others were there already."
+        f"{units.ratio(decoded.per_used)} bytes are decoded for each byte used. Of the "
+        f"{units.count(decoded.n_needed)} chunks that samples needed, "
+        f"{units.count(decoded.n_decoded)} were decoded for them; the others had been decoded "
+        "before."
     )
     if chunks is None or decoded.per_used <= MUCH_DECODED:
         return said
@@ -221,9 +225,9 @@ def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:
 
 
 def _fused(row: StageExposure, is_rest: bool) -> str:
-    what = "is one step of this source, not split"
+    what = "is a single step of this source, not split"
     if is_rest:
-        what = "is the part of making samples that no stage names"
+        what = "is work on samples outside any named stage"
     if row.cpu_ns is None:
         return f"{stage_title(row.stage)} {what}; its CPU part is unknown."
     return (
@@ -237,9 +241,9 @@ def estimated_lines(window: PartExposure) -> list[str]:
     if not window.estimated_fraction:
         return []
     return [
-        "Samples are too short to time each: in "
-        f"{units.fraction(window.estimated_fraction)} of the batches time and bytes are split "
-        "among stages as in the others."
+        "Samples are too short to time individually: in "
+        f"{units.fraction(window.estimated_fraction)} of the batches, time and bytes are divided "
+        "among stages as in the other batches."
     ]
 
 
@@ -252,10 +256,10 @@ def setup_lines(report: RunReport) -> list[str]:
             f"{what} {units.duration(units.nanoseconds(value))}"
             for what, value in facts.setup_s.items()
         )
-        lines.append(f"Set-up before the run, in no figure above: {spent}.")
+        lines.append(f"Set-up before the run, not included above: {spent}.")
     if facts.storage_probe_s is not None:
         spent = units.duration(units.nanoseconds(facts.storage_probe_s))
-        lines.append(f"Probes of the storage, in no figure above: {spent}.")
+        lines.append(f"Storage probes, not included above: {spent}.")
     if facts.store is not None:
         lines.append(_store(facts.store))
     if report.conversion is not None:
@@ -268,14 +272,14 @@ def _store(store: StoreFacts) -> str:
     size = units.nbytes(store.nbytes)
     if store.target is not None:
         return (
-            f"Store: {size}, {units.count(store.n_samples)} samples, as it was found: "
+            f"Store: {size}, {units.count(store.n_samples)} samples, used as found: "
             f"{store.path or store.target}"
         )
     if store.reused:
-        made = "there already, reused"
+        made = "reused"
     elif store.convert_s is not None:
         spent = units.duration(units.nanoseconds(store.convert_s))
-        made = f"converted in {spent}, in no figure above"
+        made = f"converted in {spent}, not included above"
     else:
         made = "time of conversion unknown"
     return f"{what}: {size}, {made}: {store.path or units.UNKNOWN}"
@@ -283,20 +287,23 @@ def _store(store: StoreFacts) -> str:
 
 def _conversion(full: FullConversion, facts: RunFacts) -> str:
     """Return what converting all of it takes, and after how many epochs that has paid."""
-    what = f"All {units.count(full.n_samples)} samples at hand"
+    what = f"All {units.count(full.n_samples)} available samples"
     size = f"{what} as {facts.format or units.UNKNOWN}: {units.nbytes(full.nbytes)}"
     if full.convert_s is None:
-        takes = "time to convert unknown, as the store was there already"
+        takes = "time to convert unknown, because the store already existed"
     else:
         takes = f"{units.duration(units.nanoseconds(full.convert_s))} to convert at this rate"
     if full.saved_s is None:
-        return f"{size}, {takes}; when that pays is unknown without --format source beside it."
+        return (
+            f"{size}, {takes}; when it pays for itself is unknown without --format source in "
+            "the same run."
+        )
     if full.saved_s <= 0:
         return f"{size}, {takes}; an epoch is no shorter than with the original files."
     saved = units.duration(units.nanoseconds(full.saved_s))
     pays = ""
     if full.payback_epochs is not None:
-        pays = f": paid for after {units.epochs(full.payback_epochs)} epochs"
+        pays = f": it pays for itself after {units.epochs(full.payback_epochs)} epochs"
     return f"{size}, {takes}; an epoch over them is {saved} shorter than with source{pays}."
 
 
@@ -313,14 +320,15 @@ def measurement_lines(report: RunReport) -> list[str]:
     kept = exposure.keep_nbytes
     if exposure.is_script and exposure.day_nbytes is not None:
         lines.append(
-            f"A day of spans takes {units.nbytes(exposure.day_nbytes)} at this pace; of more than "
-            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the oldest become sums."
+            f"At this rate a day of spans takes {units.nbytes(exposure.day_nbytes)}; beyond "
+            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the oldest are reduced to "
+            "sums."
         )
     if not exposure.is_script and exposure.spans_nbytes > MUCH_NBYTES:
         lines.append(
             f"The spans of this run take {units.nbytes(exposure.spans_nbytes)}: iobench profile "
-            "keeps all of them. A report takes several times as much memory; fewer batches "
-            "(--batches) take less."
+            "keeps all of them. A report needs several times as much memory; fewer batches "
+            "(--batches) need less."
         )
     if exposure.folded is not None:
         lines.append(_folded(exposure.folded))
@@ -334,7 +342,7 @@ def measurement_lines(report: RunReport) -> list[str]:
     if exposure.n_unfinished_rounds:
         lines.append(
             f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
-            "rounds have no end: taken to end with their last span."
+            "rounds have no recorded end; each is taken to end with its last span."
         )
     whole = exposure.whole
     copies = any(row.kind == Kind.H2D for row in whole.stages) or any(
@@ -351,11 +359,14 @@ def _unclosed(report: RunReport) -> list[str]:
     if report.facts.is_script and not any(name.startswith("consumer") for name in unclosed):
         return [
             f"Ended with their training process, or were killed: {', '.join(unclosed)}. What they "
-            "had recorded by then counts."
+            "had recorded by then is included."
         ]
     told = f"Killed, or still at work: {', '.join(unclosed)}."
     if report.exposure.whole.estimated_fraction and not report.exposure.workers:
-        told += " Batches of its last second may be missing, as the shortest are written together."
+        told += (
+            " Batches of its last second may be missing, because the shortest are written in "
+            "groups."
+        )
     return [told]
 
 
@@ -364,10 +375,11 @@ def _folded(folded: Folded) -> str:
     busy = sorted(folded.busy_ns.items(), key=lambda item: -item[1])[:3]
     worked = ", ".join(f"{name} {units.duration(spent_ns)}" for name, spent_ns in busy)
     return (
-        f"Too long to be kept whole: the first {units.count(folded.n_batches)} batches were waited "
-        f"for {units.duration(folded.wait_ns)} of {units.duration(folded.wall_ns)}, exactly; most "
-        f"time of all processes was in {worked or 'nothing'}. For which stages they were waited "
-        "for is unknown. A larger IOBENCH_KEEP keeps more of them."
+        f"This run is too long to keep all spans. For its first {units.count(folded.n_batches)} "
+        f"batches the training loop waited {units.duration(folded.wait_ns)} of "
+        f"{units.duration(folded.wall_ns)} (exact); most time of all processes was in "
+        f"{worked or 'nothing'}. Which stages caused those waits is unknown. A larger IOBENCH_KEEP "
+        "keeps more spans."
     )
 
 
@@ -379,9 +391,9 @@ def _overhead(exposure: Exposure) -> str:
     if once_ns is None:
         return f"{units.fraction(fraction)} of the time of all processes"
     return (
-        f"{units.fraction(fraction)} of the time of the epochs in its own code, which slows the "
-        f"rest by an unknown part; {units.duration(once_ns)} at most in each "
-        "process, once"
+        f"{units.fraction(fraction)} of the time of the epochs is spent in its own code, which "
+        "slows the rest by an unknown amount; each process also spends at most "
+        f"{units.duration(once_ns)} once"
     )
 
 
@@ -390,16 +402,16 @@ def _cache(report: RunReport) -> str:
     if facts.is_script:
         if whole.cold_fraction is None:
             return (
-                "What of the bytes read came from the device is unknown: none was counted, as of "
-                "files in memory and on some network file systems."
+                "How many of the bytes read came from the device is unknown: none were counted, "
+                "which happens with files in memory and on some network file systems."
             )
         return f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device."
-    asked = f"Page cache {facts.cache.asked}" if facts.cache.asked else "Page cache as it was"
+    asked = f"Page cache {facts.cache.asked}" if facts.cache.asked else "Page cache left as it was"
     before = units.fraction(facts.cache.resident_fraction_before)
     if whole.cold_fraction is not None:
         cold = f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device"
     elif facts.cache.cold_known is False:
-        cold = "what came from the device is unknown, this file system does not tell"
+        cold = "how much came from the device is unknown: this file system does not report it"
     else:
-        cold = "what came from the device is unknown, it was not counted"
-    return f"{asked}: {before} of the files in it before; {cold}."
+        cold = "how much came from the device is unknown: it was not counted"
+    return f"{asked}: {before} of the files were in it beforehand; {cold}."

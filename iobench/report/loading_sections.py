@@ -85,14 +85,14 @@ STYLES: Final[Mapping[Verdict, Style]] = {
 }
 PHASES: Final = {
     "startup": "start-up: first batch",
-    "fill": "fill of the pipeline",
+    "fill": "filling the pipeline",
     "first epoch": "first epoch",
     "steady": "steady state",
     "drain": "end: no batch left",
 }
 STAGES_LEAD: Final = (
-    "Busy time of all processes, by stage: exposed, the training loop waited for it, or hidden "
-    "behind compute. Only what is exposed costs time."
+    "Busy time of all processes by stage: exposed (the training loop waited for it) or hidden "
+    "behind compute. Only exposed time keeps the training loop waiting."
 )
 
 
@@ -135,8 +135,9 @@ def _lost_sentences(exposure: Exposure) -> tuple[Sentence, ...]:
     if not exposure.lost_spans and not exposure.missing_workers:
         return ()
     text = (
-        f"Not all was kept: {units.count(exposure.lost_spans)} spans lost, missing workers: "
-        f"{', '.join(exposure.missing_workers) or 'none'}. What they would explain is unknown."
+        f"The record is incomplete: {units.count(exposure.lost_spans)} spans lost; missing "
+        f"workers: {', '.join(exposure.missing_workers) or 'none'}. What they would explain is "
+        "unknown."
     )
     return (Sentence(text, "caution"),)
 
@@ -174,7 +175,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     kept = kept_words(whole.n_batches, exposure.n_folded)
     if kept:
         part = units.fraction(whole.wait_fraction)
-        rest += f", by exact sums. All else is of {kept}: {part} of their time"
+        rest += f", from exact sums. All other figures cover {kept}: {part} of their time"
     communicates = any(kind_named(row.stage) is Kind.COMM for row in window.compute_stages)
     also = ", or in collective operations" if communicates else ""
     wait, words = window.wait, step_words(exposure.steps)
@@ -184,9 +185,9 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         KeyFigure(
             f"A {one} waits",
             Duration(told_of(wait, "mean_ns")),
-            f"in the mean{f', {of_several}' if of_several else ''}; "
-            f"{units.duration(told_of(wait, 'median_ns'))} in the median, "
-            f"{units.duration(told_of(wait, 'max_ns'))} at most ({when})",
+            f"on average{f', {of_several}' if of_several else ''}; median "
+            f"{units.duration(told_of(wait, 'median_ns'))}, maximum "
+            f"{units.duration(told_of(wait, 'max_ns'))} ({when})",
         ),
         KeyFigure(
             "Throughput",
@@ -290,11 +291,11 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool, step: str
             Column("busy", "time"),
             Column("hidden", "time"),
             Column("exposed", "time"),
-            Column("of the wait"),
-            *((Column("exposed a step", "step"),) if by_step else ()),
-            Column("on a CPU", is_spare=True),
-            Column("handed on"),
-            Column("while busy"),
+            Column("share of wait"),
+            *((Column("exposed per step", "step"),) if by_step else ()),
+            Column("CPU time", is_spare=True),
+            Column("output"),
+            Column("output rate"),
             Column("spans"),
         ),
         tuple(
@@ -360,12 +361,12 @@ def compute_section(exposure: Exposure) -> Section | None:
 
     return Section(
         "compute",
-        "What the loop does between its waits",
+        "What the training loop does between waits",
         (
             Table(
                 PARTS[exposure.window].capitalize(),
                 (
-                    *(Column("part"), Column("time", "time"), Column("of the compute")),
+                    *(Column("part"), Column("time", "time"), Column("share of compute")),
                     *((Column(f"a {step_words(exposure.steps)}", "step"),) if by_step else ()),
                 ),
                 (
@@ -453,10 +454,10 @@ def bytes_section(exposure: Exposure) -> Section:
                 (Column(""), Column("")),
                 (
                     ("delivered to the loop", Bytes(whole.nbytes)),
-                    ("delivered over time", ByteRate(whole.bytes_per_s)),
+                    ("delivery rate", ByteRate(whole.bytes_per_s)),
                     ("read by loading processes", Bytes(whole.read_nbytes)),
-                    ("read for each byte delivered", Ratio(whole.read_per_byte)),
-                    ("of the bytes read, from the device", Share(whole.cold_fraction)),
+                    ("read per byte delivered", Ratio(whole.read_per_byte)),
+                    ("share of reads from the device", Share(whole.cold_fraction)),
                 ),
             ),
         ),
@@ -537,13 +538,13 @@ def epochs_section(report: RunReport) -> Section | None:
                     *validation,
                 ),
                 tuple(_epoch_row(epoch, validates) for epoch in shown),
-                note=f"{units.count(more)} more epochs follow; --json has them all."
+                note=f"{units.count(more)} more epochs follow; --json lists all of them."
                 if more > 0
                 else "",
                 bars=tuple(map(_epoch_bar, shown)),
             ),
             Table(
-                "Of their batches",
+                "Batches of each epoch",
                 (
                     *(Column("epoch"), Column("batch, mean", "time", WAIT_UNIT)),
                     *(

@@ -124,7 +124,7 @@ def _lead(
         told = job_sections(job)
         if told and len(reports) > MOST_RUNS:
             note = Sentence(
-                f"A page has a part for each of the {MOST_RUNS} ranks that wait longest; "
+                f"This page has a part for each of the {MOST_RUNS} ranks that wait longest; "
                 f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
             )
             told = (replace(told[0], blocks=(*told[0].blocks, note)), *told[1:])

@@ -54,11 +54,11 @@ def commit_words(commit: ScriptCommit | None) -> str | None:
     if commit is None:
         return None
     found = units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]
-    said = {True: "with changes that are not committed", False: "unchanged", None: ""}
+    said = {True: "with uncommitted changes", False: "unchanged", None: ""}
     told = (
         found,
         said[commit.dirty],
-        "which does not have the script itself" if commit.has_script is False else "",
+        "which does not contain the script itself" if commit.has_script is False else "",
         f"not known: {commit.unknown}" if commit.hash and commit.unknown else commit.unknown,
     )
     return ", ".join(filter(None, told))
@@ -66,7 +66,7 @@ def commit_words(commit: ScriptCommit | None) -> str | None:
 
 def _loader(each: LoaderExposure) -> str:
     if not each.kind:
-        return "a loader of which nothing is known"
+        return "an unknown loader"
     of = f" over {each.name}" if each.name else ""
     return f"{each.kind.rpartition('.')[2]}{of} ({each.framework}), {workers_text(each)}"
 
@@ -115,17 +115,17 @@ def script_lines(report: RunReport) -> list[str]:
     exposure, lines = report.exposure, []
     if report.facts.steps is not None:
         first, end = report.facts.steps
-        lines.append(f"Recorded: steps {units.count(first)} to {units.count(end - 1)} alone.")
+        lines.append(f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}.")
     if exposure.n_failed_waits:
         lines.append(
             f"{units.count(exposure.n_failed_waits)} "
-            f"wait{'s' if exposure.n_failed_waits > 1 else ''} ended with an exception; what of "
-            "them the loop did not do itself is unknown."
+            f"wait{'s' if exposure.n_failed_waits > 1 else ''} ended with an exception; what "
+            "happened in them outside the training loop is unknown."
         )
     lines.extend(
-        f"Thread {each.thread} of {each.process} (process {each.pid}) waited for batches as well, "
-        f"{units.count(each.n_waits)} times, {units.duration(each.wait_ns)}: in no figure; the "
-        "training loop is the thread that waited most often."
+        f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "
+        f"{units.count(each.n_waits)} times, {units.duration(each.wait_ns)} in total. No figure "
+        "includes this: the training loop is the thread that waited most often."
         for each in exposure.other_loops
     )
     if exposure.whole.n_batches:
@@ -160,6 +160,6 @@ def _idle_loaders(exposure: Exposure) -> list[str]:
         where += " or by another thread"
     one = len(idle) == 1
     return [
-        f"Loader{'' if one else 's'} {text} brought the training loop no batch: "
-        f"{'it was' if one else 'they were'} not asked, or only {where}."
+        f"Loader{'' if one else 's'} {text} delivered no batch to the training loop: "
+        f"{'it was' if one else 'they were'} asked for none, or only {where}."
     ]

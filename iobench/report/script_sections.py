@@ -37,7 +37,7 @@ def loaders_section(exposure: Exposure) -> Section:
     """Return one row for each loader: what it is, and what of the wait was for it."""
     longest = sorted(exposure.loaders, key=lambda each: -each.wait_ns)[:MOST_LOADERS]
     rows = [each for each in exposure.loaders if each in longest]
-    rest = f"The {len(rows)} waited for longest of {len(exposure.loaders)}."
+    rest = f"The {len(rows)} loaders waited for longest, of {len(exposure.loaders)}."
     return Section(
         "loaders",
         "Loaders",
@@ -47,7 +47,7 @@ def loaders_section(exposure: Exposure) -> Section:
                 (
                     *(Column("loader"), Column("class"), Column("workers")),
                     *(Column("batch size"), Column("rounds"), Column("batches")),
-                    *(Column("wait", "time"), Column("of the wait")),
+                    *(Column("wait", "time"), Column("share of wait")),
                 ),
                 tuple(_loader_row(each, exposure.whole.wait_ns) for each in rows),
                 total=(
@@ -83,15 +83,15 @@ def processes_section(processes: Sequence[ProcessWork]) -> Section | None:
     tables = tuple(_process_table(each) for each in processes if each.stages)
     if not tables:
         return None
-    return Section("processes", "Processes, by what they did", tables, is_folded=True)
+    return Section("processes", "Work of each process", tables, is_folded=True)
 
 
 def _process_table(process: ProcessWork) -> Table:
     return Table(
         f"{process.process} (process {process.pid}), {units.duration(process.wall_ns)}",
         (
-            *(Column("stage"), Column("busy", "time"), Column("handed on")),
-            *(Column("on a CPU"), Column("spans")),
+            *(Column("stage"), Column("busy", "time"), Column("output")),
+            *(Column("CPU time"), Column("spans")),
         ),
         tuple(
             (

@@ -80,15 +80,15 @@ ROLES: Final = {
     "prediction": ", which predicts",
 }
 STEPS_KNOWN_BY: Final = {
-    "option": ", as --batches-per-step says",
-    "framework": ", whose gradients the framework collects",
+    "option": ", as given by --batches-per-step",
+    "framework": ", with gradients accumulated by the framework",
 }
 RELEASE: Final = "freeing the memory of the previous batch"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
     "epoch start": "the first batch of an epoch",
     "worker start": "the first batch of a worker",
-    "fill": "the filling of the pipeline",
+    "fill": "the pipeline filling up",
     "first epoch": "the first epoch",
     "file change": "a change of file",
 }
@@ -110,16 +110,16 @@ def steps_sentences(exposure: Exposure) -> list[str]:
     if steps.batches_per_step is None:
         why = f": {steps.why_unknown}" if steps.why_unknown else ""
         return [
-            f"How many batches a step of the optimiser takes is unknown{why}; the waits here are "
-            "of batches. iobench run --batches-per-step N says it."
+            f"How many batches one optimiser step takes is unknown{why}, so waits are given per "
+            "batch. Set it with iobench run --batches-per-step N."
         ]
     if steps.batches_per_step == 1 == steps.most_batches:
         return []
     how = STEPS_KNOWN_BY.get(steps.known_by, "")
     if steps.n_optimizers > 1:
         how = (
-            f"; {steps.optimizer} bounds them, which steps least often of "
-            f"{units.count(steps.n_optimizers)} optimisers"
+            f"; steps are those of {steps.optimizer}, the one of {units.count(steps.n_optimizers)} "
+            "optimisers that steps least often"
         )
     some = ""
     if steps.least_batches != steps.most_batches:
@@ -134,9 +134,9 @@ def steps_sentences(exposure: Exposure) -> list[str]:
     if part.step is not None and part.wait is not None:
         when = PARTS[exposure.window] if part is exposure.judged else PARTS["whole"]
         text += (
-            f": a step takes {units.duration(part.step.median_ns)} in the median, "
-            f"{units.duration(part.step.mean_ns)} in the mean, and waits "
-            f"{units.duration(part.wait.mean_ns)} of it ({when})"
+            f": the median step takes {units.duration(part.step.median_ns)}; the mean step takes "
+            f"{units.duration(part.step.mean_ns)} and waits {units.duration(part.wait.mean_ns)} of "
+            f"that ({when})"
         )
     return [f"{text}."]
 
@@ -146,8 +146,8 @@ def kept_words(n_batches: int, n_folded: int) -> str:
     if not n_folded:
         return ""
     return (
-        f"the last {units.count(n_batches)} of {units.count(n_batches + n_folded)} batches, as of "
-        f"the first {units.count(n_folded)} there are sums only"
+        f"the last {units.count(n_batches)} of {units.count(n_batches + n_folded)} batches (only "
+        f"sums are kept of the first {units.count(n_folded)})"
     )
 
 
@@ -181,9 +181,9 @@ def job_sentence(job: JobTime) -> str:
     most = job.part(job.bound_by)
     if most.part == "between" and 2 * job.lost_end_ns > most.ns:
         return (
-            f"What the job is bound by is not known: {units.duration(job.lost_end_ns)} of its "
-            f"{units.duration(job.wall_ns)} are after its last span, as it was ended before it "
-            "ended its recording; it may have waited for data all that time."
+            f"What bounds the job is unknown: {units.duration(job.lost_end_ns)} of its "
+            f"{units.duration(job.wall_ns)} follow its last span, because the job ended before its "
+            "recording was closed. It may have waited for data all that time."
         )
     share = job.share(most.ns)
     bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
@@ -194,15 +194,15 @@ def job_sentence(job: JobTime) -> str:
         files = f" from {_files(most.n_files)}" if most.n_files else ""
         read = "reading" if most.nbytes is None else f"{units.nbytes(most.nbytes)} read"
         text += (
-            f", {read}{by}{files} before the first batch "
-            f"({units.duration(job.calls_ns)} of it inside of reads)"
+            f", {read}{by}{files} before the first batch ({units.duration(job.calls_ns)} of it "
+            "inside reads)"
         )
     elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
         text += f", {units.nbytes(most.nbytes)}"
     if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
-        text += ", for most of which collective operations hold it"
+        text += ", most of it held up by collective operations"
     if most.part in ONCE:
-        text += ". That is spent once, however many steps follow"
+        text += ". This time is spent once, however many steps follow"
     return f"{text}."
 
 
@@ -213,7 +213,7 @@ def _files(n_files: int) -> str:
 def _of_loop(diagnosis: Diagnosis) -> str:
     """Return what the training loop waits for: one sentence, and one where start-up weighs."""
     if diagnosis.verdict is Verdict.NOT_RECORDED:
-        return f"No verdict: nothing was recorded, as recording stopped ({diagnosis.stopped})."
+        return f"No verdict: nothing was recorded, because recording stopped ({diagnosis.stopped})."
     if diagnosis.verdict is Verdict.NO_CONSUMER:
         if diagnosis.job is not None:
             return "No loader was asked for batches."
@@ -234,8 +234,8 @@ def _of_loop(diagnosis: Diagnosis) -> str:
         if diagnosis.in_script or diagnosis.batch_ns is None:
             return text
         return (
-            f"{text} A batch takes {units.duration(diagnosis.batch_ns)} in the mean: training that "
-            "computes one in less than that would wait for data."
+            f"{text} A batch takes {units.duration(diagnosis.batch_ns)} on average: training that "
+            "computes a batch in less time would wait for data."
         )
     text = f"{_judgement(diagnosis)}: {waits}"
     if diagnosis.stopped:
@@ -243,7 +243,7 @@ def _of_loop(diagnosis: Diagnosis) -> str:
     if diagnosis.again_fraction >= WORTH_SAYING:
         text += (
             f" {units.fraction(diagnosis.again_fraction)} of their time is waiting at the start "
-            "and end of an epoch, which every epoch does again."
+            "and end of epochs, which recurs in every epoch."
         )
     if diagnosis.window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
         first = diagnosis.first_epoch_fraction
@@ -264,8 +264,8 @@ def _first_epoch(diagnosis: Diagnosis) -> str:
     if not diagnosis.first_epoch_is_cold:
         return f"{text}."
     return (
-        f"{text}, as it reads from the device what later ones find in memory: data that are larger "
-        "than the memory wait so in every epoch."
+        f"{text}, because it reads from the device what later epochs find in memory. With data "
+        "larger than memory, every epoch would wait like this."
     )
 
 
@@ -278,8 +278,8 @@ def _restarts(diagnosis: Diagnosis) -> str:
     if each.framework == "grain":
         kept = "one iterator over several epochs (num_epochs of its sampler, or repeat)"
     return (
-        f"; the workers of {_loader(each)} start anew in each of its "
-        f"{units.count(each.n_rounds)} rounds, which {kept} spares"
+        f"; the workers of {_loader(each)} start again in each of its {units.count(each.n_rounds)} "
+        f"rounds, which {kept} would avoid"
     )
 
 
@@ -292,19 +292,19 @@ def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
     """Return what start-up means for a long training, as far as the run tells."""
     if diagnosis.window == "recurring":
         return (
-            "Every epoch has its start-up, fill and end: of the time of the epochs after the first "
-            f"{units.fraction(diagnosis.again_fraction)} is waiting there. Only what the first "
-            "epoch takes beyond the others is paid once."
+            "Every epoch has its own start-up, fill and end: waiting there takes "
+            f"{units.fraction(diagnosis.again_fraction)} of the epochs after the first. Only the "
+            "extra time of the first epoch is paid once."
         )
     if is_script:
         return (
-            "No epoch after the first is whole in this run, so it does not tell whether start-up "
-            "comes back with each epoch; the steady state has none of it."
+            "This run has no complete epoch after the first, so whether start-up recurs in each "
+            "epoch is unknown; the steady state excludes it."
         )
     of_all = diagnosis.first_epoch_fraction is None
     begin = "Start-up and fill" if of_all else "Start-up, fill and the first epoch"
     of_what = " of data that fit in memory" if diagnosis.first_epoch_is_cold else ""
-    return f"{begin} are apart from the steady state, which is what a long training sees{of_what}."
+    return f"{begin} are not part of the steady state, which is what a long training sees{of_what}."
 
 
 def _judgement(diagnosis: Diagnosis) -> str:
@@ -338,9 +338,9 @@ def _which(diagnosis: Diagnosis) -> str:
         return ""
     if each.role not in ("", "training") and validation_words(diagnosis.validation, diagnosis.job):
         return ""  # which says so
-    role = ROLES.get(each.role, ", of which nobody tells whether it trains")
+    role = ROLES.get(each.role, ", which may or may not be the training loader")
     share = units.fraction(diagnosis.waited_fraction)
-    return f"; of the whole run's wait {share} is for {_loader(each)}{role}"
+    return f"; {share} of the whole run's wait is for {_loader(each)}{role}"
 
 
 def extent_text(share: float | None, *, in_script: bool) -> str:
@@ -348,10 +348,10 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
     if not in_script:
         return ""
     if share is None:
-        return "; what share of the script's time that is, was not recorded"
+        return "; that loop's share of the script's time was not recorded"
     if share >= MOST:
         return ""
-    return f"; that loop is {units.fraction(share)} of the time that the script ran"
+    return f"; that loop takes {units.fraction(share)} of the script's time"
 
 
 def today_sentence(reports: Sequence[RunReport]) -> str:
@@ -389,7 +389,7 @@ def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[
     for label, part in others.items():
         other = part.samples_per_s
         times = (
-            f", {units.ratio(other / rate)} times the samples a second" if rate and other else ""
+            f", {units.ratio(other / rate)} times the samples per second" if rate and other else ""
         )
         told.append(f"{label} waits {units.fraction(part.wait_fraction)}{times}")
     return units.fraction(today.wait_fraction), "; ".join(told)
@@ -402,22 +402,21 @@ def long_waits_sentence(long: LongWaits, steps: StepFigures | None = None) -> st
     """
     one, many = ("step", "steps") if step_words(steps) == "step" else ("batch", "batches")
     if long.in_step:
-        name = "Workers in step"
+        name = "Workers in lockstep"
     else:
         rare = long.n_waits <= RARE_FRACTION * long.n_steps
         name = "Rare long waits" if rare else "Uneven waits"
     text = (
-        f"{name}: {units.count(long.n_waits)} of "
-        f"{units.count(long.n_steps)} {many} wait "
-        f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
-        f"median; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
+        f"{name}: {units.count(long.n_waits)} of {units.count(long.n_steps)} {many} wait "
+        f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)}); "
+        f"waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )
     if long.period_steps is not None:
         text += f"; one every {units.count(long.period_steps)} {many}"
     if long.in_step:
         text += (
-            f"; the workers finish their batches together, so that one {one} waits for all and "
-            "those after it hardly wait: go by the mean, not the median"
+            f"; the workers finish their batches together, so one {one} waits for all of them and "
+            "the next ones hardly wait: use the mean, not the median"
         )
     if long.coincidences:
         with_what = (
@@ -425,5 +424,5 @@ def long_waits_sentence(long: LongWaits, steps: StepFigures | None = None) -> st
             f"{units.count(long.n_waits)})"
             for what in long.coincidences
         )
-        text += f"; they fall together with {', '.join(with_what)}"
+        text += f"; they coincide with {', '.join(with_what)}"
     return f"{text}."

@@ -68,7 +68,7 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         "reader threads": Count(facts.threads),
         "prefetch, batches": Count(exposure.prefetch),
         "batch size": Count(facts.batch_size),
-        "samples at hand": Count(facts.n_samples),
+        "available samples": Count(facts.n_samples),
         "a sample": Bytes(facts.sample_nbytes),
         "emulated step": Duration(facts.compute.step_ns),
         "step from": facts.compute.source,

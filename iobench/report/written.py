@@ -88,5 +88,5 @@ def _told(path: Path) -> Iterator[None]:
 
 def _cannot_write(path: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"{path}: cannot be written ({error.strerror or error}); name another file, or make room"
+        f"{path}: cannot be written ({error.strerror or error}); name another file, or free space"
     )

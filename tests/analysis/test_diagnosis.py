@@ -88,7 +88,9 @@ def test_the_first_of_several_epochs_is_apart_and_told():
         whole=replace(figures.whole, read_nbytes=400, cold_fraction=0.25),
         steady=replace(figures.steady, read_nbytes=300, cold_fraction=0.0),
     )
-    assert "data that are larger than the memory wait so" in verdict_sentence(diagnose(cold))
+    assert ("With data larger than memory, every epoch would wait") in verdict_sentence(
+        diagnose(cold)
+    )
 
 
 def test_a_profile_without_two_whole_epochs_is_judged_as_it_is():

@@ -110,7 +110,7 @@ def test_the_job_stands_in_json_of_the_run_and_of_the_whole():
         frozenset(("part", "ns", "nbytes", "n_files"))
     }
     assert run["verdict"].startswith("The largest part of the job is its initial load: 41 % of ")
-    assert ". That is spent once, however many steps follow. " in run["verdict"]
+    assert ". This time is spent once, however many steps follow. " in run["verdict"]
 
 
 @pytest.mark.parametrize(("held", "said"), [(9, True), (2, False)])
@@ -130,7 +130,7 @@ def test_what_collective_operations_hold_of_computing_is_told(held, said):
     job, _ = job_of(script, imports_ns=[(0, 1)])
     assert job.comm_ns == 4 * held
     assert job.part("train_compute").ns == 40
-    assert ("for most of which collective operations hold it" in job_sentence(job)) == said
+    assert ("most of it held up by collective operations" in job_sentence(job)) == said
 
 
 def test_without_imports_told_it_is_said():
@@ -216,7 +216,7 @@ def test_data_read_anew_between_passes_is_told():
         + job.reload_ns
     )
     text = " ".join(getattr(each, "text", "") for each in job_time_section(job).blocks)
-    assert "Of what is outside of loops 1.10 us are reading data after the first pass" in text
+    assert "Of the time outside of loops, 1.10 us is reading data after the first pass" in text
 
 
 @pytest.mark.parametrize(
@@ -430,5 +430,5 @@ def test_the_start_is_told_package_by_package():
         each for each in job_time_section(job).blocks if getattr(each, "title", "") == "Start-up"
     )
     names = [row[0] for row in table.rows]
-    assert names == ["interpreter", "slow", "2 other packages", "other, between these"]
+    assert names == ["interpreter", "slow", "2 other packages", "other, in between"]
     assert "lustre" not in str(table.rows)  # 5 ns of 950 have no row

@@ -66,7 +66,9 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
 
 
 def test_where_nobody_tells_it_is_said():
-    assert "is for loader 1 (Samples1), of which nobody tells whether it trains" in said(training())
+    assert ("is for loader 1 (Samples1), which may or may not be the training loader") in said(
+        training()
+    )
     alone = training(n_check=0)
     assert "loader" not in said(alone)
 
@@ -82,8 +84,8 @@ def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
     [
         (1, None),
         (2, None),
-        (4, "; that loop is 25 % of the time that the script ran"),
-        (None, "; what share of the script's time that is, was not recorded."),
+        (4, "; that loop takes 25 % of the script's time"),
+        (None, "; that loop's share of the script's time was not recorded."),
     ],
 )
 def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):

@@ -134,8 +134,8 @@ def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
     assert text.startswith("Hidden: in steady state the training loop waits 0 %")
     assert (
         "Waits outside the steady state (start-up, fill, end) are another 52 % of the run; the "
-        "workers of loader 1 (Samples1) start anew in each of its 4 rounds, which "
-        "persistent_workers=True spares."
+        "workers of loader 1 (Samples1) start again in each of its 4 rounds, which "
+        "persistent_workers=True would avoid."
     ) in text
 
 
@@ -255,7 +255,7 @@ def test_a_loader_made_anew_for_each_epoch_is_told_to_be_made_once():
     change = advice.changes[0]
     assert change.candidate.levers == (Lever.KEEP_WORKERS,)
     text = text_of(advice, change)
-    assert text.startswith("one loader for all epochs, its workers kept It saves")
+    assert text.startswith("one loader for all epochs, with its workers kept It saves")
     line = "DataLoader(..., persistent_workers=True) # made once, before the first epoch"
     assert f"{line} What" in text
     once = advise([way(epochs_of(epochs=6, batches=20, start_ns=900))], HERE)
@@ -270,7 +270,7 @@ def test_workers_where_there_are_none_are_to_be_kept_and_have_to_start(anew):
     assert change.candidate.levers == (Lever.WORKERS, Lever.KEEP_WORKERS)
     assert change.cost.starts
     text = text_of(advice, change)
-    assert "beside the start of the workers, which no run told: once, as they are kept" in text
+    assert "plus worker start-up, which no run has measured: once, because they are kept" in text
     assert "DataLoader(..., num_workers=2, persistent_workers=True)" in text
     assert ("made once" in text) == anew
     # Starts, however dear, are in the first epoch alone.

@@ -131,7 +131,7 @@ def test_without_a_training_step_the_verdict_says_which_one_would_wait(write, ca
     write("a.nc", {"time": 4, **GRID}, time=HOURS)
     assert main(["profile", "a.nc", "--workers", "0", "--batches", "9", "--pipeline", "own"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "training that computes one in less than that would wait for data." in told
+    assert "training that computes a batch in less time would wait for data." in told
     assert "Accelerator utilisation:" not in told
 
 

@@ -152,7 +152,7 @@ def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_p
         *BRIEF, "--batches", "30", "--store-dir", tmp_path / "st", "--out", tmp_path / "run",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    _, _, table = done.stdout.partition("What is stored, and what that takes")
+    _, _, table = done.stdout.partition("Samples and stores")
     assert table
     again = iobench_here("report", tmp_path / "run", "--json")
     runs = json.loads(again.stdout)["runs"]
@@ -378,7 +378,7 @@ def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert f"as it was found: {there}" in said
+    assert f"used as found: {there}" in said
     assert "time to convert" not in said
     advice = json.loads(iobench_here("advise", "found", "--json").stdout)
     for each in (*advice["changes"], *advice["to_measure"]):  # which there are is a matter of time
@@ -406,7 +406,7 @@ def test_what_reads_runs_takes_those_of_stores(
     out = tmp_path / "run"
     profiled(store, "--batches", "60", "--out", out, "--cache", "cold")
     said = iobench_here("report", out)
-    assert "12 samples, as it was found:" in said.stdout
+    assert "12 samples, used as found:" in said.stdout
     assert "codec=blosc-lz4" in said.stdout
     assert "--data-dir" not in said.stdout
     for words in (["simulate", out, "--ranks", "1,2"], ["compare", out, out]):

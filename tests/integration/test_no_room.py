@@ -73,8 +73,10 @@ def test_a_recording_without_room_says_that_nothing_was_recorded(
     with iobench.record(tmp_path / "run", spool=folder if spool else None):
         train()
     text, document = said(tmp_path / "run", capsys)
-    assert f"nothing was recorded: recording stopped, {NO_ROOM} in {folder}" in text
-    assert f"No verdict: nothing was recorded, as recording stopped ({NO_ROOM} in {folder}" in text
+    assert f"Nothing was recorded, because recording stopped ({NO_ROOM} in {folder})" in text
+    assert (
+        f"No verdict: nothing was recorded, because recording stopped ({NO_ROOM} in {folder}"
+    ) in text
     assert "nothing waits" not in text
     assert "no loader" not in text
     assert document["lost_spans"] > 4
@@ -116,7 +118,9 @@ def test_a_command_whose_recording_has_no_room_ends_as_it_would(tmp_path):
     assert ended.stdout == "trained\n"
     told = " ".join(ended.stderr.split())
     reason = os.strerror(errno.EFBIG)
-    assert f"nothing was recorded: recording stopped, {reason} in {tmp_path / 'run'};" in told
+    assert (
+        f"Nothing was recorded, because recording stopped ({reason} in {tmp_path / 'run'});"
+    ) in told
     assert "nothing waits" not in told
     assert "Traceback" not in told
 

@@ -157,7 +157,7 @@ def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
     parts, job, _ = job_of(found)
     assert parts["initial_load"] < parts["between"]  # that the file was opened is seen
     assert 300_000_000 <= job["unseen_nbytes"] < 500_000_000
-    assert "MB took that iobench did not see before the first batch" in text_of(found)
+    assert "MB before the first batch, which iobench did not see" in text_of(found)
 
 
 TRAIN = """
@@ -461,7 +461,7 @@ def test_a_job_is_told_by_the_rank_that_others_wait_for(
     job = {each["part"]: each["ns"] for each in document["job"]["parts"]}
     assert job == ranks[slow]
     text = text_of(found)
-    assert f"Times are those of rank {slow}, of those that ran longest" in text
+    assert f"Times are those of rank {slow}: among the ranks that ran longest" in text
     assert "Ranks" in text.partition("Verdict")[0]
 
 
@@ -500,7 +500,7 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     assert parts["between"] >= job["reload_ns"] >= 2 * 2 * 100_000_000
     told = next(each for each in job["parts"] if each["part"] == "between")
     assert told["nbytes"] == 2 * 3 * 320_000
-    assert "are reading data after the first pass" in text_of(found)
+    assert "is reading data after the first pass" in text_of(found)
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
     # Side by side with itself, in the words of the job and of its epochs.
     document = comparison_document(compare_runs([found.run, found.run], anyway=True))

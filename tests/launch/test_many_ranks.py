@@ -248,7 +248,7 @@ def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
     # Nor is it computing of the script's, and the report says so.
     assert document["job"]["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
     report = TerminalRenderer().render(report_document([Run.open(found.run)]))
-    assert "are spent in collective operations" in report
+    assert "is spent in collective operations" in report
     assert {"all_gather", "reduce_scatter"} <= names_of(found.run, Kind.COMM), "of FSDP"
     told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}
     assert not [text for text in told if "collective" in text or "gradients" in text]

@@ -87,10 +87,10 @@ def test_the_commit_of_a_script_and_what_differs_from_it(
     assert told("train.py", "changed")["dirty"] is True
     assert main(["report", str(tmp_path / "changed")]) == 0
     said = " ".join(capfd.readouterr().out.split())
-    assert f"commit {first[:12]}, with changes that are not committed" in said
+    assert f"commit {first[:12]}, with uncommitted changes" in said
     assert main(["info", str(tmp_path / "new")]) == 0
     said = " ".join(capfd.readouterr().out.split())
-    assert f"commit {first[:12]}, unchanged, which does not have the script itself" in said
+    assert f"commit {first[:12]}, unchanged, which does not contain the script itself" in said
 
 
 MEAN = """\

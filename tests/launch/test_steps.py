@@ -79,7 +79,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert run["time_per_step"] is None
     assert run["wait_per_step"] == run["wait_per_batch"]
     found = text_of(untold.run)
-    assert "How many batches a step of the optimiser takes is unknown" in found
+    assert "How many batches one optimiser step takes is unknown" in found
     assert "Wait per batch" in found
     assert "A batch waits" in found
     assert "A step waits" not in found

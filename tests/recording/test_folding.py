@@ -308,7 +308,7 @@ def test_verdicts_say_that_the_first_batches_are_sums_only(
     main([command[0], str(folded), *command[1:]])
     said = " ".join(capsys.readouterr().out.split())
     after = said[said.index(line) :]
-    assert f"of 4,000 batches, as of the first {first:,} there are sums only" in after[:400]
+    assert f"of 4,000 batches (only sums are kept of the first {first:,})" in after[:400]
 
 
 def test_a_comparison_says_which_of_its_runs_is_not_whole(
@@ -318,7 +318,7 @@ def test_a_comparison_says_which_of_its_runs_is_not_whole(
     assert main(["compare", str(whole), str(folded)]) == 0
     a, b = " ".join(capsys.readouterr().out.split()).split(" B: ")[:2]
     assert "sums only" not in a
-    assert "there are sums only" in b[: b.index("B against A")]
+    assert "only sums are kept" in b[: b.index("B against A")]
     assert "batches 1,000 4,000" in b
     assert main(["compare", str(whole), str(folded), "--json"]) == 0
     of_runs = json.loads(capsys.readouterr().out)["runs"]
@@ -344,10 +344,10 @@ def test_json_page_and_trackers_have_what_was_folded(
     assert run["folded"]["all_wait_fraction"] == found.all_wait_ns / found.all_wall_ns
     page = tmp_path / "page.html"
     assert main(["report", str(folded), "--html", str(page)]) == 0
-    assert f"as of the first {found.n_folded:,} there are sums only" in page.read_text()
+    assert f"(only sums are kept of the first {found.n_folded:,})" in page.read_text()
     told = run_contents(Run(profile).of_rank())
     assert told.totals["iobench/folded/batches"] == found.n_folded
-    assert "there are sums only" in told.tags["iobench.verdict"]
+    assert "only sums are kept" in told.tags["iobench.verdict"]
 
 
 @pytest.mark.parametrize(

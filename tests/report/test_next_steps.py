@@ -175,7 +175,7 @@ def test_a_script_whose_starts_are_waited_for_is_told_so(hidden: RunReport) -> N
     facts = replace(hidden.facts, is_script=True, command="python train.py", stand_in=False)
     script = replace(hidden, facts=facts)
     (step,) = steps_of(script)
-    assert step.reason.endswith("once it is steady; longer rounds make its starts weigh less")
+    assert step.reason.endswith("in steady state; longer rounds make start-up count for less")
     calm = replace(hidden.exposure, whole=hidden.exposure.steady)
     (step,) = steps_of(replace(script, exposure=calm))
     assert step.reason == "nothing to gain from faster loading at this step time"

@@ -65,7 +65,7 @@ def test_terminal_of_a_run_directory(tmp_path: Path) -> None:
     write_serial_run(tmp_path / "source")
     text = printed(tmp_path / "source")
     assert "grib as source: loader workers, no worker processes, batch size 2, 3 batches\n" in text
-    assert "Compute: 5.00 ms a step, emulated; from --compute 5ms.\n" in text
+    assert "Compute: 5.00 ms per step, emulated; from --compute 5ms.\n" in text
     assert "most of all for read (60 % of the wait)" in " ".join(text.split())
 
 
@@ -83,4 +83,4 @@ def test_a_killed_run_has_a_report(tmp_path: Path, times: int) -> None:
     for _ in range(times):
         text = printed(tmp_path / "source")
     assert "Killed, or still at work: consumer." in text
-    assert "1 of 1 rounds have no end: taken to end with their last span." in text
+    assert "1 of 1 rounds have no recorded end; each is taken to end with its last span." in text

@@ -127,7 +127,7 @@ def test_without_a_consumer_exposure_is_not_defined(tmp_path: Path) -> None:
         recorder.emit(Kind.READ, 0, 30 * MS, nbytes=5_000_000)
         recorder.emit(Kind.DECODE, 30 * MS, 40 * MS)
     text = printed(tmp_path / "run")
-    assert "Exposed I/O: not defined, no consumer" in text
+    assert "Exposed I/O: not defined, because nothing asked a loader" in text
     assert "read 30.000 5.00 MB" in text
     (found,) = document(tmp_path / "run")["runs"]
     assert found["wait_ns"] is None
@@ -153,7 +153,7 @@ def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
     assert "Not seen: loader 0 (Samples0): pin: torch 9.0 is not known." in text
     assert "Not recorded: bash other.sh" in text
     assert "Missing workers: loader-0 process 999999." in text
-    assert "Recorded: steps 100 to 299 alone." in text
+    assert "Recorded: only steps 100 to 299." in text
     (run,) = document(tmp_path / "run")["runs"]
     assert run["missing_workers"] == ["loader-0 process 999999"]
     assert len(run["unseen"]) == 2
@@ -164,7 +164,7 @@ def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
 def test_a_loader_that_only_another_one_asks_is_named(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=2, waits=(10,))
     text = printed(tmp_path / "run")
-    assert "Loader 1 (Samples1) brought the training loop no batch" in text
+    assert "Loader 1 (Samples1) delivered no batch to the training loop" in text
     assert "Loader 0 (Samples0)" not in text
 
 
@@ -183,9 +183,9 @@ def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
 def test_many_loaders_fill_no_pages(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=40, waits=tuple(range(10, 30)))
     text = printed(tmp_path / "run")
-    assert "The 16 waited for longest of 40." in text
+    assert "The 16 loaders waited for longest, of 40." in text
     assert "Loaders 20 (Samples20), 21 (Samples21)" in text
-    assert "and 12 more brought the training loop no batch: they were not asked" in text
+    assert "and 12 more delivered no batch to the training loop: they were asked for none" in text
     assert len(document(tmp_path / "run")["runs"][0]["loaders"]) == 40
 
 
@@ -250,7 +250,7 @@ def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     text = printed(tmp_path / "run")
     assert "Killed, or still at work: consumer (process" in text
     assert "of its last second may be missing" not in text
-    assert "1 of 1 rounds have no end" in text
+    assert "1 of 1 rounds have no recorded end" in text
 
 
 def test_a_killed_script_whose_shortest_batches_were_noted_only_may_lack_the_last(
@@ -284,7 +284,7 @@ def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> Non
             worker.emit(Kind.READ, batch, batch + 1, batch=batch, flags=flags, pieces=4)
     (found,) = document(tmp_path / "run")["runs"]
     assert found["estimated_fraction"] == 0.5
-    assert "too short to time each: in 50 % of the batches" in printed(tmp_path / "run")
+    assert "too short to time individually: in 50 % of the batches" in printed(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("device", "expected"), [(0, None), (2_000_000, 0.25)])

@@ -182,7 +182,9 @@ def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
     )
     text = " ".join(text.split())
     assert f"in {min(n_parted)} steps" in text
-    assert "copies: none by tf.identity, convert_to_tensor or constant; what TensorFlow" in text
+    assert (
+        "copies: none by tf.identity, convert_to_tensor or constant; copies within TensorFlow"
+    ) in text
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_a_loop_whose_model_nobody_sets_says_that_forward_is_not_told_apart(tmp_
     run, spent = opened(tmp_path / "run")
     assert "forward" not in spent
     assert run.exposure.whole.compute_rest_ns >= 3 * FORWARD_S * 1e9
-    assert "The forward pass is not told apart from the rest" in text_of(tmp_path / "run")
+    assert "The forward pass cannot be separated from the rest" in text_of(tmp_path / "run")
 
 
 def test_two_optimisers_of_a_gan_and_the_one_that_bounds_a_step(tmp_path):
@@ -184,7 +184,10 @@ def test_two_optimisers_of_a_gan_and_the_one_that_bounds_a_step(tmp_path):
     assert (steps.n_steps, steps.batches_per_step, steps.n_optimizers) == (3, 6, 2)
     assert steps.optimizer == "Adam-2"
     told = text_of(tmp_path / "run")
-    assert "3 steps of 6 batches; Adam-2 bounds them, which steps least often of 2" in told
+    assert (
+        "3 steps of 6 batches; steps are those of Adam-2, the one of 2 optimisers that steps "
+        "least often"
+    ) in told
     assert "A step waits" in told
     assert "Wait per step of 6 batches" in told
 

@@ -109,9 +109,9 @@ def _not_drawn(payload: TimelinePayload) -> Iterator[str]:
     meta = payload.meta
     if meta["n_shown"] < meta["n_spans"]:
         yield (
-            f"Not all is drawn: this page carries {units.count(meta['n_shown'])} of "
-            f"{units.count(meta['n_spans'])} spans: waits first, then what was waited for longest, "
-            "and a uniform sample of the rest. All other figures are of all spans."
+            f"Not all spans are drawn: this page holds {units.count(meta['n_shown'])} of "
+            f"{units.count(meta['n_spans'])}. Waits come first, then the spans waited for longest, "
+            "then a uniform sample of the rest. All other figures cover all spans."
         )
     if meta["n_names_left_out"]:
         yield f"{units.count(meta['n_names_left_out'])} file names are left out."

@@ -281,7 +281,7 @@ def _draw(
     patches.append(
         patch_of(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments")
     )
-    patches.append(patch_of(color="#e4e4e4", label="clock uncertain by so much"))
+    patches.append(patch_of(color="#e4e4e4", label="uncertainty of the clock"))
     figure.legend(handles=patches, ncols=6, fontsize=7, loc="outside lower center")
     suffix, picture = path.suffix.lower(), BytesIO()
     dateless = {"Date": None} if suffix == ".svg" else None

@@ -242,7 +242,7 @@ def _staging_rate(baseline: LoadingWay, circumstances: Circumstances) -> tuple[f
     for limits in read_limits(facts.storage_limits):
         found = limits.fastest(COPIERS, DEVICE, SERVER, STORAGE, order="sequential")
         if limits.mount == mount and found is not None:
-            return found.bytes_per_s, "the rate that a probe found"
+            return found.bytes_per_s, "the rate measured by a probe"
     kinds = [name.partition(":")[0] for name in run.stages]
     waits = run.work_ns - np.where([kind in FUSED for kind in kinds], np.maximum(run.cpu_ns, 0), 0)
     spent_ns = int(waits[:, [kind in READ_STAGES for kind in kinds]].sum())

@@ -63,15 +63,15 @@ ENVIRONMENT: Final = frozenset({SCHEDULER, THREADS})
 """What of dask's configuration the environment sets, where the script does not set it itself."""
 
 TITLES: Final = {
-    Lever.OUT_OF_ORDER: "batches as they are ready, out of order",
-    Lever.KEEP_WORKERS: "workers kept from one epoch to the next",
-    Lever.BESIDE: "its batches loaded while the training computes",
+    Lever.OUT_OF_ORDER: "batches delivered as soon as they are ready, out of order",
+    Lever.KEEP_WORKERS: "workers kept between epochs",
+    Lever.BESIDE: "validation batches loaded while training computes",
     Lever.PIN: "pinned memory",
-    Lever.PAGE_CACHE: "files read once before, into the page cache",
+    Lever.PAGE_CACHE: "files read into the page cache beforehand",
     Lever.MEMORY: "finished samples in memory",
-    Lever.CHUNKS: "chunks of one sample each",
+    Lever.CHUNKS: "chunks that hold one sample each",
     Lever.UNCHUNKED: "lazy arrays without dask's chunks",
-    Lever.ENGINE: "another engine of xarray's",
+    Lever.ENGINE: "another xarray engine",
     Lever.LOADED: "data loaded into memory once",
 }
 
@@ -122,10 +122,10 @@ class Candidate:
                 case Lever.BATCH:
                     yield f"batches of {settings.get('batch_size')} samples"
                 case Lever.TASKS if SCHEDULER in settings:
-                    yield "dask's tasks in the thread that asks for them"
+                    yield "dask tasks run in the calling thread"
                 case Lever.TASKS:
                     number = settings[THREADS]
-                    yield f"{number} thread{'s' * (number != 1)} of dask's in each process"
+                    yield f"{number} thread{'s' * (number != 1)} of dask in each process"
                 case Lever.CALLS:
                     yield f"num_parallel_calls={settings['num_parallel_calls']} in {settings['of']}"
                 case Lever.POOL:
@@ -133,9 +133,9 @@ class Candidate:
                 case Lever.CACHE:
                     yield f"cache() after {settings['of']}"
                 case Lever.KEEP_WORKERS if "made" in settings:
-                    yield "one loader for all epochs, its workers kept"
+                    yield "one loader for all epochs, with its workers kept"
                 case Lever.STAGE:
-                    yield f"files staged in {settings['stage']}"
+                    yield f"files staged to {settings['stage']}"
                 case Lever.CODEC:
                     how = settings.get("codec") or settings.get("dtype")
                     yield f"stored as {how}" if how else "another codec"
@@ -198,62 +198,62 @@ class RuledOut:
         needed, available = self.needed, self.available
         match self.reason:
             case Reason.IN_USE:
-                return "in use already."
+                return "already in use."
             case Reason.NO_ACCELERATOR:
-                return "no accelerator was seen in this run; without one it only costs a copy."
+                return "no accelerator was seen in this run; without one, pinning only adds a copy."
             case Reason.NO_MORE_CPUS:
                 cpus = None if available is None else int(available)
-                return f"CPUs to use: {units.count(cpus)}; each has a worker."
+                return f"CPUs to use: {units.count(cpus)}; each already has a worker."
             case Reason.CACHED_ALREADY:
-                return "everything came from memory in this run already."
+                return "this run already read everything from memory."
             case Reason.TOO_LARGE:
                 room = units.nbytes(available)
-                return f"takes {units.nbytes(needed)}, and there is room for {room}."
+                return f"needs {units.nbytes(needed)}; {room} is available."
             case Reason.SIZE_UNKNOWN:
-                return "unknown: the run does not tell the sizes it takes."
+                return "unknown: the run did not record the sizes that this needs."
             case Reason.GAINS_NOTHING:
                 return _gain_sentence(needed or 0.0, available)
             case Reason.WITHIN_NOISE:
                 return (
-                    f"saved {units.fraction(needed)} when it was measured, but by noise it may "
-                    "save nothing; measure more batches."
+                    f"saved {units.fraction(needed)} when it was measured, but with this much "
+                    "noise it may save nothing; measure more batches."
                 )
             case Reason.OWN_ORDER:
-                return "this source hands out samples in its own order and by its own workers."
+                return "this source sets the order of its samples and runs its own workers."
             case Reason.NOT_WAITED_FOR:
-                most = f": it could save {units.fraction(needed)} at the most"
+                most = f": it could save {units.fraction(needed)} at most"
                 return (
-                    "the training loop does not wait for what it removes"
-                    f"{'' if needed is None else most}."
+                    "the training loop does not wait for what this would "
+                    f"remove{'' if needed is None else most}."
                 )
             case Reason.NO_WORKERS:
-                return "the training loop loads for itself: there is nobody to be ahead."
+                return "the training loop loads its own data, so nothing can prefetch."
             case Reason.READS_WHAT_IT_USES:
                 read = None if needed is None or not available else needed / available
                 return (
-                    f"{units.ratio(read)} bytes are read for each one used; how many are decoded "
-                    "for each was not counted."
+                    f"{units.ratio(read)} bytes are read for each byte used; how many are decoded "
+                    "was not counted."
                 )
             case Reason.NO_SOURCE:
                 return (
-                    "takes a conversion, and this run has finished stores alone; name their source "
-                    "beside them, as in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
+                    "needs a conversion, but this run has only finished stores; name their source "
+                    "as well, as in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
                 )
             case Reason.NEAR_ALREADY:
-                return "the files lie on no file system that other machines share."
+                return "the files are not on a shared file system."
             case Reason.NOWHERE_NEAR:
-                return "neither $SLURM_TMPDIR, $TMPDIR nor /dev/shm is this machine's own."
+                return "none of $SLURM_TMPDIR, $TMPDIR and /dev/shm is local to this machine."
             case Reason.TOO_FEW_EPOCHS:
                 epochs = None if available is None else int(available)
                 return (
-                    f"it has paid for itself after about {units.epochs(needed or 0.0)} epochs, and "
-                    f"there {'is' if epochs == 1 else 'are'} {units.count(epochs)}; --epochs says "
-                    "how many a longer training has."
+                    f"it pays for itself after about {units.epochs(needed or 0.0)} epochs, but "
+                    f"there {'is' if epochs == 1 else 'are'} {units.count(epochs)}; pass --epochs "
+                    "for a longer training."
                 )
             case Reason.CHUNKS_FIT:
                 return (
                     f"{units.ratio(needed)} bytes are read and {units.ratio(available)} decoded "
-                    "for each one used: chunks fit."
+                    "for each byte used: the chunks fit the samples."
                 )
 
 

@@ -74,7 +74,7 @@ class NextSteps:
         found = [*_about_waiting(best, self.ranks), *_about_length(best)]
         sources = best.facts.sources
         if best.facts.stand_in and sources != ():  # a store is of what it was made of
-            reason = "the same on your own files, in DIR"
+            reason = "the same profile on your own files in DIR"
             without = ("--tiny", "--scale")
             found += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
         return tuple(found)
@@ -105,7 +105,7 @@ def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterato
     diagnosis, facts = diagnose(best.exposure), best.facts
     yield from _about_validation(best)
     if diagnosis.verdict is Verdict.NO_COMPUTE:
-        reason = "a step time shows what compute can hide"
+        reason = "with a step time, the report shows how much loading compute can hide"
         yield from _varied(best, reason, {"--compute": "25ms"})
     elif diagnosis.verdict is not Verdict.HIDDEN:
         yield from _advised(ranks, proven=False)
@@ -129,7 +129,7 @@ def _about_validation(best: MeasuredRank) -> Iterator[NextStep]:
     if found is None or change is None:
         return
     code = f" ({change.commands[0]})" if change.commands else ""
-    yield NextStep(f"the validation{code}: {change_words(change)}")
+    yield NextStep(f"validation{code}: {change_words(change)}")
 
 
 def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextStep]:
@@ -147,7 +147,7 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
             commands.sort(key=lambda line: not line.startswith("iobench profile "))
         how = f"saves {units.fraction(gain.expected)} of the time {EVIDENCE[gain.evidence]}"
         if not gain.is_proven and gain.evidence is not Evidence.BOUND:
-            how += ", too few batches to be sure"
+            how += ", too few batches to be certain"
         settings = [line for line in lines if line.startswith(("DataLoader(...", "grain."))]
         code = f" ({settings[0]})" if settings and not commands else ""
         reason = f"{change.candidate.title}{code}: {how}"
@@ -157,19 +157,22 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
 def _about_starts(best: MeasuredRank, diagnosis: Diagnosis) -> str:
     """Return what may help where only the rest of a run waits: its starts."""
     if diagnosis.window == "recurring":
-        return ", after the first epoch; that its start weighs less takes more epochs"
+        return ", after the first epoch; more epochs make its start-up count for less"
     again = any(
         each.framework == "torch" and each.workers and each.n_rounds > 1
         for each in best.exposure.loaders
     )
-    how = " or persistent_workers=True, if it is not set" if again else ""
-    return f", once it is steady; longer rounds{how} make its starts weigh less"
+    how = " or persistent_workers=True if it is not set" if again else ""
+    return f", in steady state; longer rounds{how} make start-up count for less"
 
 
 def _about_length(best: MeasuredRank) -> Iterator[NextStep]:
     # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
     if best.exposure.window == "whole" and best.exposure.n_rounds <= 1:
-        reason, without = "a longer run, to have a steady state", ("--duration", "--epochs")
+        reason, without = (
+            "a longer run, so that it reaches a steady state",
+            ("--duration", "--epochs"),
+        )
         yield from _varied(best, reason, {"--batches": "200"}, without)
 
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 ADVICE_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 EVIDENCE: Final = {
-    Evidence.MEASURED: "measured in turns with it",
+    Evidence.MEASURED: "measured, alternating with the baseline",
     Evidence.REPLAYED: "by replay",
-    Evidence.BOUND: "at most; what it does save has to be measured",
+    Evidence.BOUND: "at most; the actual saving has to be measured",
 }
 MOST_STAGES: Final = 4
 
@@ -92,14 +92,14 @@ def advice_document(advice: Advice, run: str) -> Document:
     found = [Section("advice", "", sentences(_summary(advice)))]
     if advice.changes:
         now = "" if not advice.epoch_s else _seconds(advice.epoch_s)
-        epoch = f" (an epoch over all samples takes {now} now)" if now else ""
+        epoch = f" (an epoch over all samples now takes {now})" if now else ""
         changes = _changes(advice.changes, 1)
         found.append(Section("changes", f"What would help, best first{epoch}", changes))
     if advice.to_measure:
         bounds = any(each.gain.evidence is Evidence.BOUND for each in advice.to_measure)
         # What bounds take for granted of the training itself.
-        most = " (at most: with every step of the training as short as the shortest tenth are now)"
-        title = f"What may help, and has to be measured{most if bounds else ''}"
+        most = " (upper bounds: every training step taken to be as short as the shortest tenth)"
+        title = f"What may help but has to be measured{most if bounds else ''}"
         changes = _changes(advice.to_measure, 1 + len(advice.changes))
         found.append(Section("to-measure", title, changes))
     if advice.ruled_out:
@@ -120,10 +120,11 @@ def _summary(advice: Advice) -> Iterator[str]:
     if is_told(advice.error_fraction):
         yield (
             "A replay of the unmodified run misses its time by "
-            f"{_signed(advice.error_fraction or 0.0)}, which tells whether it is understood, not "
-            "how far a prediction may miss: that is beside each. For what no span tells, it takes "
-            f"{units.fraction(UNSEEN_ERROR)} of the time, {units.fraction(UNSEEN_WORKERS_ERROR)} "
-            "for another number of workers: goals of iobench's benchmarks, not measured here."
+            f"{_signed(advice.error_fraction or 0.0)}. That shows whether the loader is "
+            "understood; how far a prediction may miss stands beside each prediction. Where no "
+            f"span was recorded, the assumed error is {units.fraction(UNSEEN_ERROR)} of the time, "
+            f"or {units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers: goals of "
+            "iobench's benchmarks, not measured here."
         )
     found = advice.payoffs
     if found is None or not found.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
@@ -131,8 +132,9 @@ def _summary(advice: Advice) -> Iterator[str]:
     told = [*found.stages[:MOST_STAGES], *([found.together] if found.together else [])]
     parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
     yield (
-        f"Were a stage {units.fraction(1 - (found.factor or 0.0))} shorter, the time would be "
-        f"shorter by: {', '.join(parts)}; were all, {units.fraction(found.joint_fraction)}."
+        f"If one stage took {units.fraction(1 - (found.factor or 0.0))} less time, the run would "
+        f"be shorter by: {', '.join(parts)}; if all of them did, by "
+        f"{units.fraction(found.joint_fraction)}."
     )
 
 
@@ -143,14 +145,14 @@ def _opening(advice: Advice) -> str:
     maker = "thread" if facts.threads and not facts.is_script else "worker"
     makers = f"{units.count(way.workers)} {maker}{'s' * (way.workers != 1)}"
     several = circumstances.n_loaders > 1
-    loaders = f", of {circumstances.n_loaders} loaders the one waited for most" * several
+    loaders = f", the most waited for of {circumstances.n_loaders} loaders" * several
     when = OVER[way.part]
     if circumstances.n_folded:
         when = f"in {kept_words(way.whole.n_batches, circumstances.n_folded)}, {when}"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
-        f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. "
-        f"It waits {units.fraction(way.wait_fraction)} of its time {when}; a sample takes "
+        f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. The training loop waits "
+        f"{units.fraction(way.wait_fraction)} of its time {when}; a sample takes "
         f"{units.duration(way.sample_ns)}."
     )
 
@@ -166,34 +168,38 @@ def outcome_sentence(advice: Advice) -> str:
             hidden = way.hidden_fraction
             known = f"{units.fraction(hidden)} of the loading is hidden, and "
             return (
-                f"Nothing to gain: {'' if hidden is None else known}no change of it can save more "
-                f"than the {units.fraction(way.wait_fraction)} of the training loop's time that "
-                f"is waited{extent}."
+                f"Nothing to gain: {'' if hidden is None else known}no change to loading can save "
+                f"more than the {units.fraction(way.wait_fraction)} of its time that the training "
+                f"loop waits{extent}."
             )
         case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
             return f"No advice: {_untrusted(advice)}."
         case AdviceOutcome.NO_SINGLE_STAGE:
             return (
-                "No single stage will help: stages take turns in holding the loop up, and only "
-                f"several faster ones together gain{_together(advice)}{extent}."
+                "No single faster stage will help: different stages hold up the loop at different "
+                "times, so only several faster stages together gain "
+                f"time{_together(advice)}{extent}."
             )
         case AdviceOutcome.NOTHING_FOUND:
-            return f"It waits, but nothing that iobench knows of is predicted to help{extent}."
+            return (
+                "The training loop waits, but none of the changes that iobench knows is "
+                f"predicted to help{extent}."
+            )
         case AdviceOutcome.ADVICE:
             return _advice_sentence(advice, extent)
 
 
 def _advice_sentence(advice: Advice, extent: str) -> str:
-    text = f"Nothing is sure to help, but some changes are worth a measurement{extent}."
+    text = f"Nothing is certain to help, but some changes are worth measuring{extent}."
     if advice.changes:
         best = advice.changes[0]
         saved = units.fraction(best.gain.saved)
         of = "the training loop's time" if extent else "the time"
-        text = f"Best: {best.candidate.title}, which saves {saved} of {of}{extent}."
+        text = f"Best: {best.candidate.title} saves {saved} of {of}{extent}."
     if not is_told(advice.error_fraction):
-        text += f" What was not measured is left out: {_untrusted(advice)}."
+        text += f" Changes that were not measured are left out: {_untrusted(advice)}."
     elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
-        text += f" No single faster stage will help, only several together{_together(advice)}."
+        text += f" No single faster stage will help; only several together do{_together(advice)}."
     return text
 
 
@@ -206,10 +212,10 @@ def _untrusted(advice: Advice) -> str:
     """Return why nothing is said that rests on a replay."""
     error = advice.error_fraction
     if error is None:
-        return advice.baseline.run.reason or "who made the batches is not known"
+        return advice.baseline.run.reason or "it is not known which workers made the batches"
     return (
-        f"a replay of the unmodified run misses its time by {_signed(error)}, and beyond "
-        f"{units.fraction(WITHHELD_ABOVE)} its predictions mean nothing"
+        f"a replay of the unmodified run misses its time by {_signed(error)}; above "
+        f"{units.fraction(WITHHELD_ABOVE)}, iobench gives no predictions"
     )
 
 
@@ -233,7 +239,7 @@ def _gain_text(change: AdvisedChange) -> str:
     if gain.low is not None and gain.high is not None:
         another = " in another run" if gain.evidence is Evidence.REPLAYED else ""
         between = f" ({_signed(gain.low)} to {_signed(gain.high)}{another})"
-    unproven = "" if gain.is_proven else "; too few batches to tell it from noise"
+    unproven = "" if gain.is_proven else "; too few batches to distinguish it from noise"
     return (
         f"saves {units.fraction(gain.saved)} of the time{between}{epoch}; "
         f"{EVIDENCE[gain.evidence]}{unproven}"
@@ -244,8 +250,8 @@ def _cost_text(change: AdvisedChange) -> str:
     text = f"costs {', '.join(_cost_parts(change.cost)) or 'nothing'}"
     if change.cost.starts:
         kept = Lever.KEEP_WORKERS in change.candidate.levers
-        again = "once, as they are kept" if kept else "each epoch, if they are not kept"
-        text += f", beside the start of the workers, which no run told: {again}"
+        again = "once, because they are kept" if kept else "in each epoch, unless they are kept"
+        text += f", plus worker start-up, which no run has measured: {again}"
     if change.break_even is not None:
         text += f"; {_pays(change.break_even, bound=not change.gain.is_proven)}"
     return text
@@ -257,11 +263,11 @@ def _cost_parts(cost: Cost) -> Iterator[str]:
     elif cost.convert_s:
         yield f"{'at least ' * cost.at_least}{_seconds(cost.convert_s)} to convert"
     if cost.stage_s is None:
-        yield "copying the files once, for a time that is not known"
+        yield "copying the files once, which takes an unknown time"
     elif cost.stage_s:
         yield f"{_seconds(cost.stage_s)} to copy the files once, at {cost.staged_by}"
     for nbytes, what, unknown in (
-        (cost.disk_nbytes, "on disk", "unknown room on disk"),
+        (cost.disk_nbytes, "on disk", "an unknown amount of disk space"),
         (cost.memory_nbytes, "of memory", "unknown memory"),
     ):
         if nbytes is None:
@@ -274,9 +280,9 @@ def _pays(break_even: BreakEven, *, bound: bool) -> str:
     if break_even.never:
         return "it never pays for itself"
     if break_even.epochs is None:
-        return "when it has paid for itself is unknown"
-    least = "no earlier than" if bound or break_even.at_least else "after"
-    text = f"paid for {least} {units.epochs(break_even.epochs)} epochs"
+        return "after how many epochs it pays for itself is unknown"
+    least = "after at least" if bound or break_even.at_least else "after"
+    text = f"it pays for itself {least} {units.epochs(break_even.epochs)} epochs"
     if break_even.staging_to_epoch is not None and not bound:
         text += f" (T_staging / T_epoch {units.ratio(break_even.staging_to_epoch)})"
     return text
@@ -288,15 +294,15 @@ def _bill_sentence(advice: Advice) -> str:
     if bill is None:
         return ""
     by = (
-        "the devices' own idle time"
+        "the devices' idle time"
         if bill.on_device
-        else "the wait of the training loop, as no device was timed"
+        else "the wait of the training loop, because no device was timed"
     )
     return (
-        f"On {units.count(bill.ranks)} rank{'s' * (bill.ranks > 1)} and "
-        f"{units.count(bill.epochs)} epoch{'s' * (bill.epochs > 1)}, waiting costs "
-        f"{units.number(bill.idle_hours)} of {units.number(bill.all_hours)} device-hours "
-        f"(by {by}; every rank taken to wait as this one does)."
+        f"On {units.count(bill.ranks)} rank{'s' * (bill.ranks > 1)} and {units.count(bill.epochs)} "
+        f"epoch{'s' * (bill.epochs > 1)}, waiting costs {units.number(bill.idle_hours)} of "
+        f"{units.number(bill.all_hours)} device-hours (by {by}; every rank is assumed to wait as "
+        "this one does)."
     )
 
 
@@ -308,18 +314,20 @@ def trial_section(tried: Sequence[TriedChange], why_not: str = "") -> Section:
     rows = tuple(_trial_row(each) for each in tried)
     band = tried[0]
     between = _between(band.band_low_fraction, band.band_high_fraction)
-    few = "under 6 rounds have no interval of 95 %; --rounds 6 has one"
+    few = "fewer than 6 rounds give no 95 % interval; use --rounds 6 or more"
     noise = (
-        f"is no measure of noise: {few}" if between is None else f"saved {between}: that is noise"
+        f"does not measure the noise: {few}"
+        if between is None
+        else f"saved {between}: that is the noise"
     )
     lead = (
-        f"In {units.count(band.rounds)} rounds of turns, the time of a sample saved, predicted and "
-        f"obtained. The baseline again, unchanged, {noise}."
+        f"Time saved per sample, predicted and measured, in {units.count(band.rounds)} alternating "
+        f"rounds. The unchanged baseline, run a second time, {noise}."
     )
     staged = [
         f"{each.title}: staging took {_seconds(each.staging_s)}, "
         f"{'unknown' if each.predicted_staging_s is None else _seconds(each.predicted_staging_s)} "
-        "was predicted; the copy is removed again."
+        "was predicted; the copy has been removed."
         for each in tried
         if each.staging_s is not None
     ]
@@ -334,10 +342,10 @@ def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
     return (
         tried.title,
         Share(gain.high, "at most {}") if bound else SignedShare(gain.saved),
-        NOT_APPLICABLE if bound else _between(gain.low, gain.high) or "too few batches to tell",
+        NOT_APPLICABLE if bound else _between(gain.low, gain.high) or "too few batches",
         SignedShare(tried.saved_fraction),
         obtained or "no interval",
-        "not to be told from noise" if tried.is_noise else "",
+        "indistinguishable from noise" if tried.is_noise else "",
     )
 
 

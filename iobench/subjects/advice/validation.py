@@ -181,8 +181,8 @@ def change_words(change: ValidationChange) -> str:
     told = change.gain.is_proven or change.gain.evidence is Evidence.BOUND
     return (
         f"{change.candidate.title}{of_loader}: saves {units.duration(change.saved_ns)}{share}, "
-        f"{HOW[change.gain.evidence]}{'' if told else ', how surely is not known'}"
-        f"{', less the start of its workers' * (change.starts_ns is None)}"
+        f"{HOW[change.gain.evidence]}{'' if told else ', with unknown certainty'}"
+        f"{', minus worker start-up' * (change.starts_ns is None)}"
     )
 
 
@@ -191,11 +191,11 @@ def validation_section(found: ValidationAdvice) -> Section:
     of_job = found.wait_of_job_fraction
     share = "" if of_job is None else f", {units.fraction(of_job)} of the job"
     lead = (
-        f"Passes that validate, test or predict take {units.duration(found.wall_ns)} and wait "
-        f"{units.duration(found.wait_ns)} of it for data{share}."
+        f"Validation, test and prediction passes take {units.duration(found.wall_ns)}; "
+        f"{units.duration(found.wait_ns)} of that is waiting for data{share}."
     )
     if found.changes:
-        lead += " Each change below is made alone; what it saves is of this run."
+        lead += " Each change below is considered alone; savings apply to this run."
     blocks: list[Block] = [Sentence(lead)]
     if found.changes:
         blocks.append(_table(found.changes, found.wall_ns))
@@ -232,14 +232,14 @@ def _starts(changes: Sequence[ValidationChange]) -> Iterator[str]:
     """Yield what starting workers takes, or that nobody knows."""
     if any(each.starts_ns is None for each in changes):
         yield (
-            "What starting workers takes is not in it, as this run started none: once where they "
-            "are kept, else at each pass."
+            "Worker start-up is not included, because this run started none: it is paid once where "
+            "workers are kept, else in each pass."
         )
     for each in changes:
         if each.starts_ns:
             yield (
-                f"Starting them takes {units.duration(each.starts_ns)} by how long the training's "
-                "took, and is in it."
+                f"Worker start-up is included: {units.duration(each.starts_ns)}, as measured for "
+                "the training's workers."
             )
 
 

@@ -236,7 +236,9 @@ def test_work_that_nobody_saw_is_in_no_share_of_what_is_hidden() -> None:
     advice = advised(measured(script.profile(), **KNOWN))
     assert [each.stage for each in advice.baseline.window.stages] == ["opaque"]
     assert advice.baseline.hidden_fraction is None
-    assert outcome_sentence(advice).startswith("Nothing to gain: no change of it can save more")
+    assert outcome_sentence(advice).startswith(
+        "Nothing to gain: no change to loading can save more"
+    )
     assert advised(way(SLOW, step=80.0)).baseline.hidden_fraction == pytest.approx(1.0)
 
 
@@ -413,8 +415,8 @@ def test_what_two_or_three_batches_gain_is_not_taken_as_proven() -> None:
     change = to_measure(advice, Lever.FORMAT)
     assert (change.gain.low, change.gain.high, change.gain.is_proven) == (None, None, None)
     text = TerminalRenderer().render(advice_document(advice, "run"))
-    assert "too few batches to tell it from noise" in " ".join(text.split())
-    assert outcome_sentence(advice).startswith("Nothing is sure to help")
+    assert "too few batches to distinguish it from noise" in " ".join(text.split())
+    assert outcome_sentence(advice).startswith("Nothing is certain to help")
 
 
 def rounds_of(reads_ms: list[float], *, begin: int = 0) -> Sketch:

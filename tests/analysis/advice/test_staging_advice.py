@@ -115,7 +115,7 @@ def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> N
     assert change.commands[0] == "iobench stage /scratch/data --to /local/job"
     assert change.break_even.epochs == pytest.approx(change.cost.stage_s / change.saved_s)
     text = " ".join(TerminalRenderer().render(advice_document(advice, "run")).split())
-    assert "files staged in /local/job" in text
+    assert "files staged to /local/job" in text
     assert "to copy the files once, at the rate of this run's reads" in text
 
 
@@ -132,7 +132,7 @@ def test_what_a_probe_of_that_mount_found_is_the_rate() -> None:
         "read_nbytes": GB, "notes": [],
     }  # fmt: skip
     cost = staging(advised(run_of([100.0] * 60, storage_limits=[limits]))).cost
-    assert (cost.stage_s, cost.staged_by) == (2.0, "the rate that a probe found")
+    assert (cost.stage_s, cost.staged_by) == (2.0, "the rate measured by a probe")
     elsewhere = staging(advised(run_of([100.0] * 60, storage_limits=[{**limits, "mount": "/b"}])))
     assert elsewhere.cost.staged_by == "the rate of this run's reads"
 
@@ -185,5 +185,5 @@ def test_it_is_not_proposed_for_a_training_that_ends_before_it_has_paid() -> Non
     assert why_not(advised(run, epochs=max(1, int(least)))) is Reason.TOO_FEW_EPOCHS
     few = advised(run, epochs=max(1, int(least)))
     text = " ".join(TerminalRenderer().render(advice_document(few, "run")).split())
-    assert "it has paid for itself after about" in text
+    assert "it pays for itself after about" in text
     assert staging(advised(run, epochs=int(least) + 1)) is not None

@@ -101,4 +101,4 @@ def test_report_and_advice_tell_the_same():
         assert "What would help the validation" in text
         assert "DataLoader(..., num_workers=2, persistent_workers=True)" in text
     text = " ".join(render(report_document([Run(profile)])).split())
-    assert "the validation (DataLoader(..., num_workers=2" in text.partition("What to try next")[2]
+    assert "validation (DataLoader(..., num_workers=2" in text.partition("What to try next")[2]

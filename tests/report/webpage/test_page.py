@@ -131,10 +131,10 @@ def test_of_many_ranks_the_slowest_are_shown_and_the_rest_is_named(tmp_path: Pat
 
 def test_spans_that_are_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "source")
-    assert "Not all is drawn" not in parts_of(run).words
+    assert "Not all spans are drawn" not in parts_of(run).words
     monkeypatch.setattr(report_module, "SPAN_LIMIT", 60)
     page = parts_of(run)
-    assert "this page carries 60 of 162 spans" in page.words
+    assert "this page holds 60 of 162." in page.words
     assert wrong_figures(page.figures) == []
 
 
