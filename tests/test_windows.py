@@ -98,7 +98,6 @@ def gappy_rows(draw):
     return positions, rows, step
 
 
-@pytest.mark.thorough
 @given(gappy_rows(), windows, st.data())
 @settings(max_examples=200, deadline=None)
 def test_windows_fit_where_the_definition_says(drawn, window, data):

@@ -153,7 +153,6 @@ def test_every_nanosecond_goes_to_work(run):
     assert not idle.keys() - {"read", "decode", "preprocess", "collate"}
 
 
-@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(runs(), st.integers(2, 1000))
 def test_all_times_scaled_scale_the_result(run, factor):

@@ -131,7 +131,6 @@ def layouts(draw):
     }
 
 
-@pytest.mark.thorough
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -406,7 +406,6 @@ BOMBS = {
 }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("codec", BOMBS)
 @pytest.mark.parametrize("filters", [None, [{"id": "shuffle", "elementsize": 2}]])
 def test_a_chunk_is_inflated_no_further_than_it_may_be_long(tmp_path, codec, filters):

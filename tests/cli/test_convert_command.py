@@ -439,7 +439,6 @@ def test_variables_of_unequal_length_are_named(
     assert "5" in line
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("hidden", "arguments", "extra"),
     [

@@ -144,7 +144,6 @@ def holds(data: bytes, secret: bytes) -> bool:
     return any(secret in piece for piece in pieces)
 
 
-@pytest.mark.thorough
 def test_no_secret_in_any_file_of_probes_runs_and_stores(
     module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,7 +144,6 @@ def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_p
     assert "\x1b[" not in text
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

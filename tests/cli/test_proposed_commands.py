@@ -107,7 +107,7 @@ def proposals(config: dict[str, Any], step_ms: int) -> Iterator[str]:
     yield from (step.command for step in figures.steps if step.command)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_command_line_takes_every_command_that_is_proposed(kind: str) -> None:
     found = [line for step_ms in (15, 80, 0) for line in proposals(RUNS[kind], step_ms)]

@@ -202,7 +202,6 @@ def test_every_command_is_asked():
     assert commands == set(ASKED)
 
 
-@pytest.mark.quick_cases(31)
 @pytest.mark.parametrize(("number", "line"), list(enumerate(SHORT_LINES)))
 def test_no_command_tells_a_secret(place, capsys, number, line):
     url = URLS[SHORT[number % len(SHORT)]]
@@ -302,7 +301,6 @@ def test_a_url_shows_no_secret_and_opens_with_it():
             os.fspath(url)
 
 
-@pytest.mark.thorough
 def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
     document = json.loads(Path("RUN/run.json").read_text())
     document["command"] = f"iobench profile {URLS['signed']}"

@@ -154,6 +154,7 @@ def listen(patch, call):
 MOMENTS = [("upload_part", 4, True), ("complete_multipart_upload", 2, True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "count", "is_after"), MOMENTS)
 def test_killed_in_an_upload_it_ends_the_same_and_leaves_none(
     place, tmp_path, name, count, is_after

@@ -137,8 +137,12 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("slow", "nbytes", "is_open"),
-    [({"opens_per_s": 40}, 4 * KIB, True), ({"nbytes_per_s": 4 * MIB}, 512 * KIB, False)],
-    ids=["opens", "bandwidth"],
+    [
+        pytest.param({"opens_per_s": 40}, 4 * KIB, True, id="opens"),
+        pytest.param(
+            {"nbytes_per_s": 4 * MIB}, 512 * KIB, False, id="bandwidth", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_a_report_says_whether_opening_or_reading_takes_the_time(
     slow_storage: Any,

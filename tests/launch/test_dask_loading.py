@@ -79,7 +79,9 @@ def stages_of(found: Any) -> dict[str, Any]:
     return {row.stage: row for row in window.stages}
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize(
+    "workers", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 2))]
+)
 def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, workers: int
 ) -> None:
@@ -97,7 +99,9 @@ def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
     assert (read.n_spans, read.nbytes) == (N_SAMPLES * N_TIMES, N_SAMPLES * N_TIMES * NBYTES)
 
 
-@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf", "zarr"])
+@pytest.mark.parametrize(
+    "engine", ["netcdf4", "zarr", pytest.param("h5netcdf", marks=pytest.mark.long)]
+)
 def test_every_engine_shows_what_it_reads(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, engine: str
 ) -> None:
@@ -119,7 +123,7 @@ def test_one_thread_that_does_all_waits_for_all(
     assert computed.exposed_ns == computed.busy_ns >= N_SAMPLES * N_TIMES * SLEEP_NS
 
 
-@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_cluster_is_waited_for_and_said_to_be_unseen(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, *, processes: bool
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_cluster_is_waited_for_and_said_to_be_unseen(
     assert tasks["elsewhere_nbytes"] >= N_SAMPLES * N_TIMES * NBYTES
 
 
+@pytest.mark.long
 def test_tasks_in_processes_are_said_to_be_unseen(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any
 ) -> None:
@@ -190,7 +195,14 @@ PAIRS = """
 
 @pytest.mark.parametrize(
     ("name", "chunks", "workers"),
-    [("x.nc", "ten", 2), ("x.zarr", "ten", 0), ("x.nc", "one", 0), ("x.nc", "none", 0)],
+    [
+        ("x.nc", "ten", 2),
+        ("x.nc", "none", 0),
+        *(
+            pytest.param(*each, 0, marks=pytest.mark.long)
+            for each in (("x.zarr", "ten"), ("x.nc", "one"))
+        ),
+    ],
 )
 def test_what_of_chunks_is_read_how_often_is_said(
     launch: Callable[..., Any],
@@ -225,6 +237,7 @@ def test_what_of_chunks_is_read_how_often_is_said(
     assert (f"up to {most} at once on" in text) == (most > tasks["cpus"])
 
 
+@pytest.mark.long
 def test_a_script_is_tried_with_its_environment_changed(
     launch: Callable[..., Any],
     script: Callable[..., Any],

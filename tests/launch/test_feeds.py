@@ -128,7 +128,9 @@ def shards(tmp_path: Path) -> int:
     return total
 
 
-@pytest.mark.parametrize(("workers", "kind"), [(0, "loader"), (1, "batched")])
+@pytest.mark.parametrize(
+    ("workers", "kind"), [(1, "batched"), pytest.param(0, "loader", marks=pytest.mark.long)]
+)
 def test_samples_of_tar_archives_are_read_and_decoded(
     seen: Seen, shards: int, workers: int, kind: str
 ) -> None:
@@ -309,7 +311,9 @@ loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=worke
 """
 
 
-@pytest.mark.parametrize(("workers", "how"), [(0, "plain"), (1, "dask")])
+@pytest.mark.parametrize(
+    ("workers", "how"), [(0, "plain"), pytest.param(1, "dask", marks=pytest.mark.long)]
+)
 def test_batches_cut_out_of_a_file_are_read_and_decoded(
     seen: Seen, tmp_path: Path, workers: int, how: str
 ) -> None:

@@ -65,8 +65,9 @@ def text_of(found: Any) -> str:
 @pytest.mark.parametrize(
     ("n_files", "seconds", "end", "code"),
     [
-        (12, 0.1, "", 0), (3, 0.4, "_exit", 3), (5, 0.2, "kill", -signal.SIGKILL),
-        (4, 0.2, "raise", 1),
+        (12, 0.1, "", 0), (3, 0.4, "_exit", 3),
+        pytest.param(5, 0.2, "kill", -signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param(4, 0.2, "raise", 1, marks=pytest.mark.long),
     ],
 )  # fmt: skip
 def test_a_script_that_ends_in_its_initial_load(
@@ -199,7 +200,10 @@ TRAIN = """
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("n_validation", "end"), [(60, ""), (8, ""), (60, "_exit")])
+@pytest.mark.parametrize(
+    ("n_validation", "end"),
+    [(60, ""), *(pytest.param(*each, marks=pytest.mark.long) for each in ((8, ""), (60, "_exit")))],
+)
 def test_a_validation_is_told_from_the_training_whichever_is_longer(
     script: Callable[..., Any],
     launch: Callable[..., Any],
@@ -331,7 +335,8 @@ ENDING = """
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "name", [pytest.param("SIGTERM", marks=pytest.mark.long), "SIGKILL", "SIGINT"]
+    "name",
+    ["SIGKILL", *(pytest.param(each, marks=pytest.mark.long) for each in ("SIGTERM", "SIGINT"))],
 )
 def test_a_script_that_a_signal_ends_in_its_validation(
     script: Callable[..., Any], launch: Callable[..., Any], name: str
@@ -405,7 +410,13 @@ ABANDONED = """
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("how", "workers"), [("kept", 1), ("dropped", 0), ("another", 1)])
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [
+        ("kept", 1),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("dropped", 0), ("another", 1))),
+    ],
+)
 def test_time_after_a_loader_was_left_is_no_training(
     script: Callable[..., Any], launch: Callable[..., Any], how: str, workers: int
 ) -> None:

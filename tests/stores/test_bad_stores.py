@@ -563,7 +563,6 @@ def restore(content):
         file.write_bytes(data)
 
 
-@pytest.mark.thorough
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -579,7 +578,6 @@ def test_anything_in_a_manifest_may_be_something_else(target, data):
     survives(path)
 
 
-@pytest.mark.thorough
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

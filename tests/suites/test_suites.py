@@ -197,7 +197,7 @@ def test_cells_that_fail_are_rows(
     assert told["cells"][0]["status"] == MEASURED
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -335,7 +335,6 @@ def test_a_lossy_store_shows_its_price(
     assert "final_loss" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "told"),
     [

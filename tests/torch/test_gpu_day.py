@@ -61,9 +61,11 @@ def shown(document: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "argument"),
     [
-        *((name, "") for name in ("device", "events", "exposure", "pinning", "copies")),
-        *((name, "") for name in ("loader", "memory")),
-        ("profile", "native"),
+        *((name, "") for name in ("device", "exposure", "copies", "memory")),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (("events", ""), ("pinning", ""), ("loader", ""), ("profile", "native"))
+        ),
     ],
 )
 def test_a_row_holds_over_the_stand_in_and_is_marked_so(

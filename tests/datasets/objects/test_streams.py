@@ -133,7 +133,6 @@ def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
     assert dataset.stream.makes == "opaque"  # by who does not
 
 
-@pytest.mark.thorough
 def test_an_iterable_dataset_of_torch_with_a_length(opened):
     class Rows(torch_data.IterableDataset):
         def __len__(self):

@@ -50,11 +50,11 @@ def write_grib(folder: Path, count: int) -> str:
     return str(folder)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("count", "limit"), [FEW, pytest.param(*MANY, marks=pytest.mark.long)], ids=["few", "many"]
 )
-@pytest.mark.parametrize("way", ["threads", "processes"])
+@pytest.mark.parametrize("way", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["netcdf", "grib", "numpy", "zarr"])
 def test_more_files_than_descriptors(
     tmp_path: Path,

@@ -333,7 +333,6 @@ def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, par
     store.close()
 
 
-@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=40)
 def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> None:

@@ -166,7 +166,11 @@ def test_what_cannot_be_probed_is_said(names):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("latency_s", "nbytes_per_s", "request_nbytes", "readers"),
-    [(0.002, 200e6, 64 * KIB, 2), (0.0, 20e6, 256 * KIB, 1), (0.004, 1e9, 256 * KIB, 4)],
+    [
+        (0.002, 200e6, 64 * KIB, 2),
+        pytest.param(0.0, 20e6, 256 * KIB, 1, marks=pytest.mark.long),
+        pytest.param(0.004, 1e9, 256 * KIB, 4, marks=pytest.mark.long),
+    ],
 )
 def test_slow_storage_gives_what_it_is_made_to_give(
     slow_storage, latency_s, nbytes_per_s, request_nbytes, readers
