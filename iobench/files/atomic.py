@@ -25,6 +25,7 @@ __all__ = [
     "WriteBehind",
     "is_closed",
     "is_local",
+    "is_read_only",
     "new_file",
     "storage_errors",
     "sync_directory",
@@ -33,7 +34,7 @@ __all__ = [
 
 
 EXIT_RESUMABLE = 75
-OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
+OTHER_FOLDER = "choose another folder"
 FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -89,6 +90,15 @@ def is_closed(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and not folder.stat().st_mode & 0o222
+
+
+def is_read_only(folder: Path) -> bool:
+    """Tell whether nothing can be written to a folder, by its permissions or its file system."""
+    if is_closed(folder):
+        return True
+    with suppress(OSError, AttributeError):  # Windows has no statvfs
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    return False
 
 
 def sync_directory(path: Path) -> None:

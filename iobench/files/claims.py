@@ -335,8 +335,7 @@ def claim(
         holder = find_holder(path)
         if holder is not None and budget.spent:
             raise StoreClaimedError(
-                f"{path} is being written by {holder}; wait for it, or choose another folder "
-                "(--store-dir, or OUT)"
+                f"{path} is being written by {holder}; wait for it, or choose another folder"
             )
         if holder is not None and notice is not None and not told:
             notice(f"waiting for {holder}, which is writing {path}")

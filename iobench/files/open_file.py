@@ -51,13 +51,14 @@ class FileKind:
     is_dated: bool
 
 
+MADE_AGAIN: Final = "convert the store again, or stage its copy again"
 STORE_FILE: Final = FileKind(
     "store",
     StoreError,
     StoreError,
-    " is missing, its store's manifest lists it; convert the store again",
-    "convert the store again",
-    "convert the store again",
+    f" is missing, its store's manifest lists it; {MADE_AGAIN}",
+    MADE_AGAIN,
+    MADE_AGAIN,
     is_dated=False,
 )
 SOURCE_FILE: Final = FileKind(

@@ -12,6 +12,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from zipfile import BadZipFile
 
@@ -95,8 +96,9 @@ class _Making:
 
 
 def temporary_of(path: Path) -> Path:
-    """Return where a file is until it is whole."""
-    return path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    """Return where a file is until it is whole; its own name may be as long as names can be."""
+    name = sha256(os.fsencode(path.name)).hexdigest()
+    return path.with_name(f".{name}{TEMPORARY_SUFFIX}")
 
 
 def stretches(nbytes: int) -> list[tuple[int, int]]:

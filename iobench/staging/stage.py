@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, StorageError, StoreClaimedError
-from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, storage_errors
+from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, is_read_only, storage_errors
 from iobench.files.claims import CLAIM_NAME, claim
 from iobench.files.crc32c import crc32c_of_file
 from iobench.files.memory import available_memory_nbytes
@@ -137,8 +137,11 @@ def stage_held(
         with storage_errors(folder):
             was_there = folder.exists()
         say = notice or (lambda text: None)
+        staging = _Staging(listing, folder, threads, progress, say, arrived)
         held = None
         try:
+            if was_there and is_read_only(folder):
+                copy, held = staging.run(writes=False), hold_item(folder)
             while held is None:
                 make_item(folder, kind="staged", title=listing.source)
                 if mark_of(folder)[0] not in ("staged", "unknown"):
@@ -147,7 +150,7 @@ def stage_held(
                     )
                 # Who used it last may remove it, as long as it is not claimed: then once more.
                 with _gone_again(folder), claim(folder, wait_s=wait_s, notice=notice) as claimed:
-                    copy = _Staging(listing, folder, threads, progress, say, arrived).run()
+                    copy = staging.run()
                     claimed.check()
                     held = hold_item(folder)
         except StorageError as error:
@@ -194,9 +197,11 @@ class _Staging:
         self._tell, self._telling = arrived, threading.Lock()
         self._listing, self._folder, self._say = listing, folder, say
         self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
-        self._progress, self._n_done, self._n_copied = progress, 0, 0
+        self._progress = progress
 
-    def run(self) -> StagedCopy:
+    def run(self, *, writes: bool = True) -> StagedCopy:
+        """Return the copy, made whole; as it is, or refused, where nothing can be written."""
+        self._n_done = self._n_copied = 0
         begun_ns = now_ns()
         listing, folder = self._listing, self._folder
         before = staged_copy(folder)
@@ -209,9 +214,14 @@ class _Staging:
         is_whole = before is not None and all(file.name in sound for file in before.files)
         if before is not None and before.state == "complete" and is_whole and not missing:
             now = replace(before, files=tuple(sound[file.name] for file in before.files), job=job)
-            if now != before:
+            if now != before and writes:
                 write_copy(now)
             return replace(now, was_there=True)
+        if not writes:
+            raise StorageError(
+                f"{folder} is read-only, and holds no whole copy of {listing.source} as that is "
+                "now; stage to another folder"
+            )
         self._check_room(missing)
         copy = StagedCopy(
             listing.source,
@@ -314,15 +324,16 @@ class _Staging:
         for file in missing:
             with suppress(OSError):
                 begun += temporary_of(folder / file.name).stat().st_blocks * 512
-        nbytes = max(0, sum(file.nbytes for file in missing) - begun) + SPARE_NBYTES
+        nbytes = max(0, sum(file.nbytes for file in missing) - begun)
         on = file_system_of(folder)
         free = free_nbytes(folder) or 0
         if on.reach == "memory":
             free = min(free, available_memory_nbytes())
-        if nbytes > free:
+        if nbytes + SPARE_NBYTES > free:
             raise NoRoomError(
-                f"{folder}: {nbytes} bytes are needed to stage {self._listing.source}, {free} are "
-                f"free on this {on.name}; stage a part (--part 1/4), or to another disk"
+                f"{folder}: {nbytes} bytes are to be copied to stage {self._listing.source}, "
+                f"{free} are free on this {on.name}, of which {SPARE_NBYTES} are left; stage a "
+                "part (--part 1/4), or to another disk"
             )
         n_files, room = len(missing) + 8, free_files(folder)
         if room is not None and n_files > room:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
 from iobench.files.atomic import write_atomically
-from iobench.json_files import read_fields, read_json
+from iobench.json_files import parse_json, read_fields, read_small_file
+from iobench.stores.manifest import CHECKSUM, checked_json
 from iobench.stores.places import STAGED_NAME, Item, mark_of, remove_item
 
 if TYPE_CHECKING:
@@ -121,14 +122,16 @@ def digest_of(files: Iterable[StagedFile]) -> str:
 
 
 def staged_copy(path: Path | str) -> StagedCopy | None:
-    """Return what the copy in a folder says of itself; None where there is none, or no whole one.
+    """Return what the copy in a folder says of itself; None where there is none, or it is damaged.
 
     Its state may be ``"copying"``. Nothing is read of its files.
     """
     folder = Path(path)
     try:
-        values = read_json(folder / STAGED_NAME)
-        if values.pop("layout") != LAYOUT:
+        data = read_small_file(folder / STAGED_NAME)
+        values = parse_json(data)
+        values.pop(CHECKSUM)
+        if checked_json(values) != data or values.pop("layout") != LAYOUT:
             return None
         for name in NOT_KEPT:
             values.pop(name, None)
@@ -140,7 +143,7 @@ def staged_copy(path: Path | str) -> StagedCopy | None:
 def write_copy(copy: StagedCopy) -> None:
     """Write what a copy says of itself."""
     values = {"layout": LAYOUT, **copy.to_dict(), "files": [asdict(each) for each in copy.files]}
-    write_atomically(copy.path / STAGED_NAME, json.dumps(values, indent=1).encode())
+    write_atomically(copy.path / STAGED_NAME, checked_json(values))
 
 
 def remove_staged(path: Path | str) -> None:

@@ -132,5 +132,7 @@ def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
             if nbytes == expected:
                 return np.frombuffer(file.read_bytes(), dtype="<u4")
     except FileNotFoundError as error:
-        raise StoreError(f"{file} is missing; remove the store and convert again") from error
+        raise StoreError(
+            f"{file} is missing; remove the store and convert it again, or stage a copy again"
+        ) from error
     raise StoreError(f"{file}: {nbytes} bytes, expected {expected}; convert the store again")

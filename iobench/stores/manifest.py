@@ -304,7 +304,7 @@ def read_manifest(path: Path) -> Manifest:
     except FileNotFoundError as error:
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
-            "run its conversion again to finish it"
+            "run its conversion again to finish it, or stage a copy again"
         ) from error
     try:
         return Manifest.from_dict(parse_json(data))

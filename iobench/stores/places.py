@@ -23,7 +23,7 @@ from iobench.files.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.files.claims import find_writer
+from iobench.files.claims import CLAIM_NAME, find_writer
 from iobench.files.scratch import free_files, free_nbytes
 from iobench.files.urls import as_path
 from iobench.json_files import read_json
@@ -165,7 +165,7 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
         if is_local(path) and is_closed(path):
             raise PermissionError(errno.EACCES, "not writable", str(path))
         path.mkdir(parents=True, exist_ok=True)
-        if mark.exists():
+        if mark.exists() and not _is_damaged(mark):
             return path
         others = [
             entry.name for entry in path.iterdir() if not entry.name.endswith(TEMPORARY_SUFFIX)
@@ -173,7 +173,7 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
         if others and not mark.exists():  # another process may have marked it meanwhile
             raise StorageError(
                 f"{path} holds {sorted(others)[0]}, which iobench did not make; "
-                "choose an empty folder (--store-dir, or OUT)"
+                "choose an empty folder"
             )
     try:
         write_atomically(mark, checked_json({"kind": kind, "title": title}))
@@ -207,12 +207,13 @@ def list_items(places: Sequence[Path]) -> list[Item]:
 
 
 def remove_item(item: Item) -> None:
-    """Remove what iobench made.
+    """Remove what iobench made; of a staged copy only what that lists.
 
     Raises
     ------
     StorageError
-        If the folder has no mark, is a link or another user's, or the file system refuses.
+        If the folder has no mark, is a link or another user's, or the file system refuses; or if
+        a copy's folder holds what nobody staged, which is left.
     StoreClaimedError
         If a process is writing it, or holds it (`hold_item`).
     """
@@ -227,6 +228,8 @@ def remove_item(item: Item) -> None:
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
     with _nobody_holding(item), storage_errors(item.path), suppress(FileNotFoundError):
         # The mark goes last: what is left after an interruption is still known as ours.
+        if item.kind == "staged":
+            _remove_listed(item.path)
         for entry in item.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -234,6 +237,34 @@ def remove_item(item: Item) -> None:
                 entry.unlink()
         mark.unlink()
         item.path.rmdir()
+
+
+def _remove_listed(folder: Path) -> None:
+    """Remove what the ``stage.json`` of a copy lists and what staging writes beside it."""
+    staged = folder / STAGED_NAME
+    listed: set[str] = set()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        listed = {str(file["name"]) for file in read_json(staged)["files"]}
+    left = []
+    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before that
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):  # not empty
+                path.rmdir()
+        elif name in listed or name.startswith(CLAIM_NAME) or name.endswith(TEMPORARY_SUFFIX):
+            path.unlink()
+        elif name not in (MARK_NAME, STAGED_NAME):
+            left.append(name)
+    if left and staged.exists() and not listed:
+        raise StorageError(
+            f"{staged} is damaged: what was staged is not known; stage once more, or remove the "
+            "folder yourself"
+        )
+    staged.unlink(missing_ok=True)
+    if left:
+        raise StorageError(
+            f"{folder}: what was staged is removed; {left[-1]} is left, which iobench did not stage"
+        )
 
 
 class Hold:
@@ -393,11 +424,27 @@ def _marked(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def mark_of(path: Path) -> tuple[str, str]:
-    """Return kind and title of what iobench made there; ``"unknown"`` without a sound mark."""
+    """Return kind and title of what iobench made there; ``"unknown"`` without a sound mark.
+
+    A copy with a damaged mark is known by its ``stage.json``.
+    """
+    mark = path / MARK_NAME
     with suppress(OSError, ValueError, KeyError, TypeError):
-        mark = read_json(path / MARK_NAME)
-        return str(mark["kind"]), str(mark["title"])
+        told = read_json(mark)
+        return str(told["kind"]), str(told["title"])
+    with suppress(OSError):
+        if _is_damaged(mark) and (path / STAGED_NAME).is_file():
+            return "staged", path.name
     return "unknown", path.name
+
+
+def _is_damaged(mark: Path) -> bool:
+    """Tell whether a mark was read and says nothing."""
+    try:
+        told = read_json(mark)
+        return not {"kind", "title"} <= told.keys()
+    except (ValueError, AttributeError):
+        return True
 
 
 def _item(path: Path) -> Item:

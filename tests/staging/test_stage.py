@@ -32,7 +32,7 @@ from iobench.samples import SampleSpec, Variable
 from iobench.staging.stage import stage, stage_held
 from iobench.staging.staged_copy import remove_staged, staged_copy
 from iobench.stores.finished_store import open_store
-from iobench.stores.places import make_item
+from iobench.stores.places import MARK_NAME, make_item, mark_of
 from iobench.stores.verification import verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
@@ -138,7 +138,8 @@ def test_what_a_killed_process_copied_and_somebody_changed_does_not_count(
 ):
     source = make(tmp_path / "store", n_samples=4, shard_n_samples=4)
     kill_in_the_middle(source.path, tmp_path / "node")
-    (begun,) = (tmp_path / "node/store").glob(".*.npy.iobench-tmp")
+    temporary = (tmp_path / "node/store").glob(".*.iobench-tmp")
+    (begun,) = (path for path in temporary if "journal" not in path.name)
     for offset in range(0, 4 * SPEC.nbytes, 1 << 14):
         flip_bit(begun, offset)
     copy = stage(source.path, tmp_path / "node")
@@ -250,6 +251,14 @@ def test_nothing_of_others_is_written_over_or_removed(tmp_path):
     other = make(tmp_path / "more/store")
     with pytest.raises(StorageError, match="holds a copy of"):
         stage(other.path, tmp_path / "other")
+    theirs = tmp_path / "other/store/deep/theirs.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("theirs")
+    with pytest.raises(StorageError, match=r"is removed; deep/theirs\.txt is left, which iobench"):
+        remove_staged(tmp_path / "other/store")
+    assert theirs.read_text() == "theirs"
+    assert files_below(tmp_path / "other/store") == [MARK_NAME, "deep/theirs.txt"]
+    theirs.unlink()
     remove_staged(tmp_path / "other/store")
     assert list((tmp_path / "other").iterdir()) == []
 
@@ -262,7 +271,7 @@ def test_a_place_that_is_too_small_is_told_before_a_byte_is_copied(tmp_path, mon
         values = {each: getattr(real, each) for each in dir(real) if each.startswith("f_")}
         told = type("Told", (), {**values, name: value})
         monkeypatch.setattr(os, "statvfs", lambda path, told=told: told)
-        with pytest.raises(StorageError, match=r"are needed to stage|\(inodes\)"):
+        with pytest.raises(StorageError, match=r"are to be copied to stage|\(inodes\)"):
             stage(source.path, tmp_path / "node", progress=lambda *_: pytest.fail("copied"))
         assert list((tmp_path / "node").iterdir()) == []
 
@@ -508,3 +517,54 @@ def test_what_would_be_ignored_is_refused(tmp_path, iobench_here, words, told):
     done = iobench_here("stage", *words)
     assert (done.returncode, told in done.stderr) == (1, True), done.stderr
     assert not (tmp_path / "node").exists()
+
+
+def test_names_as_long_as_names_can_be_are_staged(tmp_path):
+    name = "f" * 255
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_bytes(b"field")
+    copy = stage(tmp_path / "data", tmp_path / "node")
+    assert (copy.path / name).read_bytes() == b"field"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"kind": 1', "[]"])
+def test_a_copy_whose_mark_is_damaged_is_removed_or_staged_again(tmp_path, text):
+    source = make(tmp_path / "store")
+    for again in (False, True):
+        copy = stage(source.path, tmp_path / "node")
+        (copy.path / MARK_NAME).write_text(text)
+        if again:
+            assert stage(source.path, tmp_path / "node").was_there
+            assert mark_of(copy.path) == ("staged", str(source.path))
+        remove_staged(copy.path)
+        assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_a_copy_that_says_what_it_did_not_is_made_again(tmp_path):
+    source = make(tmp_path / "store")
+    copy = stage(source.path, tmp_path / "node")
+    told = copy.path / "stage.json"
+    told.write_text(told.read_text().replace('"complete"', '"kopplete"'))
+    assert staged_copy(copy.path) is None
+    assert not stage(source.path, tmp_path / "node").was_there
+    assert staged_copy(copy.path).digest == copy.digest
+    told.write_text("no JSON")
+    with pytest.raises(StorageError, match=r"stage\.json is damaged: what was staged is not known"):
+        remove_staged(copy.path)
+    assert (copy.path / "iobench.json").exists()
+
+
+def test_a_whole_copy_that_is_read_only_is_taken_as_it_is(tmp_path):
+    source = make(tmp_path / "store")
+    copy = stage(source.path, tmp_path / "node")
+    copy.path.chmod(0o555)
+    try:
+        before = files_below(copy.path)
+        assert stage(source.path, tmp_path / "node").was_there
+        assert files_below(copy.path) == before
+        shutil.rmtree(source.path)
+        changed = make(tmp_path / "store", n_samples=12)
+        with pytest.raises(StorageError, match=r"is read-only, and holds no whole copy of"):
+            stage(changed.path, tmp_path / "node")
+    finally:
+        copy.path.chmod(0o755)
