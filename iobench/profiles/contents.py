@@ -146,6 +146,8 @@ class Profile:
         What counters of energy showed, of all machines; empty where nobody looked.
     machines : tuple of MachineSamples
         What these machines did meanwhile; empty where nobody looked.
+    damaged_machines : tuple of str
+        Files of the run directory that should say so, and cannot be read.
     folded : Folded or None
         Of a run too long to be kept whole: what was before its spans.
 
@@ -167,6 +169,7 @@ class Profile:
     digests: DigestTable | None = None
     energy: tuple[HostEnergy, ...] = ()
     machines: tuple[MachineSamples, ...] = ()
+    damaged_machines: tuple[str, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
     folded: Folded | None = None
     about: RunFacts = field(init=False, compare=False, repr=False)

@@ -108,17 +108,17 @@ class MachineSamples:
         return (int(own[-1]), len(own) - 1) if len(own) > 1 and own[-1] > 0 else None
 
 
-def read_machines(run: Path) -> tuple[MachineSamples, ...]:
-    """Return what was read of a run's machines, by name; nothing where nobody looked.
+def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...]]:
+    """Return what was read of a run's machines, by name, and the files that are damaged.
 
-    A file whose beginning is damaged tells nothing.
+    Of a file that was cut off the whole readings count.
 
     Raises
     ------
     ProfileError
         If a file is of another version.
     """
-    found = []
+    found, damaged = [], []
     for path in sorted((run / MONITOR_FOLDER).glob("*.samples")):
         try:
             head, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
@@ -129,6 +129,7 @@ def read_machines(run: Path) -> tuple[MachineSamples, ...]:
             if about.ticks_per_s <= 0:
                 raise ValueError(about.ticks_per_s)
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            damaged.append(f"{MONITOR_FOLDER}/{path.name}")
             continue
         if version != MONITOR_VERSION:
             raise ProfileError(
@@ -136,7 +137,7 @@ def read_machines(run: Path) -> tuple[MachineSamples, ...]:
                 "use the iobench that wrote them"
             )
         found.append(_samples(about, np.frombuffer(data, dtype, len(data) // dtype.itemsize)))
-    return tuple(found)
+    return tuple(found), tuple(damaged)
 
 
 def _samples(head: MachineHead, rows: NDArray[Any]) -> MachineSamples:

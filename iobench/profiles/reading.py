@@ -94,7 +94,7 @@ class RankProfiles(Sequence[Profile]):
         self.about = about.with_processes(self._facts)
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
-        self._machines = read_machines(run.path)
+        self._machines, self._damaged_machines = read_machines(run.path)
         self._stopped = run.stopped()
         self._run = run
         self._files: dict[int, list[Path]] = {}
@@ -161,6 +161,7 @@ class RankProfiles(Sequence[Profile]):
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
             energy=self._energy,
             machines=self._machines,
+            damaged_machines=self._damaged_machines,
             stopped=[each for each in self._stopped if rank is None or each.rank == rank],
         )
 
@@ -176,6 +177,7 @@ def make_profile(
     digests: DigestTable | None = None,
     energy: Sequence[HostEnergy] = (),
     machines: Sequence[MachineSamples] = (),
+    damaged_machines: Sequence[str] = (),
     stopped: Sequence[StoppedRecording] = (),
 ) -> Profile:
     """Join the span files of one run; the other parameters are those of `Profile`."""
@@ -207,6 +209,7 @@ def make_profile(
         digests=digests,
         energy=tuple(energy),
         machines=tuple(machines),
+        damaged_machines=tuple(damaged_machines),
         stopped=tuple(stopped),
         folded=folded,
     )

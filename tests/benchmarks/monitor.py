@@ -27,7 +27,7 @@ def cost(rate: str, seconds: float) -> dict[str, float]:
         spent_s, wall_s = time.process_time() - cpu_s, time.monotonic() - begun_s
         hour = (file.stat().st_size - nbytes) / wall_s * 3600
         reader.close()
-        (found,) = read_machines(Path(folder))
+        (found,), _ = read_machines(Path(folder))
         own_ns, n_readings = found.cost() or (0, 1)
         return {
             "cpu_s_per_s": spent_s / wall_s,

@@ -125,7 +125,7 @@ def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFix
     assert found["cpu"]["wait_fraction"] == pytest.approx(mean, abs=OFF)
     if mean < 0.6:  # else others are busy on this machine
         assert not found["cpu"]["saturated"]
-    (samples,) = read_machines(Path("run"))
+    (samples,), _ = read_machines(Path("run"))
     assert samples.head.period_ns == 100_000_000
     names = {each["name"]: each["peak_nbytes"] for each in found["processes"]}
     assert names["training process"] > 10 << 20
@@ -138,7 +138,7 @@ def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixt
     formats = ("--framework", "native,workers")
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *options, *formats]) == 0
     capsys.readouterr()
-    found = [read_machines(each.parent)[0] for each in sorted(Path("run").glob("*/run.json"))]
+    found = [read_machines(each.parent)[0][0] for each in sorted(Path("run").glob("*/run.json"))]
     assert len(found) == 2
     assert np.array_equal(found[0].time_ns, found[1].time_ns)
 
@@ -156,7 +156,7 @@ def test_a_launcher_looks_for_its_command() -> None:
     command = (sys.executable, "-c", "import time; time.sleep(0.3)")
     ended = run_script(ScriptRun(command, out=Path("run"), energy="off", monitor="10"), print)
     assert ended.code == 0
-    (found,) = read_machines(Path("run"))
+    (found,), _ = read_machines(Path("run"))
     assert (found.head.pid, len(found.time_ns) > 2) == (os.getpid(), True)
 
 

@@ -35,7 +35,7 @@ def test_counts_are_read_back_as_what_was_busy(tmp_path, monkeypatch):
     machine.advance(1000, cpus=[0, 0.5], io=1.0, swap_pages=3)
     reader.read()
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert (found.host, found.head.cpus, found.head.quota_cpus) == ("here", (0, 1), 1.5)
     assert found.busy().tolist() == [[1.0, 0.2], [0.0, 0.5]]
     assert found.cpu_limits()["quota"].tolist() == [0.4, 0.0]
@@ -59,7 +59,7 @@ def test_what_a_system_does_not_tell_is_in_no_column(tmp_path, monkeypatch):
     (tmp_path / "proc/meminfo").write_text("nothing that is known\n")
     reader.read()
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     words = {each.partition(".")[0].partition(":")[0] for each in found.head.columns}
     assert words == {"memory", "own_cpu_ns"}
     assert np.isnan(found.values["memory.used_nbytes"]).tolist() == [False, True]
@@ -76,7 +76,7 @@ def test_the_tightest_cgroup_above_bounds(tmp_path, monkeypatch):
     machine.write()
     reader.read()
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert (found.head.quota_cpus, found.head.memory_limit_nbytes) == (2.0, 8 * GIB)
     # Cached files are no memory that is missing.
     assert found.values["cgroup.used_nbytes"].tolist() == [3 * GIB]
@@ -95,7 +95,7 @@ def test_a_file_that_is_full_keeps_every_second_reading(tmp_path, monkeypatch):
     reader.read()
     reader.finish()
     assert reader._asked_ns << reader._n_joined > 400_000_000
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert (found.time_ns[0], found.time_ns[-1]) == (0, 40_000 * 1_000_000)
     assert found.busy()[:, 0] @ found.step_ns == 20_000 * 1_000_000
     assert found.values["memory.used_nbytes"].max() == 7 * GIB
@@ -110,11 +110,11 @@ def test_a_reading_that_was_cut_off_is_the_only_one_lost(tmp_path, monkeypatch):
     (path,) = (tmp_path / "run" / "machine").iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert len(found.time_ns) == 3
     for damaged in (b"", b"{", b"[]\n", b'{"version":1}\n', b"\xff\n", whole[20:]):
         path.write_bytes(damaged)
-        assert read_machines(tmp_path / "run") == ()
+        assert read_machines(tmp_path / "run") == ((), (f"machine/{path.name}",))
     path.write_bytes(whole.replace(b'"version":1', b'"version":2'))
     with pytest.raises(ProfileError, match="version 2"):
         read_machines(tmp_path / "run")
@@ -152,7 +152,7 @@ def test_one_process_reads_for_a_machine(tmp_path):
     second = start_monitor([tmp_path], energy=False, monitor="10")
     second.close()
     first.close()
-    (found,) = read_machines(tmp_path)
+    (found,), _ = read_machines(tmp_path)
     assert (found.head.pid, len(found.time_ns)) == (os.getpid(), len(set(found.time_ns)))
     assert len(found.time_ns) >= 2
     assert set(found.head.cpus) == os.sched_getaffinity(0)
@@ -172,7 +172,7 @@ def test_a_process_that_is_killed_leaves_its_readings(tmp_path):
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
     assert ended.returncode == -9
-    (found,) = read_machines(tmp_path)
+    (found,), _ = read_machines(tmp_path)
     assert len(found.time_ns) >= 2
 
 
@@ -181,10 +181,10 @@ def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch):
     monkeypatch.delenv("IOBENCH_RUN", raising=False)
     with iobench.record(tmp_path / "run", monitor="auto"), iobench.record(monitor="auto"):
         pass
-    assert len(read_machines(tmp_path / "run")) == 1
+    assert len(read_machines(tmp_path / "run")[0]) == 1
     with iobench.record(tmp_path / "other"):
         pass
-    assert not read_machines(tmp_path / "other")
+    assert read_machines(tmp_path / "other") == ((), ())
 
 
 @SYSTEM
@@ -196,7 +196,7 @@ def test_of_a_machines_ranks_the_first_one_looks(tmp_path, monkeypatch, local_ra
     monkeypatch.setenv("IOBENCH_RUN_MONITOR", "2")
     monkeypatch.setattr("iobench.recording.session._refused", False)
     iobench.recording.session.current_recording().close()
-    assert bool(read_machines(tmp_path / "run")) == looks
+    assert bool(read_machines(tmp_path / "run")[0]) == looks
 
 
 def test_a_full_disk_is_one_warning(tmp_path, monkeypatch, caplog):
@@ -212,7 +212,7 @@ def test_a_full_disk_is_one_warning(tmp_path, monkeypatch, caplog):
     assert caplog.text.count("no space left") == 1
     assert reader.period_ns == 0  # nothing to read any more
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert len(found.time_ns) == 1
 
 
@@ -229,7 +229,7 @@ def test_infiniband_is_counted_by_its_ports(tmp_path, monkeypatch):
     machine.advance(1000)
     reader.read()
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert found.per_second("net:mlx5_0/1.received").tolist() == [4000]
     assert found.head.links == {"mlx5_0/1": 12_500_000_000}
 
@@ -244,5 +244,5 @@ def test_containers_have_interfaces_without_a_device(tmp_path, monkeypatch):
     reader = machine.reader(Path(tmp_path / "run"), monkeypatch)
     reader.read()
     reader.finish()
-    (found,) = read_machines(tmp_path / "run")
+    (found,), _ = read_machines(tmp_path / "run")
     assert found.names("net") == ("eth0",)

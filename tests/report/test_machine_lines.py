@@ -99,6 +99,16 @@ def test_a_saturated_disk_is_told_apart_from_saturated_cpus(recorded, words):
     assert "can still give more" not in said
 
 
+def test_a_damaged_file_of_a_machine_is_told(recorded, words, figures):
+    run = recorded({"cpus": [1] * 4}, {"cpus": [0.4] * 4})
+    (file,) = (run / "machine").iterdir()
+    file.write_bytes(file.read_bytes()[20:])
+    told = f"Damaged, what it should say of a machine is not known: machine/{file.name}."
+    assert words(run) == told
+    found = figures(run)
+    assert (found["machines"], found["damaged_files"]) == ([], [f"machine/{file.name}"])
+
+
 def test_a_disk_that_serves_many_at_once_may_give_more(recorded, words):
     said = words(recorded({"disk": 1}, {"disk": 1}, disks={"nvme0n1": False}))
     assert "nvme0n1: requests under way for 100 % while the loop waited" in said

@@ -184,13 +184,23 @@ class MachineFigures:
     ----------
     machines : tuple of MachineUse
         By name.
+    damaged : tuple of str
+        Files of readings that cannot be read.
     """
 
     machines: tuple[MachineUse, ...]
+    damaged: tuple[str, ...] = field(default=(), metadata=key("damaged_files"))
 
 
 def machine_of(run: RankRun) -> MachineFigures | None:
     """Return what a training process's machine did; None where nobody looked."""
+    use, damaged = _use_of(run), run.whole.damaged_machines
+    if use is None and not damaged:
+        return None
+    return MachineFigures(() if use is None else (use,), damaged)
+
+
+def _use_of(run: RankRun) -> MachineUse | None:
     who = training_process(run)
     samples = of_process(run.whole.machines, who)
     if samples is None or who is None or len(samples.time_ns) < 2 or not samples.head.cpus:
@@ -203,7 +213,7 @@ def machine_of(run: RankRun) -> MachineFigures | None:
     cost = samples.cost()
     energy = of_process(run.whole.energy, who)
     swapped = [values[each] for each in ("swap.in_pages", "swap.out_pages") if each in values]
-    use = MachineUse(
+    return MachineUse(
         host=samples.host,
         rank=run.rank,
         n_cpus=len(head.cpus),
@@ -229,7 +239,6 @@ def machine_of(run: RankRun) -> MachineFigures | None:
         step_ns=int(np.median(samples.step_ns)),
         reading_ns=None if cost is None else cost[0] // cost[1],
     )
-    return MachineFigures((use,))
 
 
 def machines_together(parts: Sequence[MachineFigures]) -> MachineFigures | None:
@@ -241,7 +250,8 @@ def machines_together(parts: Sequence[MachineFigures]) -> MachineFigures | None:
         if each.host not in found or each.wait_ns > found[each.host].wait_ns:
             found[each.host] = each
     machines = (replace(each, processes=processes[each.host]) for _, each in sorted(found.items()))
-    return MachineFigures(tuple(machines)) if found else None
+    damaged = tuple(dict.fromkeys(name for part in parts for name in part.damaged))
+    return MachineFigures(tuple(machines), damaged) if found or damaged else None
 
 
 class _Weights:

@@ -41,6 +41,9 @@ def machine_section(found: MachineFigures) -> Section:
     if len(ordered) > MOST_MACHINES:
         told.append(f"{units.count(len(ordered) - MOST_MACHINES)} more machines are in the JSON.")
     told += _notes(ordered)
+    if found.damaged:
+        files = ", ".join(found.damaged)
+        told.append(f"Damaged, what it should say of a machine is not known: {files}.")
     return Section("machine", "The machine meanwhile", sentences(told))
 
 
@@ -183,7 +186,8 @@ def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
             f"Waits and other time alternate faster than the machine was looked at (every "
             f"{units.duration(mixed[0].step_ns)}): what is told of one has the other in it."
         )
-    yield "All that ran on the machine is in these figures, other jobs too."
+    if machines:
+        yield "All that ran on the machine is in these figures, other jobs too."
     costs = [each for each in machines if each.reading_ns]
     if costs and costs[0].reading_ns:
         share = costs[0].reading_ns / costs[0].step_ns
