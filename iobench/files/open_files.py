@@ -50,20 +50,6 @@ FileKey = tuple[str, FileKind, int]
 same place one after the other have nothing in common."""
 
 
-class FileCounts:
-    """How many files this process opened, and how many of them again after it had to close them.
-
-    Attributes
-    ----------
-    opened, reopened : int
-    """
-
-    __slots__ = ("opened", "reopened")
-
-    def __init__(self) -> None:
-        self.opened = self.reopened = 0
-
-
 def descriptor_limit() -> int:
     """Return how many descriptors the table may hold: a share of ``ulimit -n``, as it is now."""
     if resource is None:
@@ -82,8 +68,6 @@ class OpenFiles:
 
     Attributes
     ----------
-    counts : FileCounts
-        Of this process alone.
     find : callable
         Returns the file of a key as it is open, or None.
     """
@@ -94,10 +78,8 @@ class OpenFiles:
         self.find = self._files.get
         self._mapped: set[FileKey] = set()
         self._expected: dict[FileKey, _Identity] = {}
-        self._evicted: set[FileKey] = set()
         self._left: deque[Sequence[FileKey]] = deque()
         self._lock = threading.Lock()
-        self.counts = FileCounts()
 
     def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
         """Return a file as it was when it was first opened, or as is expected of it.
@@ -148,8 +130,6 @@ class OpenFiles:
             if nbytes is not None:
                 file.nbytes = nbytes
             self._files[key] = file
-            self.counts.opened += 1
-            self.counts.reopened += key in self._evicted
         return file
 
     def mapped(self, key: FileKey, nbytes: int | None = None) -> mmap.mmap:
@@ -193,7 +173,6 @@ class OpenFiles:
 
     def _note_closed(self, key: FileKey, file: OpenFile) -> None:
         self._mapped.discard(key)
-        self._evicted.add(key)
         self._expected.setdefault(key, (file.nbytes, file.version))
 
     def let_go(self) -> None:
@@ -222,7 +201,6 @@ class OpenFiles:
             for key in self._left.popleft():
                 self._files.pop(key, None)
                 self._mapped.discard(key)
-                self._evicted.discard(key)
                 self._expected.pop(key, None)
 
     def expect(self, identities: Mapping[str, _Identity]) -> None:
@@ -293,13 +271,7 @@ class OpenFiles:
         self._lock.acquire()
 
     def after_fork(self) -> None:
-        """Go on in the parent."""
-        self._lock.release()
-
-    def begin_child(self) -> None:
-        """Go on in the child, which has opened no file yet."""
-        self.counts = FileCounts()
-        self._evicted.clear()
+        """Go on in the parent, and in the child."""
         self._lock.release()
 
 
@@ -312,7 +284,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=open_files.before_fork,
         after_in_parent=open_files.after_fork,
-        after_in_child=open_files.begin_child,
+        after_in_child=open_files.after_fork,
     )
 
 

@@ -1,4 +1,4 @@
-"""Loads all samples of a store or of files twice, with few descriptors; says what was opened.
+"""Loads all samples of a store or of files twice, with few descriptors; says how many.
 
 ``load_all.py LIMIT WAY KIND TARGET``: ``ulimit -n``, ``threads`` or ``processes``, ``store`` or
 ``files``; of files the target is their folder.
@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import iobench
-from iobench.files.open_files import open_files
 
 
 def main(limit: int, way: str, kind: str, target: str) -> None:
@@ -30,7 +29,7 @@ def main(limit: int, way: str, kind: str, target: str) -> None:
         first = [float(row.flat[0]) for batch in loader for row in next(iter(batch.values()))]
         assert sorted(first) == list(range(len(samples))), sorted(first)[:10]
     loader.close()
-    print(len(samples), open_files.counts.opened, open_files.counts.reopened)
+    print(len(samples))
 
 
 if __name__ == "__main__":
