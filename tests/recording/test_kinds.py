@@ -71,9 +71,8 @@ def test_what_reads_is_one_property_and_mixed_stages_say_it_in_their_label():
     assert Trait.READS in Kind.OPEN.traits
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_numbers_fit_the_column_of_the_span_file(kind: Kind):
-    assert 0 < kind < 256
+def test_numbers_fit_the_column_of_the_span_file():
+    assert [kind for kind in Kind if not 0 < kind < 256] == []
 
 
 def test_a_new_row_is_found_in_every_output(tmp_path: Path):
