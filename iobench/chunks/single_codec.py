@@ -15,6 +15,7 @@ import json
 import lzma
 import struct
 import threading
+import warnings
 import zlib
 from functools import lru_cache
 from importlib import import_module
@@ -461,7 +462,9 @@ def _codec(configuration: str) -> Any:
 
 def _numcodecs() -> Any:
     try:
-        import numcodecs
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it would rather have installed
+            import numcodecs
     except ImportError as error:
         raise MissingExtraError(
             "compressed chunks need numcodecs: pip install 'iobench[zarr]'"

@@ -11,6 +11,8 @@ import typer
 from iobench.cli.documents import Json, print_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.stores.places import Item
 
 __all__ = ["cache"]
@@ -41,7 +43,6 @@ def cache(
     from iobench.errors import MissingFileError
     from iobench.recording.clocks import SYSTEM_CLOCK
     from iobench.report.document import Bytes, properties, sentences
-    from iobench.report.units import nbytes
     from iobench.stores.places import list_items, list_places, remove_item
 
     items = every = list_items(list_places(store_dir=store_dir))
@@ -49,18 +50,22 @@ def cache(
         before_ns = SYSTEM_CLOCK.wall_ns() - _age_ns(older_than)
         items = [item for item in items if (item.used_ns or item.changed_ns) < before_ns]
     others = sorted({item.owner for item in items if not item.is_mine})
+    going: dict[str, Item] = {}
     if remove:
         by_path = {str(item.path): item for item in items}
-        mine = [path for path, item in by_path.items() if item.is_mine]
-        for path in mine if "all" in remove else remove:
+        for path in remove:
+            if path == "all":
+                going |= {path: item for path, item in by_path.items() if item.is_mine}
+                continue
             item = by_path.get(path) or by_path.get(str(Path(path).resolve()))
             if item is None and Path(path).resolve() in {each.path.resolve() for each in every}:
                 raise MissingFileError(f"{path}: was used since; leave --older-than out")
             if item is None:
                 raise MissingFileError(f"{path}: iobench made nothing there; see 'iobench cache'")
+            going[str(item.path)] = item
+        for item in going.values():
             remove_item(item)
         items = [item for item in items if item.path.exists()]
-    total = nbytes(sum(item.nbytes for item in items))
     of = "" if older_than is None else f" last used over {older_than} ago"
     rows = [
         row
@@ -76,10 +81,12 @@ def cache(
         notes.append(f"What is of other users is left: {', '.join(others)}")
     elif older_than is not None and not remove and any(item.is_mine for item in items):
         notes.append("Nothing was removed; --remove all removes what is yours of this")
+    left = _amount(items, of) if items else f"nothing{of or ': iobench has made no files'}"
+    if going:
+        left = _amount(items) if items else "none"
+        left = f"removed {_amount(list(going.values()))}; left: {left}"
     print_answer(
-        f"{len(items)} items{of}, {total}"
-        if items
-        else f"nothing{of or ': iobench has made no files'}",
+        left,
         *([properties(rows)] if rows else []),
         *sentences(notes),
         figures={
@@ -98,6 +105,13 @@ def cache(
         },
         json=json,
     )
+
+
+def _amount(items: Sequence[Item], of: str = "") -> str:
+    from iobench.report.units import nbytes
+
+    things = "1 item" if len(items) == 1 else f"{len(items)} items"
+    return f"{things}{of}, {nbytes(sum(item.nbytes for item in items))}"
 
 
 def _used(item: Item) -> str:

@@ -187,18 +187,24 @@ def _of_process(run: RunDirectory) -> dict[str, Any]:
 
 
 def describe_files(path: Path) -> dict[str, Any]:
-    """Return what a file of the user's own holds, and how it is profiled."""
+    """Return what a file of the user's own, or the first in a folder, holds; how it is profiled."""
     import shlex
 
-    from iobench.datasets.file_description import describe_file
+    from iobench.datasets.file_description import describe_file, likely_sample_dim
+    from iobench.datasets.user_files import data_files
+    from iobench.files.urls import URL
     from iobench.stores.places import choose_place
 
-    told = describe_file(path, cache_dir=choose_place().path / "indexes")
-    dims = told["sample_dims"]
-    words = ["iobench", "profile", str(path), "--sample-dim", *dims[:1]]
-    nbytes = path.stat().st_size if path.is_file() else None
+    files = [path] if isinstance(path, URL) else [Path(file) for file in data_files(path)] or [path]
+    cache_dir = choose_place().path / "indexes"
+    told = describe_file(files[0], cache_dir=cache_dir)
+    found = likely_sample_dim(files, cache_dir=cache_dir)
+    dims = [found[0]] if found else told["sample_dims"][:1]
+    words = ["iobench", "profile", str(path), "--sample-dim", *dims]
+    nbytes = sum(file.stat().st_size for file in files) if files[0].is_file() else None
     command = shlex.join(words) if dims else None
-    return {"kind": "file", "path": str(path), "nbytes": nbytes, **told, "command": command}
+    where = {"kind": "file", "path": str(path), "n_files": len(files), "first": str(files[0])}
+    return {**where, "nbytes": nbytes, **told, "command": command}
 
 
 def describe_options(factory: Any) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ def info(
         typer.Argument(
             metavar="NAME|FILE|STORE|RUN",
             help="A dataset, a store format, a file or Zarr store of your own, here or behind a "
-            "URL, or the folder of a store or run.",
+            "URL, a folder of them, or the folder of a store or run.",
         ),
     ],
     data_dir: DataDir = None,
@@ -38,6 +38,7 @@ def info(
     )
     from iobench.cli.info_document import info_title
     from iobench.cli.screen import TerminalScreen
+    from iobench.datasets.user_files import data_files
     from iobench.errors import MissingFileError, OptionError
     from iobench.files.urls import URL, as_path
     from iobench.profiles.folders import holds_runs
@@ -65,12 +66,12 @@ def info(
         facts = describe_store(path)
     elif not isinstance(path, URL) and holds_runs(path):
         facts = describe_run(path)
-    elif path.is_file() or is_zarr(path):
+    elif path.is_file() or is_zarr(path) or (not isinstance(path, URL) and data_files(path)):
         facts = describe_files(path)
     elif path.exists():
         raise OptionError(
             f"{path}: is neither a store (it has no {MANIFEST_NAME}) nor a run (no run.json) nor "
-            "a Zarr store; name a file in it"
+            "a Zarr store, and holds no *.nc, *.grib or *.zarr; name a file in it"
         )
     elif isinstance(path, URL):
         raise MissingFileError(f"{path}: no such file, store or folder; check the spelling")

@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from iobench.cli.store_tables import quality_told, statistics_told
 from iobench.profiles.run_facts import RunFacts
-from iobench.report.document import Block, Bytes, Cell, Command, Section, properties, sentences
+from iobench.report.document import (
+    Block,
+    Bytes,
+    Cell,
+    Command,
+    Section,
+    Sentence,
+    properties,
+    sentences,
+)
 from iobench.report.script_lines import commit_words
 from iobench.report.units import UNKNOWN, count, duration, nbytes
 
@@ -37,7 +46,10 @@ def info_title(facts: Mapping[str, Any]) -> tuple[str, tuple[Section | Block, ..
             told: list[Block] = [properties(_file_rows(facts))]
             if facts["command"]:
                 told.append(Command(facts["command"], "Profile it, a sample for each index"))
-            return f"{facts['path']}: {facts['format']}{size}", tuple(told)
+            several = f" in {count(facts['n_files'])} files" if facts["n_files"] > 1 else ""
+            if several:
+                told.insert(0, Sentence(f"Of the first, {facts['first']}:"))
+            return f"{facts['path']}: {facts['format']}{several}{size}", tuple(told)
         case "format":
             title = f"{facts['name']}: a store format, layout version {facts['version']}"
             return title, sentences(facts["text"])

@@ -30,6 +30,7 @@ class TerminalScreen:
     """Notes and progress bars on stderr; bars only when it is a terminal.
 
     A notebook gives ``!iobench`` a terminal that cannot move its cursor: every redraw would stay.
+    So it would where ``TERM`` says that it cannot.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,8 @@ class TerminalScreen:
         """
         from iobench.datasets.contract import no_progress
 
-        if not sys.stderr.isatty() or JUPYTER_KERNEL in os.environ:
+        still = JUPYTER_KERNEL in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
+        if still or not sys.stderr.isatty():
             yield no_progress
             return
         from rich.progress import (

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+COUNTED: Final = frozenset(
+    {"time", "valid_time", "date", "sample", "samples", "record", "event", "case", "example"}
+)
+"""Dimensions that count samples by their name, where no coordinate tells."""
 GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat", "rlon"})
 """Dimensions of one field, whatever their length."""
 
@@ -61,12 +65,22 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
     }
 
 
-def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, str] | None:
+def likely_sample_dim(
+    files: Sequence[Path], *, cache_dir: Path, names: Sequence[str] = ()
+) -> tuple[str, str] | None:
     """Return the dimension that most likely counts samples, and what tells so, in words.
 
     The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
-    forecasts, else their steps; without times the one that comes first in all variables, is longer
-    than any other and none of a grid.
+    forecasts, else their steps; without times the one that is named so, else the one that comes
+    first in all variables, is longer than any other and none of a grid.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    cache_dir : Path
+        Where what they hold is kept.
+    names : sequence of str
+        The variables that are asked for; all without.
 
     Returns
     -------
@@ -81,6 +95,7 @@ def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, s
     kind, file = _inspected(files, cache_dir)
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]
+    variables = [each for each in variables if each.name in names] or variables
     several = {dim for dim, length in file.dims.items() if length > 1 or len(files) > 1}
     if kind == "GRIB":
         times = [dim for dim in ("time", "step") if file.dims.get(dim, 1) > 1][:1]
@@ -89,6 +104,10 @@ def likely_sample_dim(files: Sequence[Path], *, cache_dir: Path) -> tuple[str, s
         times = [dim for dim in file.dims if dim in several and _is_time(file, dim)]
         why = "whose coordinate holds times"
     times = [dim for dim in times if any(dim in each.dims for each in variables)]
+    if not times:
+        why = "by its name"
+        held = dict.fromkeys(dim for each in variables for dim in each.dims)
+        times = [dim for dim in held if dim.lower() in COUNTED and dim in several]
     if len(times) == 1:
         return times[0], why
     shapes = [[(dim, file.dims[dim]) for dim in each.dims] for each in variables if each.dims]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,6 +115,8 @@ def _opened(pid: int, path: str) -> Any:
 
     options = {}
     if Path(path).is_dir():
+        if find_spec("zarr") is None:
+            raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
         check_for_library(Path(path))
         options = {"engine": "zarr"}
     try:

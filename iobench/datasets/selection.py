@@ -94,9 +94,11 @@ def check_sample_dims(
         return asked
     listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
     if sample_dim is None:
+        once = [dim for dim, length in dimensions.items() if length == 1 and len(files) == 1]
+        more = f"; of {once[0]} there is one: name more files, or their folder" if once else ""
         raise OptionError(
             f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
-            f"(lengths): {listed}"
+            f"(lengths): {listed}{more}"
         )
     which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
     raise OptionError(

@@ -6,6 +6,8 @@ One index of a dimension is one sample.
 from __future__ import annotations
 
 import hashlib
+import shlex
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +22,7 @@ from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.own_pipelines import Baseline, MapStyle
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 
@@ -45,8 +47,14 @@ if TYPE_CHECKING:
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
 
-DATA_SUFFIXES: Final = {*(".nc", ".nc4", ".cdf"), *(".grib", ".grib2", ".grb", ".grb2"), ".zarr"}
+DATA_SUFFIXES: Final = {
+    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
+    **dict.fromkeys((".grib", ".grib2", ".grb", ".grb2"), "GRIB"),
+    ".zarr": "Zarr",
+}
 """Of the files, and Zarr stores, that a folder stands for."""
+MOST_FOLDERS_DEEP: Final = 4
+"""Folders of years, months and days are looked into, a whole home is not."""
 
 FINGERPRINT_NBYTES = 65536
 ZIP_MAGIC = b"PK\x03\x04"
@@ -235,18 +243,34 @@ def user_files(
     return UserFiles(tuple(named), Selection(sample_dim, chosen, targets))
 
 
-def data_files(folder: Path) -> list[str]:
+def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP) -> list[str]:
     """Return the data files in a folder, by name; none where it is a store, or no folder.
 
-    Without hidden ones, as the shell's ``*.nc``: what macOS or a copy under way leaves.
+    Where there are none, those of its folders. Without hidden ones, as the shell's ``*.nc``: what
+    macOS or a copy under way leaves.
+
+    Raises
+    ------
+    OptionError
+        If it holds files of several formats: who names those of one says which are meant.
+    StorageError
+        If it may not be read.
     """
     if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
         return []
-    return sorted(
-        str(file)
-        for file in folder.iterdir()
-        if file.suffix.lower() in DATA_SUFFIXES and not file.name.startswith(".")
-    )
+    try:
+        seen = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror}; name what may be read in it") from error
+    found = [each for each in seen if each.suffix.lower() in DATA_SUFFIXES]
+    kinds = Counter(DATA_SUFFIXES[each.suffix.lower()] for each in found)
+    if len(kinds) > 1:
+        held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
+        which = f"{shlex.quote(str(folder))}/*{found[0].suffix}"
+        raise OptionError(f"{folder}: holds files of several formats ({held}); name one: {which}")
+    if found or not deep:
+        return [str(each) for each in found]
+    return [file for each in seen for file in data_files(each, deep=deep - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +329,8 @@ def _folder_kind(path: Path) -> str:
             "the store as it is: iobench profile STORE, iobench.loader(store, batch_size)"
         )
     raise FileFormatError(
-        f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
+        f"{path}: is a folder without Zarr metadata, and no files in it are named *.nc, *.grib or "
+        "*.zarr; name the files themselves"
     )
 
 

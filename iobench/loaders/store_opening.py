@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,8 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         return _opened(open_own(place))
     except StoreError as error:
         raise StoreError(
-            f"{error}; nor are there Zarr or .npy files: iobench convert {place} OUT --to zarr "
-            "makes a store of others"
+            f"{error}; nor are there Zarr or .npy files: iobench convert "
+            f"{shlex.quote(str(place))} OUT --to zarr makes a store of others"
         ) from error
 
 

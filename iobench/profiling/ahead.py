@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from iobench.loaders.planned_ring import HELD_BY_LOOP
 from iobench.loaders.ring.probe_ahead import ahead_of
-from iobench.loaders.ring.telling import told
 from iobench.storage.page_cache import evict
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
     from iobench.profiling.formats import Prepared
 
-__all__ = ["told_of", "with_read_ahead"]
+__all__ = ["with_read_ahead"]
 
 
 def with_read_ahead(config: RunConfig, one: Prepared, batch_size: int) -> tuple[Prepared, str]:
@@ -31,10 +30,6 @@ def with_read_ahead(config: RunConfig, one: Prepared, batch_size: int) -> tuple[
         return one, ""
     if choice.speeds is not None and config.cache == "cold":
         evict(one.files)
+    if choice.threads == one.threads:
+        return one, ""
     return replace(one, threads=choice.threads), f"{choice.threads} threads: {choice.why}"
-
-
-def told_of(one: Prepared, why: str) -> str:
-    """Return what was decided for one way of loading, in words; empty where that was nothing."""
-    lines = [why] if why else []
-    return "; ".join(lines + (told(one.extents) if one.extents is not None else []))

@@ -39,7 +39,7 @@ from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.masking import mask_options, mask_words
-from iobench.profiling.ahead import told_of, with_read_ahead
+from iobench.profiling.ahead import with_read_ahead
 from iobench.profiling.baselines import open_baselines
 from iobench.profiling.chosen_device import AUTO, ChosenDevice, choose_device
 from iobench.profiling.config import (
@@ -119,8 +119,10 @@ def _profile(
         screen.note(f"--device auto: batches are copied to {device.told}")
     given = open_given(config.stores)
     if config.targets:
-        config = _with_sample_dim(config, screen)
+        config, note = _with_sample_dim(config)
         source = open_source(config, screen)
+        if note:
+            screen.note(note)
         check_made_of(given, source)
         profiled = samples_of_source(source)
     else:
@@ -185,8 +187,8 @@ def _profile(
             with screen.progress("measuring") as move:
                 measure(runs, progress=_run_progress(runs, config, move))
             for one, why in reasons:
-                if choice := told_of(one, why):
-                    screen.note(f"{one.label}: {choice}")
+                if why:
+                    screen.note(f"{one.label}: {why}")
     except BaseException as stopped:
         if any(run.n_batches for run in runs):
             stopped.add_note(f"what was measured until then is kept: iobench report {out}")
@@ -194,12 +196,12 @@ def _profile(
     return out, probes, directories
 
 
-def _with_sample_dim(config: RunConfig, screen: Screen) -> RunConfig:
+def _with_sample_dim(config: RunConfig) -> tuple[RunConfig, str]:
     """Return it with a sample dimension, named in its command too: what is advised starts there."""
-    found = with_sample_dim(config, screen)
+    found, note = with_sample_dim(config)
     if found.sample_dim == config.sample_dim or not config.command:
-        return found
-    return replace(found, command=(*config.command, "--sample-dim", found.sample_dim or ""))
+        return found, note
+    return replace(found, command=(*config.command, "--sample-dim", found.sample_dim or "")), note
 
 
 def _compute(

@@ -132,10 +132,10 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     )
 
 
-def with_sample_dim(request: Request, screen: Screen) -> Request:
-    """Return the request with the sample dimension of files where it is not named, and say it.
+def with_sample_dim(request: Request) -> tuple[Request, str]:
+    """Return the request with the sample dimension of files where none is named, and a note of it.
 
-    As it was where the files do not tell: `open_source` then lists the dimensions there are.
+    As it was, without a note, where the files do not tell: `open_source` then lists what there is.
 
     Raises
     ------
@@ -144,24 +144,26 @@ def with_sample_dim(request: Request, screen: Screen) -> Request:
     """
     targets = expand_sources(request.targets)
     if request.sample_dim is not None or _kind(targets) != "files":
-        return request
+        return request, ""
     place = choose_place(store_dir=request.store_dir).path
     dataset = user_files(targets, sample_dim=None)
     found = likely_sample_dim(
-        dataset.files(FileLocator(cache_dir=place / "indexes")), cache_dir=place / "indexes"
+        dataset.files(FileLocator(cache_dir=place / "indexes")),
+        cache_dir=place / "indexes",
+        names=(*request.variables, *request.target_variables),
     )
     if found is None:
-        return request
+        return request, ""
     dim, why = found
-    screen.note(f"one sample is one index of {dim}, {why}; --sample-dim names another dimension")
-    return replace(request, sample_dim=dim)
+    note = f"one sample is one index of {dim}, {why}; --sample-dim names another dimension"
+    return replace(request, sample_dim=dim), note
 
 
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
 
-    A folder that is no store stands for the data files in it, by name. Other paths (``*.grib``)
-    are left to the shell, and what is no text to others.
+    A folder that is no store stands for its `data_files`. Other paths (``*.grib``) are left to the
+    shell, and what is no text to others.
 
     Raises
     ------
@@ -172,12 +174,15 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """
     found: list[Any] = []
     for target in targets:
-        url = as_path(target) if isinstance(target, str) else None
-        if isinstance(url, URL):
-            found += _matching(url) if url.is_pattern() else [url]
+        path = as_path(target) if isinstance(target, str) else None
+        if isinstance(path, URL):
+            found += _matching(path) if path.is_pattern() else [path]
+        elif path is None:
+            found.append(target)
         else:
-            inside = data_files(Path(target)) if isinstance(target, str) else []
-            found += inside if inside and target not in dataset_names() else [target]
+            inside = data_files(path)
+            alone = str(path) if is_url(target) else target
+            found += inside if inside and target not in dataset_names() else [alone]
     return tuple(found)
 
 

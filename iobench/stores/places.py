@@ -128,7 +128,8 @@ def choose_place(
         if asked:
             break
     raise StorageError(
-        f"no folder for what iobench makes: {'; '.join(tried)}; name a writable one by --store-dir"
+        f"no folder for what iobench makes: {'; '.join(tried)}; name a writable one by "
+        f"--store-dir, or for all commands by ${ENVIRONMENT_NAME}"
     )
 
 
@@ -334,13 +335,19 @@ def _candidates(
 ) -> Iterator[tuple[Path, str, bool]]:
     """Yield (folder, why, whether the user asked for it)."""
     if store_dir is not None:
-        yield store_dir.absolute(), "--store-dir", True
+        yield _place(store_dir), "--store-dir", True
     if environ.get(ENVIRONMENT_NAME):
-        yield Path(environ[ENVIRONMENT_NAME]).absolute(), f"${ENVIRONMENT_NAME}", True
+        yield _place(environ[ENVIRONMENT_NAME]), f"${ENVIRONMENT_NAME}", True
     for name in ("SCRATCH", "TMPDIR"):
         if environ.get(name):
-            yield Path(environ[name]).absolute() / "iobench", f"${name}", False
+            yield _place(environ[name]) / "iobench", f"${name}", False
     yield user_folder(environ), "the user's cache", False
+
+
+def _place(path: str | Path) -> Path:
+    """Return it from the root, as it is shown and pasted: links stay, unless ``..`` follows one."""
+    path = Path(path)
+    return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def user_folder(environ: Mapping[str, str] | None = None) -> Path:

@@ -50,6 +50,24 @@ def test_what_iobench_did_not_make_is_never_removed(
     assert (tmp_path / "data").is_dir()
 
 
+def test_all_and_a_path_are_both_removed_or_neither(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = ["cache", "--store-dir", str(made / "x" / ".." / "."), "--older-than", "30d"]
+    _last_used(made / "mine", 40)
+    capsys.readouterr()
+    assert main([*every, "--remove", "all", "--remove", str(made / "none")]) == 1
+    assert "iobench made nothing there" in capsys.readouterr().err
+    assert main(every) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("1 item last used over 30d ago, ")
+    assert f"{made}/mine" in shown  # not by way of x/..
+    assert main([*every, "--remove", "all"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("removed 1 item, ")
+    assert shown.endswith("; left: none")
+
+
 def _items(made: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, object]]:
     capsys.readouterr()
     assert main(["cache", "--store-dir", str(made), *more, "--json"]) == 0

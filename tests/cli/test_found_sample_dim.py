@@ -121,6 +121,60 @@ def test_where_several_might_be_meant_it_is_asked_for(write, capsys, dims, attri
     assert "say which dimension counts samples with --sample-dim" in capsys.readouterr().err
 
 
+def test_only_the_variables_that_are_asked_for_count(write, profiled) -> None:
+    write("a.nc", {"column": 9, "level": 3}, {"profile": 7, "level": 3})
+    assert main(["profile", "a.nc"]) == 1
+    said, run = profiled("a.nc", "--variables", "v1")
+    assert said.startswith("one sample is one index of profile, the first and longest")
+    assert run["n_samples"] == 7
+
+
+def test_a_name_may_tell_what_no_coordinate_does(write, profiled) -> None:
+    write("a.nc", {"level": 2, "sample": 5, "y": 8, "x": 9})
+    said, run = profiled("a.nc")
+    assert said.startswith("one sample is one index of sample, by its name;")
+    assert run["n_samples"] == 5
+
+
+def test_one_time_alone_is_told_from_none(write, capsys) -> None:
+    write("a.nc", {"time": 1, **GRID}, time=HOURS)
+    assert main(["profile", "a.nc"]) == 1
+    assert "of time there is one: name more files" in capsys.readouterr().err
+
+
+def test_what_is_refused_is_not_said_before(write, capsys) -> None:
+    write("a.nc", {"time": 4, **GRID}, time=HOURS)
+    assert main(["profile", "a.nc", "--variables", "none"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "iobench: --variables: no variable none; the files have v0, time"
+    ]
+
+
+def test_folders_of_folders_urls_of_them_and_what_they_hold(write, profiled, capsys) -> None:
+    for year in (2019, 2020):
+        told = HOURS | {"units": f"hours since {year}-01-01"}
+        Path(f"my data/{year}").mkdir(parents=True)
+        write(f"my data/{year}/a.nc", {"number": 2, "time": 3, **GRID}, time=told)
+    _, run = profiled(f"file://{Path('my data').absolute()}")
+    assert (run["n_samples"], run["dataset"]) == (6, "2 files")
+    capsys.readouterr()
+    assert main(["info", "my data"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("my data: NetCDF in 2 files, ")
+    assert "Of the first, my data/2019/a.nc:" in told
+    assert told.endswith("iobench profile 'my data' --sample-dim time")
+
+
+def test_a_folder_of_several_formats_is_asked_about(write, capsys) -> None:
+    for name in ("both of them/a.nc", "both of them/b.zarr"):
+        write(name, {"time": 4, **GRID}, time=HOURS)
+    assert main(["profile", "both of them"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "iobench: both of them: holds files of several formats (1 NetCDF, 1 Zarr); name one: "
+        "'both of them'/*.nc"
+    ]
+
+
 def test_a_conversion_asks(write, capsys) -> None:
     write("a.nc", {"time": 4, **GRID}, time=HOURS)
     assert main(["convert", "a.nc", "out", "--to", "numpy"]) == 1

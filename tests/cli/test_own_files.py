@@ -221,7 +221,7 @@ def test_a_store_dir_that_cannot_be_written(own, refused, tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     line = refused(*own(MEMBERS), "--sample-dim", "time", "--store-dir", "file/stores")
     assert "file/stores (--store-dir): Not a directory" in line
-    assert line.endswith("name a writable one by --store-dir")
+    assert line.endswith("by --store-dir, or for all commands by $IOBENCH_STORE_DIR")
 
 
 def test_a_full_disk_leaves_the_store_resumable(

@@ -57,6 +57,14 @@ def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("", "")
 
 
+def test_nothing_is_drawn_where_no_cursor_moves(on_a_terminal, monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = on_a_terminal()
+    with TerminalScreen().progress("converting") as move:
+        move(1, 2)
+    assert terminal.getvalue() == ""
+
+
 def test_nothing_is_drawn_in_a_notebook(on_a_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal()
     monkeypatch.setenv("JPY_PARENT_PID", "1")

@@ -124,8 +124,8 @@ def test_measured_overhead_is_said_to_be_of_its_own_code(bound: RunReport, show:
 
 def test_next_commands(bound: RunReport, show: Show) -> None:
     assert show(bound).endswith(
-        "What to try next\n  the same profile on your own files in DIR:\n    iobench profile "
-        "maelstrom-ens10 --workers 2 --data-dir DIR\n"
+        "What to try next\n  the same profile on real files of maelstrom-ens10, in DIR:\n"
+        "    iobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n"
     )
 
 

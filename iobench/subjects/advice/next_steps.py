@@ -74,7 +74,7 @@ class NextSteps:
         found = [*_about_waiting(best, self.ranks), *_about_length(best)]
         sources = best.facts.sources
         if best.facts.stand_in and sources != ():  # a store is of what it was made of
-            reason = "the same profile on your own files in DIR"
+            reason = f"the same profile on real files of {best.facts.dataset}, in DIR"
             without = ("--tiny", "--scale")
             found += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
         return tuple(found)
