@@ -56,7 +56,8 @@ def who_runs_this(texts: Sequence[str], environment: Mapping[str, str]) -> Whoam
     with contextlib.suppress(KeyError, OSError):
         users.add(getpass.getuser())
     homes = {environment.get("HOME", ""), environment.get("USERPROFILE", "")}
-    homes.add(str(Path("~").expanduser()))
+    with contextlib.suppress(RuntimeError):  # a container's user may have none
+        homes.add(str(Path("~").expanduser()))
     homes -= {"", "/", "~"}
     users |= {Path(home).name for home in homes}
     for text in texts:

@@ -14,6 +14,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -298,7 +299,9 @@ def climetlab_cache_folder(home: Path | None = None) -> Path:
 
     The settings file is one ``key: value`` a line, as CliMetLab writes it.
     """
-    settings = (home or Path.home()) / ".climetlab" / "settings.yaml"
+    with suppress(RuntimeError):  # who has no home has no settings in it
+        home = home or Path.home()
+    settings = (home or Path("/")) / ".climetlab" / "settings.yaml"
     try:
         text = settings.read_text()
     except FileNotFoundError:
@@ -311,7 +314,10 @@ def climetlab_cache_folder(home: Path | None = None) -> Path:
     setting = re.search(r"^cache-directory:[ \t]*['\"]?(.*?)['\"]?[ \t]*$", text, re.MULTILINE)
     if setting and setting[1]:
         return Path(setting[1]).expanduser()
-    return Path(tempfile.gettempdir(), f"climetlab-{getpass.getuser()}")
+    try:
+        return Path(tempfile.gettempdir(), f"climetlab-{getpass.getuser()}")
+    except (KeyError, OSError):  # a number without a name
+        return Path(tempfile.gettempdir(), f"climetlab-{os.getuid()}")
 
 
 def climetlab_cached_files(folder: Path) -> dict[str, Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -353,8 +354,15 @@ def _place(path: str | Path) -> Path:
 def user_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Return iobench's own folder in the user's cache, which need not exist yet."""
     environ = os.environ if environ is None else environ
-    base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
+    base = environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache")
     return Path(base, "iobench").absolute()
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    with suppress(RuntimeError):
+        return Path(environ.get("HOME") or Path.home())
+    # A container's user may be a number that the system knows nothing of.
+    return Path(tempfile.gettempdir(), f"iobench-{os.geteuid()}")
 
 
 def _unusable(path: Path, nbytes: int) -> str:
@@ -372,7 +380,7 @@ def _unusable(path: Path, nbytes: int) -> str:
 
 
 def _home_notice(path: Path, environ: Mapping[str, str], *, asked: bool) -> str:
-    home = Path(environ.get("HOME") or Path.home())
+    home = _home(environ)
     if asked or not path.resolve().is_relative_to(home.resolve()):
         return ""
     return f"writing to {path}, in your home directory; --store-dir chooses another place"

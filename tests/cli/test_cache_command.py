@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,14 @@ def test_what_is_of_another_user_is_told_and_left(made: Path) -> None:
     assert "ask them to remove it" in named.stderr
     assert named.stderr.count("\n") == 1
     assert sorted(str(path) for path in (made / "mine").rglob("*")) == before
+
+
+def test_a_user_without_name_and_home_has_a_place_too(made: Path) -> None:
+    """As a container's, told by a number alone."""
+    run = [sys.executable, "-m", "iobench", "profile", "maelstrom-ens10"]
+    found = as_other_user(made, *run, "--data-dir", made / "mine", "--batches", "3", user=54321)
+    assert found.returncode == 0, found.stderr
+    shutil.rmtree(Path(tempfile.gettempdir(), "iobench-54321"))
 
 
 def test_a_file_system_without_times_of_use_is_said_so(
