@@ -18,21 +18,6 @@ from urllib.parse import quote, unquote
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "MASK",
-    "as_typed",
-    "is_secret_name",
-    "mask_line",
-    "mask_options",
-    "mask_text",
-    "mask_urls",
-    "mask_values",
-    "mask_words",
-    "note_secrets",
-    "printable",
-    "shown_url",
-]
-
 MASK: Final = "***"
 
 _SIGN: Final = re.compile(

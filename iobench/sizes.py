@@ -7,8 +7,6 @@ from typing import Final
 
 from iobench.errors import OptionError
 
-__all__ = ["parse_nbytes"]
-
 UNITS: Final = {
     "": 1,
     "b": 1,

@@ -18,8 +18,6 @@ from iobench.json_files import open_regular, parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["MANIFEST", "packed", "unpack"]
-
 MANIFEST: Final = "MANIFEST.json"
 """Sorted before all other files of a bundle, so that it says what follows before that is read."""
 NAME: Final = re.compile(r"(?:[A-Za-z0-9][\w.+=-]*/)*[A-Za-z0-9][\w.+=-]*", re.ASCII)

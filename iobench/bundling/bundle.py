@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 
     from iobench.bundling.run_copy import RunFiles
 
-__all__ = [
-    "Bundle",
-    "Replacement",
-    "Scrubbed",
-    "json_bytes",
-    "make_bundle",
-    "notes_of_runs",
-    "scrub",
-]
-
 FOLDER: Final = "iobench-bundle"
 VERSION: Final = 1
 KINDS: Final = {

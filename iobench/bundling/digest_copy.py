@@ -8,8 +8,6 @@ import numpy as np
 
 from iobench.recording import digests as layout
 
-__all__ = ["rewritten_digests"]
-
 NO_ROW: Final = 0
 """A record of zeros is never taken for a digest."""
 

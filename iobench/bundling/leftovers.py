@@ -18,8 +18,6 @@ from iobench.bundling.span_copy import texts_of_spans
 if TYPE_CHECKING:
     from iobench.bundling.pseudonyms import Pseudonyms
 
-__all__ = ["find_leftovers"]
-
 PREFIX: Final = 3
 BINARY: Final = (".spans", ".bin", ".samples")
 LEAST_IN_BINARY: Final = 6

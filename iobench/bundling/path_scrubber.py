@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from iobench.bundling.pseudonyms import Pseudonyms
     from iobench.bundling.whoami import Whoami
 
-__all__ = ["PathScrubber", "as_written", "is_file_name"]
-
 SUFFIXES: Final = {
     "bin", "bufr", "bz2", "cfg", "ckpt", "csv", "dat", "darshan", "gif", "grb", "grb1",
     "grb2", "grib", "grib1", "grib2", "gz", "h5", "hdf", "hdf5", "html", "idx", "index",

@@ -11,8 +11,6 @@ from iobench.bundling.vocabulary import is_common
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Pseudonyms"]
-
 ANYWHERE: Final = 5
 """Names of so many characters are replaced inside of words, too; shorter ones as words only."""
 PREFIX: Final = 3

@@ -23,8 +23,6 @@ from iobench.storage.run_traces import LOGS_FOLDER
 if TYPE_CHECKING:
     from iobench.bundling.scrubbing import Scrubber
 
-__all__ = ["KNOWN", "RunFiles", "read_run_files", "scrubbed_run", "texts_of_run"]
-
 KNOWN: Final = {
     "spans": "*.spans",
     "processes": "*.json",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.bundling.pseudonyms import Pseudonyms
     from iobench.bundling.whoami import Whoami
 
-__all__ = ["Scrubber"]
-
 STOPS: Final = r"\s\"'`<>|,;(){}\[\]"
 UNIQUE: Final = re.compile(
     r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"

@@ -18,8 +18,6 @@ from iobench.recording.folding import unpacked_fold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["rewritten_spans", "texts_of_spans"]
-
 GARBAGE: Final = b"\xff"
 """What stands for bytes that cannot be read: no record and no text is all ones."""
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["is_common", "vocabulary", "words_of"]
-
 WORD: Final = re.compile(r"[^\W_]+")
 TEXTS: Final = {".py", ".js", ".css", ".html", ".j2", ".md"}
 GROUPS: Final = ("iobench.datasets", "iobench.formats", "iobench.converters")

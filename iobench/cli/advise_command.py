@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
     from iobench.subjects.advice.figures import Advice, TriedChange
 
-__all__ = ["advise"]
-
 BATCHES: Final = "200"
 DURATION_S: Final = "20"
 """What a profile made for advice runs at most of each format, where nobody says."""

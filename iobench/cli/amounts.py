@@ -8,8 +8,6 @@ from typing import Final
 from iobench.errors import OptionError
 from iobench.sizes import parse_nbytes
 
-__all__ = ["parse_byte_rate", "parse_rank_counts", "parse_rate", "parse_time_ns"]
-
 THOUSANDS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 UNITS_NS: Final = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 LONGEST_NS: Final = 3600 * 1_000_000_000

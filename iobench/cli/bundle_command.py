@@ -12,8 +12,6 @@ from iobench.cli.documents import Json, print_answer
 if TYPE_CHECKING:
     from iobench.bundling.bundle import Replacement
 
-__all__ = ["bundle"]
-
 
 def bundle(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],

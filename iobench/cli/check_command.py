@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.recording.clocks import Clock
     from iobench.subjects.check.gates import Checked, Gate, PairedGate
 
-__all__ = ["CheckCommand", "check"]
-
 SAID_EVERY_NS: Final = 30_000_000_000
 COMMANDS: Final = "iobench.check.commands"
 STDOUT: Final = "-"

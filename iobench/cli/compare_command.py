@@ -17,8 +17,6 @@ from iobench.cli.documents import (
     write_document,
 )
 
-__all__ = ["compare"]
-
 
 def compare(
     runs: Annotated[

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from iobench.conversion.preparing import PreparedConversion
     from iobench.report.document import Block, Cell
 
-__all__ = ["forecast_told", "outcome_told", "profile_command", "verification_told"]
-
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 
 

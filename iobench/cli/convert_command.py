@@ -27,8 +27,6 @@ from iobench.cli.source_options import (
     split_options,
 )
 
-__all__ = ["convert"]
-
 
 def convert(
     sources: Annotated[

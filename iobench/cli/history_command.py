@@ -18,8 +18,6 @@ from iobench.cli.documents import (
     write_document,
 )
 
-__all__ = ["history"]
-
 
 class Periods(StrEnum):
     """What a column of the tables is."""

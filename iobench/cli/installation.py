@@ -21,17 +21,6 @@ from importlib.metadata import PackageNotFoundError, distribution, requires, ver
 from importlib.util import find_spec
 from typing import Any, Final
 
-__all__ = [
-    "Check",
-    "Package",
-    "check_devices",
-    "check_extras",
-    "check_plugins",
-    "described",
-    "extra_names",
-    "installed_versions",
-]
-
 UNIONS = ("all", "test", "test-all")
 """Extras made of other ones."""
 MODULES = {

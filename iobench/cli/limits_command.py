@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.profiling.storage_limits import Requests
     from iobench.sources.request import Screen
 
-__all__ = ["limits"]
-
 DEFAULT_BYTES: Final = "4GiB"
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
     from iobench.storage.striping import FileLayout, StripedPart
 
-__all__ = ["limits_told", "link_told"]
-
 ENOUGH_READS: Final = 100
 WIDE, LONG_NS = 3.0, 1_000_000
 """Storage is said to be uneven from this many times the median on, and no less than so long: what

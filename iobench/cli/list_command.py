@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from iobench.cli.documents import Json, print_answer
 
-__all__ = ["list_"]
-
 
 def list_(
     json: Json = False,

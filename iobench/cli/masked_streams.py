@@ -9,8 +9,6 @@ from typing import Any, TextIO, cast
 
 from iobench.masking import mask_text, note_secrets
 
-__all__ = ["masked_streams"]
-
 
 class _MaskedStream:
     """A text stream with the face of the one beneath; has no ``buffer``, which would go past it."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.measured_job import MeasuredJob
     from iobench.subjects.scaling.target import Hosts
 
-__all__ = ["simulate"]
-
 
 def simulate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],

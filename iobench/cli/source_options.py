@@ -9,26 +9,6 @@ import typer
 
 from iobench.cli.command import declared
 
-__all__ = [
-    "AllowGaps",
-    "DataDir",
-    "DatasetOptions",
-    "Download",
-    "DownloadTimeout",
-    "FilesGlob",
-    "Memory",
-    "OneSplit",
-    "SampleDim",
-    "SplitsBy",
-    "StandInScale",
-    "StandInSeed",
-    "StandInTiny",
-    "StoreDir",
-    "VariableNames",
-    "split_names",
-    "split_options",
-]
-
 DataDir = Annotated[str | None, declared("--data-dir")]
 FilesGlob = Annotated[str | None, declared("--files")]
 DatasetOptions = Annotated[list[str] | None, declared("--option")]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell
     from iobench.staging.staged_copy import StagedCopy
 
-__all__ = ["stage"]
-
 _VERIFIED: Final = {
     "store": "the bytes that were read are those that the store's own checksums say",
     "files": "by size and time of the source before and after; a digest is kept of the copy",

@@ -18,8 +18,6 @@ from iobench.report.document import (
 )
 from iobench.report.units import count, fraction, number, number_beside
 
-__all__ = ["quality_told", "statistics_told"]
-
 
 def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
     """Yield the statistics of a store's samples, as its manifest has them.

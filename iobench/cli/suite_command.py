@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.suites.recipe import Cell, SuiteRecipe
     from iobench.suites.suite_folder import SuiteFolder
 
-__all__ = ["SuiteCommand", "suite"]
-
 INTERRUPTED: Final = 75
 SUBCOMMANDS: Final[dict[str, Callable[..., None]]] = {
     "pack": pack, "verify": verify, "mllog": mllog, "dlio": dlio, "tell": tell,

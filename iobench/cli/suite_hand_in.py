@@ -9,8 +9,6 @@ import typer
 
 from iobench.cli.documents import Json, print_answer
 
-__all__ = ["dlio", "mllog", "pack", "tell", "verify"]
-
 DOES_NOT_HOLD, CANNOT_BE_TOLD = 3, 4
 Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
 

@@ -12,8 +12,6 @@ from iobench.cli.source_options import (
     split_options,
 )
 
-__all__ = ["synthesize"]
-
 
 def synthesize(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset's name.")],

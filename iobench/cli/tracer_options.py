@@ -6,8 +6,6 @@ from typing import Annotated, Final
 
 from iobench.cli.command import declared
 
-__all__ = ["AUTO", "Darshan", "Energy", "Monitor", "darshan_words"]
-
 AUTO: Final = "auto"
 
 Darshan = Annotated[list[str] | None, declared("--darshan")]

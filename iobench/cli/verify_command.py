@@ -15,8 +15,6 @@ from iobench.cli.source_options import (
     split_options,
 )
 
-__all__ = ["verify"]
-
 
 def verify(
     store: Annotated[

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
 
-__all__ = ["open_baselines"]
-
 
 def open_baselines(
     config: RunConfig, source: Source, screen: Screen, *, batch_size: int | None

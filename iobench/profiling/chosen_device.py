@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.accelerator import Accelerator
 
-__all__ = ["AUTO", "NONE", "ChosenDevice", "check_device", "choose_device"]
-
 AUTO: Final = "auto"
 NONE: Final = "none"
 DEVICE_FOLDER: Final = Path("/dev")

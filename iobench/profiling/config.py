@@ -22,8 +22,6 @@ from iobench.samples import Window
 from iobench.sources.request import SourceRequest
 from iobench.storage.limit_probe import probe_seconds
 
-__all__ = ["AUTO_PIPELINES", "OF_STORES", "RunConfig"]
-
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks whose own readers are measured: they know stores, not a dataset's files."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.accelerator import Accelerator
 
-__all__ = ["DEFAULT_NBYTES", "devices_here", "link_by_size", "measure_link"]
-
 DEFAULT_NBYTES: Final = 1 << 24
 """Of a copy, where nobody has a batch."""
 LARGE_NBYTES: Final = 1 << 26

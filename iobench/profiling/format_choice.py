@@ -14,8 +14,6 @@ from iobench.stores.encoding import Encoding
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FormatChoice"]
-
 
 @dataclass(frozen=True, slots=True)
 class FormatChoice:

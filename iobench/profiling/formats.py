@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 
-__all__ = ["Prepared", "prepare"]
-
 Facts = dict[str, Any]
 PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20

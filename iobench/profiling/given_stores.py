@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
     from iobench.stores.plan import ConversionPlan, StoreRequest
 
-__all__ = ["GivenStore", "check_made_of", "find_finished", "open_given"]
-
 SET_APART: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
 """Of what a store tells of its source: compared by themselves, or of no account for samples."""
 MOST_LOOKED_AT: Final = 20

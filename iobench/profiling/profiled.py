@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.profiling.given_stores import GivenStore
     from iobench.sources.opening import Source
 
-__all__ = ["ProfiledSamples", "samples_of_source", "samples_of_stores"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledSamples:

@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from iobench.profiling.formats import Prepared
     from iobench.storage.limit_figures import StorageLimits
 
-__all__ = [
-    "ANY",
-    "Requests",
-    "RunProbes",
-    "default_threads",
-    "measured_limits",
-    "requests_of_folder",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Requests:

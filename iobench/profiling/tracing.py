@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
     from iobench.sources.request import Screen
 
-__all__ = ["ProfileTracing"]
-
 
 class ProfileTracing:
     """What ``--darshan`` means for one profile; a context that is left after its loaders.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
 
-__all__ = ["WantedSamples", "find_wanted"]
-
 GAPS_SHOWN: Final = 5
 
 

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell
     from iobench.report.run_report import RunReport
 
-__all__ = ["comparison_section", "published_section"]
-
 MOST_ERRORS: Final = 3
 """Variables whose error a row names; all are in JSON."""
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import DeviceFacts, LinkFacts
     from iobench.report.run_report import RunReport
 
-__all__ = ["copies_line", "device_words", "link_words", "why_no_copies"]
-
 MUCH_COPYING: Final = 0.05
 """Share of the loop's time in copies to a device, from which the headline says so."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.analysis.job_figures import JobPart, JobTime
     from iobench.report.document import Block
 
-__all__ = ["PART_NAMES", "job_time_section", "job_time_sections"]
-
 MOST_RANKS: Final = 16
 WORTH_SAYING: Final = 0.01
 PART_NAMES: Final = {

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
 
-__all__ = [
-    "JSON_VERSION",
-    "RunDocument",
-    "exposure_to_dict",
-    "reports_to_json",
-    "to_json",
-    "whole_job",
-]
-
 JSON_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 OF_THE_RUN: Final = (

@@ -17,8 +17,6 @@ import numpy as np
 
 from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
-__all__ = ["ShownFigure", "figures_of", "to_plain"]
-
 OTHER_UNITS: Final = {
     ("ns", "s"): 1_000_000_000,
     ("uj", "j"): 1_000_000,

@@ -22,8 +22,6 @@ from iobench.report.json_report import OF_THE_RUN, RunDocument
 from iobench.report.json_walk import figures_of
 from iobench.report.wrapping import wrapped
 
-__all__ = ["ExplainedKey", "explained_keys", "key_page"]
-
 WIDTH: Final = 100
 PARAMETER: Final = re.compile(r"^(\w+(?:, \w+)*)(?: : (.*))?$")
 NONE: Final = re.compile(r"\bNone\b")

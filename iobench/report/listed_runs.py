@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.folders import FoundRun
 
-__all__ = ["listed_document"]
-
 LONGEST: Final = 80
 
 

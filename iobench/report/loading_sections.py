@@ -56,23 +56,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport
 
-__all__ = [
-    "bytes_section",
-    "compute_section",
-    "epochs_section",
-    "exposure_sections",
-    "phases_section",
-    "published_notes",
-    "setting_sentences",
-    "stages_section",
-    "stand_in_sentences",
-    "time_bar",
-    "told_of",
-    "verdict_section",
-    "verdict_told",
-    "waits_section",
-]
-
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 WORTH_A_PART: Final = 0.005

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.profiles.contents import Profile
 
-__all__ = ["exposure_fragment", "profile_fragment"]
-
 
 def profile_fragment(profile: Profile) -> str:
     """Return what a run measured, as a fragment of HTML; or why that cannot be told."""

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload
 
-__all__ = ["exposure_document", "report_document"]
-
 MOST_RUNS: Final = 8
 """Ranks of a job that have a part of their own, those that wait longest; JSON has them all."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
 
-__all__ = ["SOURCE", "RunReport", "make_reports"]
-
 SOURCE: Final = "source"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell
 
-__all__ = ["loaders_section", "processes_section"]
-
 MOST_LOADERS: Final = 16
 
 

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from iobench.analysis.job_figures import JobTime
     from iobench.report.run_report import RunReport
 
-__all__ = [
-    "OVER",
-    "PARTS",
-    "extent_text",
-    "job_sentence",
-    "kept_words",
-    "long_waits_sentence",
-    "starts_sentence",
-    "step_words",
-    "steps_sentences",
-    "today_sentence",
-    "validation_words",
-    "verdict_sentence",
-]
-
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
 LITTLE: Final = 0.01

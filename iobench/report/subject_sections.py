@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.subjects.contract import Subject
 
-__all__ = [
-    "Joint",
-    "compared_sections",
-    "job_figures",
-    "job_sections",
-    "job_to_plain",
-    "run_sections",
-]
-
 
 FIRST: Final = 100
 """Up to this order of a subject its section follows the verdict."""

@@ -18,8 +18,6 @@ from iobench.report.document import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["figure_cell", "said_cell"]
-
 QUANTITIES: Final[tuple[tuple[str, type[Quantity], float], ...]] = (
     ("samples_per_s", SampleRate, 1),
     ("bytes_per_s", ByteRate, 1),

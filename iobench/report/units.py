@@ -11,29 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = [
-    "UNKNOWN",
-    "byte_rate",
-    "count",
-    "duration",
-    "durations",
-    "epochs",
-    "fraction",
-    "joules",
-    "moment",
-    "nanoseconds",
-    "nbytes",
-    "number",
-    "number_beside",
-    "power_of_two",
-    "printed_seconds",
-    "ratio",
-    "sample_rate",
-    "seconds",
-    "signed_fraction",
-    "watt_hours",
-]
-
 UNKNOWN: Final = "unknown"
 
 DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))

@@ -12,8 +12,6 @@ from iobench.errors import IobenchError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["whole_file", "write_whole"]
-
 
 def write_whole(path: Path | str, content: str | bytes) -> None:
     """Write a file so that nobody ever finds a part of it under its name.

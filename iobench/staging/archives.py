@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["is_archive", "members_of"]
-
 SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 NAME: Final = re.compile(r"[^/\\\0-\x1f]{1,255}(?:/[^/\\\0-\x1f]{1,255}){0,31}")
 PIECE_NBYTES: Final = 1 << 22

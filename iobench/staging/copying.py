@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["JOURNAL_NAME", "ListedFile", "copy_files", "journalled", "read_back", "temporary_of"]
-
 JOURNAL_NAME: Final = f".stage.journal{TEMPORARY_SUFFIX}"
 """A line for each stretch that is there; its bytes are read before it counts."""
 STRETCH_NBYTES: Final = 128 << 20

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
     from iobench.stores.manifest import ShardFile
 
-__all__ = ["Listing", "Part", "list_source", "part_of"]
-
 Part = tuple[int, int]
 """Which part, from 1, of how many."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["choose_local_disk"]
-
 REACHES: Final = {"local": "on this node", "memory": "in memory"}
 UNKNOWN: Final = "of which it is not known what lies below"
 MEMORY_SHARE: Final = 0.5

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from iobench.staging.listing import Listing, Part
     from iobench.stores.places import Hold
 
-__all__ = ["stage", "stage_held"]
-
 LEAST_THREADS: Final = 4
 MOST_THREADS: Final = 16
 """They mostly wait for the storage: more than CPUs, and no burden to it."""

@@ -17,8 +17,6 @@ from iobench.stores.places import STAGED_NAME, Item, mark_of, remove_item
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["StagedCopy", "StagedFile", "digest_of", "remove_staged", "staged_copy", "write_copy"]
-
 LAYOUT: Final = 1
 NOT_KEPT: Final = frozenset({"path", "was_there"})
 

@@ -17,8 +17,6 @@ from typing import BinaryIO, Final
 
 from iobench.errors import FileFormatError
 
-__all__ = ["LOG_MAGIC", "LogName", "check_log", "is_log_name", "is_log_start", "parse_log_name"]
-
 LOG_MAGIC: Final = 6567223
 """``DARSHAN_MAGIC_NR`` of ``include/darshan-log-format.h``, after a version of eight bytes."""
 _FORMATS: Final = {"3.00", "3.10", "3.20", "3.21", "3.41"}

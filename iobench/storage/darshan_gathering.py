@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-__all__ = ["GatheredLogs", "flatten", "gather_logs", "make_dated"]
-
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 PIECE_NBYTES: Final = 1 << 16

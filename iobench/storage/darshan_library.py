@@ -19,8 +19,6 @@ from iobench.errors import FileFormatError, MissingExtraError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["JobFacts", "OpenLog", "RawSegments"]
-
 _CHUNK: Final = 4096
 """Files whose counters are held in full at a time."""
 

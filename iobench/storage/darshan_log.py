@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from iobench.storage.darshan_files import LogName
 
-__all__ = ["LogContents", "counter_rows", "joined_counters", "nanoseconds", "read_log"]
-
 _STREAMS: Final = frozenset({"<STDIN>", "<STDOUT>", "<STDERR>"})
 _SKEW_NS: Final = 50_000_000
 """How late a log may tell its zero where no marker reads do: 1.3 to 42 ms were seen, once 52."""

@@ -33,8 +33,6 @@ from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 if TYPE_CHECKING:
     from iobench.storage.darshan_files import LogName
 
-__all__ = ["ReaderProcess", "child_environment", "read_darshan_logs"]
-
 
 _PATIENCE_S: Final = 60.0
 _PATIENCE_S_PER_MB: Final = 1.0

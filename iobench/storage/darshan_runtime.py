@@ -20,20 +20,6 @@ from iobench.storage.darshan_gathering import make_dated
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "NEVER_SEEN",
-    "DarshanRuntime",
-    "ProbedRuntime",
-    "config_text",
-    "find_runtime",
-    "hidden_folders",
-    "interpreter_of",
-    "preloaded",
-    "probe",
-    "ready_runtime",
-    "runtime_variables",
-]
-
 
 LIBRARY: Final = "libdarshan.so"
 FOLDERS: Final = ("", "lib", "lib64")

@@ -32,18 +32,6 @@ from iobench.storage.run_traces import LOGS_FOLDER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "JOB",
-    "DarshanChoice",
-    "DarshanSetup",
-    "attached",
-    "follow",
-    "job_number",
-    "probed_before",
-    "restart_under",
-    "set_up",
-]
-
 
 NOT_ASKED = "not asked for; --darshan auto traces the reads of a run, if there is a runtime"
 OWN_LOGS = "the logs are of a Darshan that iobench did not set up"

@@ -35,8 +35,6 @@ from iobench.storage.storage_trace import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["is_dftracer_name", "is_dftracer_start", "read_dftracer_files"]
-
 _GZIP: Final = b"\x1f\x8b"
 _NO_CALL: Final = (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError)
 """What a line raises that is no call, or one with numbers that are none."""

@@ -24,17 +24,6 @@ from iobench.files.urls import is_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = [
-    "FileSystem",
-    "Mount",
-    "NfsMount",
-    "counts_device_reads",
-    "file_system_of",
-    "nfs_mount",
-    "read_mounts",
-    "within_time",
-]
-
 T = TypeVar("T")
 TIMEOUT_S: Final = 5.0
 """For a question to a file system: one whose server is gone never answers."""

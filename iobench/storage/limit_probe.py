@@ -59,18 +59,6 @@ if TYPE_CHECKING:
     from iobench.storage.limit_figures import OpenFigures
     from iobench.storage.probe_reads import ProbeFile, Timed
 
-__all__ = [
-    "DEFAULT_REQUEST_NBYTES",
-    "LIMITS",
-    "MAX_HELD_NBYTES",
-    "MAX_REQUEST_NBYTES",
-    "ORDERS",
-    "Probe",
-    "probe_limits",
-    "probe_run",
-    "probe_seconds",
-]
-
 ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
 OPENS_SHARE, LISTING_SHARE = 0.05, 0.15

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.storage.file_systems import FileSystem
 
-__all__ = ["LocalPlace", "local_places", "near_places"]
-
 
 class LocalPlace(NamedTuple):
     """A folder that may be this machine's alone.

@@ -34,8 +34,6 @@ from iobench.storage.file_systems import file_system_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Pages", "Residency", "evict", "files_nbytes", "pages_of", "residency", "warm_up"]
-
 READ_NBYTES = 8 << 20
 
 

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import Clock
 
-__all__ = [
-    "ALIGNMENT",
-    "REQUEST_DTYPE",
-    "ChosenFiles",
-    "ProbeFile",
-    "ProbedFiles",
-    "RequestSlots",
-    "Timed",
-    "aligned",
-    "at_once",
-    "choose_files",
-    "latency_figures",
-    "open_figures",
-    "read_ranges",
-]
-
 T = TypeVar("T")
 MAX_FILES, MAX_PATHS = 128, 1024
 MAX_ENTRIES: Final = 20_000

@@ -21,8 +21,6 @@ from iobench.storage.storage_trace import StorageTrace
 if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
 
-__all__ = ["LOGS_FOLDER", "part_of_run", "read_run_traces", "read_traces"]
-
 
 LOGS_FOLDER: Final = "darshan"
 """Where in a run directory ``--darshan auto`` has the logs put."""

@@ -17,17 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "COUNTER_DTYPE",
-    "NO_COUNTERS",
-    "NO_SEGMENTS",
-    "SEGMENT_DTYPE",
-    "ModuleState",
-    "ProcessTrace",
-    "StorageTrace",
-    "is_of_interpreter",
-]
-
 
 SEGMENT_DTYPE: Final = np.dtype(
     [

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     )
     from iobench.report.timeline.page_payload import TimelinePayload
 
-__all__ = ["HtmlRenderer"]
-
 CHART_WIDTH, CHART_HEIGHT, CHART_EDGE = 240, 90, 8
 """Of a small chart, in its own units, and what of it is left free around the points."""
 CHART_LEAST: Final = 0.1

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from iobench.report.document import Document
 
-__all__ = ["JsonRenderer"]
-
 
 class JsonRenderer:
     """JSON with the keys of ``iobench report --json``; of a document without figures ``{}``."""

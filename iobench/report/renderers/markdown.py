@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Block, Document, Section
 
-__all__ = ["MarkdownRenderer", "escaped"]
-
 # What means something within a line: not an underscore inside a word, nor a sign before a figure.
 SIGNS: Final = re.compile(r"[\\`*\[\]~$]|<(?=[A-Za-z/!?])|&(?=[#\w])|(?<![^\W_])_++|_++(?![^\W_])")
 # What means something at the start of a line: headings, lists, quotes, rules, definitions.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Bar, Block, Document, Section
 
-__all__ = ["NotebookRenderer"]
-
 # Colours that can be read on white and on black; text is the notebook's own.
 FAINT: Final = "rgba(128,128,128,.35)"
 COLOURS: Final = {"good": "#2e9e5b", "fair": "#c98a12", "bad": "#dd4b39", "caution": "#c98a12"}

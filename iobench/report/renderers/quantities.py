@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Cell, HeatMap, KeyFigure, Sign, Table
 
-__all__ = ["SpelledTable", "key_sentence", "said", "shades", "signed", "spelled"]
-
 WORDS: Final[Mapping[type[Quantity], Callable[[Any], str]]] = {
     ByteRate: units.byte_rate,
     Bytes: units.nbytes,

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Document, Section, Sign
     from iobench.report.renderers.quantities import SpelledTable
 
-__all__ = ["TerminalRenderer", "page_width"]
-
 INDENT: Final = 2
 NARROWEST: Final = 80
 WIDEST: Final = 110

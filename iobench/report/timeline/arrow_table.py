@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iobench.analysis.span_sums import SpanSums
     from iobench.profiles.contents import Process, Profile
 
-__all__ = ["COLUMNS", "check_parquet", "to_arrow", "write_parquet"]
-
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
 CONFIGURATION: Final = (

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.report.timeline.model import Timeline
     from iobench.storage.storage_trace import StorageTrace
 
-__all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "lanes_of"]
-
 PICTURE_SUFFIXES: Final = (".svg", ".pdf", ".png")
 PIXELS: Final = 2400
 """Bars of one lane closer together than so many parts of the axis are drawn as one."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.profiles.machine_samples import MachineSamples
     from iobench.recording.energy_file import GpuReading
 
-__all__ = ["MachineLane", "MachineLanes", "counter_entries", "lanes_of_machine", "machine_payload"]
-
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
 MOST_STEPS: Final = 2000

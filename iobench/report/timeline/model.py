@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
 
-__all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "sub_lanes", "timeline_of"]
-
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
 

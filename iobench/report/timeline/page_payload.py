@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.report.timeline.model import Timeline
 
-__all__ = ["TimelinePayload", "choose_spans", "timeline_payload"]
-
 Integers = NDArray[Any]
 
 VERSION: Final = 1

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process
     from iobench.report.timeline.trace_writer import TraceWriter
 
-__all__ = ["TorchTrace", "read_torch_trace", "torch_entries"]
-
 BASE: Final = "baseTimeNanoseconds"
 HOW: Final = "expected what torch.profiler's export_chrome_trace writes"
 WITH_IDS: Final = frozenset("stfbneNOD")

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Process
 
-__all__ = ["machine_of", "wall_offsets"]
-
 Machine = tuple[str, str]
 CLOCK_STEP_NS: Final = 1_000_000
 """Anchors of one machine differ by microseconds; by more, the clock was set in between."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.report.timeline.torch_trace import TorchTrace
 
-__all__ = ["TRACE_SUFFIXES", "check_trace_name", "pack_trace", "write_trace"]
-
 TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 3
 COPIED_NBYTES: Final = 1 << 20

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iobench.report.timeline.trace_spans import PlacedSpans
     from iobench.report.timeline.trace_writer import TraceWriter
 
-__all__ = ["flow_entries"]
-
 Integers = NDArray[np.int64]
 BINS: Final = 1000
 SHORTEST_BIN_NS: Final = 1_000_000

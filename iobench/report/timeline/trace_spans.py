@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from iobench.report.timeline.model import Timeline
     from iobench.report.timeline.trace_writer import TraceWriter
 
-__all__ = ["PlacedSpans", "call_entries", "place_spans", "span_entries"]
-
 EXPOSED, PARTLY, HIDDEN, UNKNOWN = range(4)
 COLOURS: Final = tuple(
     f',"cname":"{name}"' if name else "" for name in ("terrible", "bad", "good", "")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ROWS_AT_ONCE", "TextPart", "TraceWriter", "as_us", "microseconds", "texts_of_rows"]
-
 FIRST_NUMBER: Final = 10_000_000
 """Of numbers given here: above any that Linux gives a process or thread (at most 2**22)."""
 ROWS_AT_ONCE: Final = 16_384

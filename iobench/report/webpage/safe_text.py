@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from typing import Self
 
-__all__ = ["SafeText"]
-
 
 class SafeText(str):
     """HTML made by iobench, with everything in it that it was given escaped.

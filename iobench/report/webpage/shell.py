@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jinja2 import Environment
-__all__ = [
-    "TIMELINE_SCRIPTS",
-    "TIMELINE_STYLES",
-    "json_text",
-    "make_environment",
-    "policy",
-    "scripts",
-    "styles",
-]
 
 HERE: Final = Path(__file__).parent
 TIMELINE_STYLES: Final = ("uplot/uPlot.min.css", "timeline.css")

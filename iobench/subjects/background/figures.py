@@ -22,8 +22,6 @@ from iobench.recording.span_keys import halves, lane_keys
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
-__all__ = ["Background", "BackgroundStage", "background_of"]
-
 MAKES_BATCHES: Final = "MainThread"
 """The thread of a loading process that batches are made in; before the first it opens files."""
 

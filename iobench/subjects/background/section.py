@@ -13,8 +13,6 @@ from iobench.subjects.contract import Subject
 if TYPE_CHECKING:
     from iobench.subjects.background.figures import Background
 
-__all__ = ["SUBJECT", "background_section"]
-
 
 def background_section(found: Background) -> Section:
     """Return what these threads did, and that no wait is charged to it."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.run_facts import DeviceFacts
 
-__all__ = ["PAGEABLE", "PINNED", "HostToDevice", "copies_of", "under_copies"]
-
 Integers = NDArray[np.int64]
 
 PINNED: Final = "pinned"

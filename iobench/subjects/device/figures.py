@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = ["DeviceExposure", "DeviceSums", "device_exposure", "device_figures", "device_sums"]
-
 Integers = NDArray[np.int64]
 
 USE_KINDS: Final = kinds_that(Trait.USES_BATCH)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from iobench.subjects.device.copies import HostToDevice
     from iobench.subjects.device.usage import GpuUsage
 
-__all__ = ["SUBJECT", "device_section"]
-
 WORTH_SAYING: Final = 0.05
 """Share of the time from which what copies cost is said with what shortens it."""
 AT_LIMIT: Final = 0.8

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.energy_file import GpuReading
 
-__all__ = ["GpuUsage", "usage_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:

@@ -11,19 +11,6 @@ from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 if TYPE_CHECKING:
     from iobench.recording.energy_counters import EnergySource
 
-__all__ = [
-    "ENERGY_KINDS",
-    "CountedEnergy",
-    "EnergyFigures",
-    "EpochEnergy",
-    "EpochKind",
-    "KindEnergy",
-    "UntoldEnergy",
-    "add_bounds",
-    "energy_sum",
-    "in_the_mean",
-]
-
 ENERGY_KINDS: Final[tuple[str, ...]] = ("gpu", "cpu", "memory", "machine")
 
 

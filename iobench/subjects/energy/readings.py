@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.energy_file import EnergySeries, HostEnergy
 
-__all__ = ["energy_of"]
-
 Integers = NDArray[np.int64]
 ROWS: Final = 1 << 16
 """Deliveries whose stages are worked out at once."""

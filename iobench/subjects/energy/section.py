@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.subjects.energy.figures import KindEnergy
 
-__all__ = ["SUBJECT", "energy_section"]
-
 NAMES: Final = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory", "machine": "whole machine"}
 PARTS: Final = ("gpu", "cpu", "memory")
 """What adds up; a counter of the whole machine has them all in it."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FEWEST", "RATE", "Finding", "Series", "find_changes", "least_step", "log_tail"]
-
 FEWEST: Final = 4
 """Of values; fewer leave nothing to hold a difference against."""
 LONGEST: Final = 24

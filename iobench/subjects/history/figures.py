@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from iobench.subjects.history.change_points import Finding
     from iobench.suites.results import Result
 
-__all__ = ["ChangePoint", "History", "HistoryFigure", "HistoryPoint", "make_history"]
-
 FIRST_SHOWN: Final = (
     "step_s", "wait_s", "exposed_share", "energy_j", "final_loss", "convert_s", "store_bytes",
 )  # fmt: skip

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
         HistoryPoint,
     )
 
-__all__ = ["HISTORY_VERSION", "history_document"]
-
 HISTORY_VERSION: Final = 1
 PERIODS: Final = 6
 """Newest ones that a table shows; the page's charts and JSON have all."""

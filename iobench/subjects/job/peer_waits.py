@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "Communication",
-    "PeerWaits",
-    "clock_bounds",
-    "communication_of",
-    "peer_waits",
-    "waited_by",
-]
-
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.subjects.job.peer_waits import Communication, PeerWaits
     from iobench.subjects.job.steps import RankSteps, Stream
 
-__all__ = ["RankOfJob", "compare_ranks", "job_of_ranks", "missing_ranks", "rank_of_job"]
-
 Integers = NDArray[np.int64]
 N_BINS: Final = 48
 OF_COMMUNICATION: Final = (

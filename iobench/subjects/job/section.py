@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell, Sentence
     from iobench.subjects.job.figures import JobExposure, RankExposure
 
-__all__ = ["SUBJECT", "job_section"]
-
 MOST_RANKS: Final = 16
 MOST_HEAT_RANKS: Final = 256
 

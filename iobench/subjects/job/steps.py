@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.recording.span_reader import Anchor
     from iobench.subjects.job.peer_waits import Communication
 
-__all__ = ["RankSteps", "rank_steps"]
-
 Integers = NDArray[np.int64]
 Stream = tuple[str, str, str, int, int]
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
 
-__all__ = ["LimitUse", "limit_of", "limit_use", "shape_seen"]
-
 BEYOND: Final = (DEVICE, SERVER, STORAGE)
 CACHES: Final = (CACHE, OWN_CACHE, MEMORY)
 COLD, WARM = 0.9, 0.1

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["LoaderOperator", "OperatorShare", "Operators", "operators_of", "split_by_operators"]
-
 FEEDS_ITSELF: Final = ("Prefetch",)
 """Operations whose only thread does what they ask for as well."""
 NEARLY: Final = 0.9

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.subjects.operators.figures import LoaderOperator
 
-__all__ = ["SUBJECT", "operators_section"]
-
 MOST_LISTED: Final = 3
 
 

@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from iobench.suites.results import Result
 
 
-__all__ = [
-    "KEYS",
-    "Published",
-    "Quarterly",
-    "QuarterlyRun",
-    "SkippedRun",
-    "TimedRow",
-    "exposed_fraction",
-    "make_quarterly",
-]
-
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 SOURCE: Final = "source"
 UNTOLD: Final = "unknown"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.subjects.quarterly.figures import Published, Quarterly, QuarterlyRun
 
-__all__ = ["QUARTERLY_VERSION", "quarterly_document", "quarterly_to_csv", "quarterly_to_json"]
-
 QUARTERLY_VERSION: Final = 1
 COLUMNS: Final = (
     "application", "tiny", "framework", "format", "published", "run", "made", "key",

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
 
-__all__ = [
-    "MAX_STAGES",
-    "UNSEEN_ERROR",
-    "WITHHELD_ABOVE",
-    "Payoff",
-    "Payoffs",
-    "Prediction",
-    "faster_stages",
-    "is_told",
-    "payoffs",
-    "predicted",
-]
-
 WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
 MAX_STAGES: Final = 8

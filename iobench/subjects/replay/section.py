@@ -13,8 +13,6 @@ from iobench.subjects.replay.figures import faster_stages
 if TYPE_CHECKING:
     from iobench.subjects.replay.figures import Payoff, Payoffs
 
-__all__ = ["SUBJECT", "replay_sentence"]
-
 
 def replay_section(found: Payoffs) -> Section:
     """Return what faster stages would gain, beside the error of the replay that says so."""

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "DIGEST_KEY",
-    "EpochDigest",
-    "EpochSamples",
-    "SampleDigests",
-    "SamplesSeen",
-    "sample_digests",
-    "samples_seen",
-]
-
 Integers = NDArray[np.int64]
 DIGEST_KEY: Final = np.dtype([("high", "<u8"), ("low", "<u8")])
 """A digest as NumPy sorts it."""

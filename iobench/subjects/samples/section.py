@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.subjects.samples.figures import EpochDigest
 
-__all__ = ["SUBJECT", "samples_section"]
-
 N_EPOCHS: Final = 3
 """Epochs whose digest is shown."""
 COLUMNS: Final = tuple(map(Column, ("epoch", "samples", "digest, in any order")))

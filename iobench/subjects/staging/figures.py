@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["Staging", "staging_of", "staging_of_job"]
-
 Integers = NDArray[np.int64]
 
 

@@ -12,8 +12,6 @@ from iobench.subjects.staging.figures import Staging, staging_of, staging_of_job
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SUBJECT", "staging_section"]
-
 WORTH_FRACTION: Final = 0.01
 """An epoch that is shorter by less is as long as it was."""
 

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.subjects.storage.single_reads import SingleReads
 
-__all__ = [
-    "AccessFigures",
-    "ReadCost",
-    "access_figures",
-    "costliest_reads",
-    "dearest_half",
-    "distinct_nbytes",
-]
-
 SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
 """1 KiB to 64 MiB, each four times the last."""
 SMALL_READ: Final = 64 << 10

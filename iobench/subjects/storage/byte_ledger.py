@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from iobench.subjects.storage.evidence import ReadEvidence
 
-__all__ = ["byte_rows"]
-
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
 OF_TRACER: Final = ("posix", "stdio", "segments")

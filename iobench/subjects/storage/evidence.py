@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
     from iobench.storage.storage_trace import ProcessTrace
 
-__all__ = ["ReadEvidence", "evidence_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReadEvidence:

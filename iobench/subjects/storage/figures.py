@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.storage.storage_trace import StorageTrace
 
-__all__ = [
-    "LogClock",
-    "SanityLine",
-    "StorageFigures",
-    "TracedStorage",
-    "figures_of_placement",
-    "storage_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LogClock:

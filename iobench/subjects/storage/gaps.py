@@ -13,18 +13,6 @@ from typing import Any, Final
 from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
 from iobench.json_keys import figure, key
 
-__all__ = [
-    "COLUMNS",
-    "UNSEEN",
-    "ByteGap",
-    "ByteRow",
-    "Known",
-    "merged",
-    "name_gaps",
-    "shared_reads",
-    "summed",
-]
-
 COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
 """Of a ledger: the fields of `Known` and of a row that count bytes."""
 SUMMED: Final = (

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iobench.subjects.storage.gaps import ByteRow
     from iobench.subjects.storage.stage_storage import StageStorage
 
-__all__ = ["SUBJECT", "storage_section"]
-
 MOST: Final = {"run": 1, "process": 8, "file": 8}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10

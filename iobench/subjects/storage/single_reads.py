@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
     from iobench.subjects.storage.evidence import ReadEvidence
 
-__all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
-
 READ_DTYPE: Final = np.dtype(
     [
         ("start_ns", "<i8"),

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
     from iobench.subjects.storage.evidence import ReadEvidence
 
-__all__ = ["ProcessStorage", "StageStorage", "stage_storage", "verdict_of"]
-
 FROM_CACHE: Final = "from cache"
 FROM_DEVICE: Final = "from device"
 MIXED: Final = "mixed"

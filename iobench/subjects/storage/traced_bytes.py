@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.storage.storage_trace import ProcessTrace
 
-__all__ = ["TracerModules", "modules_of", "traced_files"]
-
 SMALL_NBYTES: Final = 8192
 """Reads of tables inside a file are smaller."""
 SNIFFED_NBYTES: Final = 4 << 20

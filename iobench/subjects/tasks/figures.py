@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-__all__ = ["ChunkedVariable", "Tasks", "tasks_of"]
-
 THREADS: Final = "threads"
 TELLS_READ: Final = kinds_that(Trait.TELLS_READ)
 UNSEEN: Final = (f"{GRAPH} ", f"{GRAPH}.")

@@ -14,8 +14,6 @@ from iobench.subjects.tasks.figures import tasks_of
 if TYPE_CHECKING:
     from iobench.subjects.tasks.figures import ChunkedVariable, Tasks
 
-__all__ = ["SUBJECT", "tasks_section"]
-
 OFTEN: Final = 1.5
 """From so many reads of each byte in an epoch on, chunks do not fit the samples."""
 LOCKED: Final = 0.05

@@ -20,16 +20,6 @@ from iobench.recording.kinds import Kind, Trait, stage_name
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
-__all__ = [
-    "DLIO_VERSION",
-    "MLPERF_THRESHOLDS",
-    "EpochUtilisation",
-    "StepStretch",
-    "Utilisation",
-    "mean_utilisation",
-    "utilisation",
-]
-
 DLIO_VERSION: Final = "2.0.0 (e1919d7)"
 MLPERF_THRESHOLDS: Final = {"3D-UNet": 0.9, "ResNet-50": 0.9, "CosmoFlow": 0.7}
 """What MLPerf Storage asks for, by workload (Submission_guidelines.md, caa90c9)."""

@@ -18,8 +18,6 @@ from iobench.subjects.utilisation.figures import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["SUBJECT", "utilisation_section"]
-
 N_STAGES: Final = 4
 """Stages that are named; the rest is one."""
 
