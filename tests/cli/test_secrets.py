@@ -85,7 +85,7 @@ ASKED = {
     "info": ("info URL", "info maelstrom-yr --data-dir URL"),
     "limits": ("limits URL", "limits RUN --like URL --duration 0.1"),
     "synthesize": ("synthesize URL NEW", "synthesize maelstrom-yr URL --tiny"),
-    "cache": ("cache --remove URL", "cache --store-dir URL", "cache --data-dir URL"),
+    "cache": ("cache --remove URL", "cache --store-dir URL"),
     "doctor": ("doctor URL",),
     "suite": (
         "suite URL --dry-run",

@@ -115,11 +115,11 @@ def test_normalisation_is_computed_once(tiny):
     assert again.provenance == tiny.index.provenance
 
 
-def statistics_of(tiny, beside, cache):
+def statistics_of(tiny, cache):
     messages = [extents[:-1] for extents in tiny.index.where]
     found, setup = normalisation_of(
         tiny.dataset, messages, tiny.dataset.describe(messages), FileLocator(cache_dir=cache),
-        beside=beside, n_variables=11, n_values=4 * 33 * 91 * 180,
+        n_variables=11, n_values=4 * 33 * 91 * 180,
     )  # fmt: skip
     assert setup
     return found
@@ -128,32 +128,17 @@ def statistics_of(tiny, beside, cache):
 @pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_normalisation_does_not_depend_on_the_number_of_processes(tiny, tmp_path, monkeypatch):
-    one = statistics_of(tiny, tmp_path, tmp_path / "1")
+    one = statistics_of(tiny, tmp_path / "1")
     monkeypatch.setattr(point_statistics, "FEW_VALUES", 0)
     monkeypatch.setattr("iobench.datasets.setup_processes.available_cpus", lambda: 2)
-    two = statistics_of(tiny, tmp_path, tmp_path / "2")
+    two = statistics_of(tiny, tmp_path / "2")
     assert one.facts() == two.facts()
-
-
-def test_normalisation_goes_to_the_cache_where_the_data_is_read_only(tiny, tmp_path):
-    (tmp_path / "file").touch()
-    found = statistics_of(tiny, tmp_path / "file" / "folder", tmp_path / "cache")
-    assert found.folder.parent == tmp_path / "cache"
 
 
 def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be kept"):
-        statistics_of(tiny, tmp_path / "file" / "folder", tmp_path / "file" / "cache")
-
-
-def test_normalisation_of_earlier_versions_is_used(copied):
-    sampled(copied)
-    [folder] = copied.parent.rglob("ens10-normalisation-*")
-    about = json.loads((folder / "about.json").read_text())
-    assert about.pop("nbytes") == [path.stat().st_size for path in sorted(folder.glob("*.npy"))]
-    (folder / "about.json").write_text(json.dumps(about))
-    assert "normalisation" not in sampled(copied)[1].setup
+        statistics_of(tiny, tmp_path / "file" / "cache")
 
 
 def test_half_written_normalisation_is_computed_again(copied):
