@@ -99,7 +99,7 @@ def gappy_rows(draw):
 
 
 @given(gappy_rows(), windows, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_windows_fit_where_the_definition_says(drawn, window, data):
     positions, rows, step = drawn
     split = data.draw(st.none() | st.sets(st.integers(0, len(positions) - 1)))

@@ -309,9 +309,7 @@ steps = st.lists(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, buffering=st.sampled_from([-1, 2, 100, 70000]), binary=st.booleans())
 def test_a_counted_file_reads_what_a_plain_one_does(
     tmp_path: Path, steps: list[Any], buffering: int, binary: bool

@@ -15,7 +15,7 @@ from iobench.subjects.energy import readings as subject
 from iobench.subjects.energy.readings import energy_at
 
 MS = 1_000_000
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
 times = st.integers(0, 200)
 durations = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 

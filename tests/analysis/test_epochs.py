@@ -17,7 +17,7 @@ from iobench.analysis.waits import step_statistics
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 
-few = settings(max_examples=30, deadline=None)
+few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
 times = st.integers(0, 200)
 rounds = st.lists(
     st.lists(st.tuples(times, times, times), min_size=1, max_size=4), min_size=1, max_size=3

@@ -263,7 +263,6 @@ def test_19_figures_follow_the_ready_instant_without_jumps(sketch, earlier):
     assert apart <= 4 * earlier + 2 * len(before | after)
 
 
-@settings(deadline=None)
 @given(pools)
 def test_20_the_path_rule_equals_the_chain_rule_for_worker_pools(sketch):
     profile = sketch.profile()
@@ -274,7 +273,6 @@ def test_20_the_path_rule_equals_the_chain_rule_for_worker_pools(sketch):
     assert max(apart(found, chain), default=0) <= len(waits_of(sketch))
 
 
-@settings(deadline=None)
 @given(profiles)
 def test_any_run_is_attributed_as_the_definition_says(profile):
     n_waits = int((profile.spans["kind"] == Kind.WAIT).sum())

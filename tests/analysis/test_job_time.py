@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
@@ -370,7 +370,6 @@ spans = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
 @given(spans, st.lists(st.integers(0, 3_000), max_size=8), st.integers(-500, 4_000))
 def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
     script = whole_job()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
@@ -56,7 +56,6 @@ jobs = st.integers(1, 20).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(jobs)
 def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_last(waits):
     found = compared(job(waits))
@@ -69,7 +68,6 @@ def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_la
     assert [each.wait_ns for each in found.ranks] == [sum(each) for each in waits]
 
 
-@settings(deadline=None)
 @given(jobs)
 def test_waiting_in_an_operation_for_who_waited_for_input_is_peer_input_wait(waits):
     found = compared(job(waits, comm=True))
@@ -232,7 +230,6 @@ def test_bytes_that_one_operation_does_not_tell_are_unknown():
         assert (each.comm_nbytes, each.comm_nbytes_per_s, each.comm_hidden_ns) == (None,) * 3
 
 
-@settings(deadline=None)
 @given(jobs, st.integers(1, 9))
 def test_the_matrix_holds_every_wait(waits, n_bins):
     found = compared(job(waits), n_bins=n_bins)
@@ -240,7 +237,6 @@ def test_the_matrix_holds_every_wait(waits, n_bins):
     assert all(0 <= value <= found.bin_ns for row in found.matrix_ns for value in row)
 
 
-@settings(deadline=None)
 @given(jobs, st.permutations(range(4)))
 def test_the_order_of_ranks_is_irrelevant(waits, order):
     profiles = job(waits)
@@ -296,7 +292,6 @@ def on_host(profile: Profile, shift: int, wall: int, behind: int = 0) -> Profile
 
 
 @pytest.mark.thorough
-@settings(deadline=None)
 @given(jobs, st.integers(-(10**6), 10**6), st.integers(-300, 300))
 def test_operations_that_none_leaves_before_all_came_set_clocks(waits, shift, behind):
     hosts = ["a", "b", "a", "b"][: len(waits)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import Sketch
 
@@ -117,7 +117,6 @@ def test_what_was_made_and_never_delivered_is_in_no_figure() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=20),
     st.integers(1, 5),
@@ -137,7 +136,6 @@ def test_batch_size_does_not_matter_and_order_is_told(
     assert not found.is_partial
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=12),
     st.data(),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import schedules
 import streams
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scored_rules import RULES, aggregate, busy, instant, path, rescale
 from simulator import simulate
@@ -90,7 +90,6 @@ pools = {
 }
 
 
-@settings(max_examples=40, deadline=None)
 @given(**pools)
 def test_pools_do_what_the_recurrence_does(work, step, workers, prefetch, in_order):
     """Against the recurrence of `schedules.pool`: only ties at one instant may go otherwise."""
@@ -105,7 +104,6 @@ def test_pools_do_what_the_recurrence_does(work, step, workers, prefetch, in_ord
         assert ours[name].tolist() == theirs[name].tolist()
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(times, times, times), min_size=1, max_size=15),
     st.sampled_from([0, 5, 20, 200]),
@@ -129,7 +127,6 @@ def test_streams_do_what_their_recurrence_does(work, step, collate, prefetch):
             assert of_kind(ours, kind)[name].tolist() == of_kind(theirs, kind)[name].tolist()
 
 
-@settings(max_examples=40, deadline=None)
 @given(**pools, hand_over=st.integers(0, 9), capacity=st.sampled_from([None, 1.0, 1.5, 3.0]))
 def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand_over, capacity):
     one = Schedule(

@@ -1,7 +1,7 @@
 """The exposed share of single spans: whatever the schedule, they add up to the stages'."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import Sketch, pool
 from scripts import Script
@@ -50,7 +50,6 @@ def check(profile, rank=None):
 
 
 @given(pools)
-@settings(deadline=None)
 def test_shares_add_up_in_worker_pools(sketch):
     check(sketch.profile())
 
@@ -60,7 +59,6 @@ def test_shares_add_up_in_worker_pools(sketch):
     st.integers(1, 3),
     st.integers(0, 500),
 )
-@settings(max_examples=50, deadline=None)
 def test_shares_add_up_in_streams(durations, batch_size, step_ns):
     check(stream(durations, [step_ns] * len(durations), collate_ns=7, batch_size=batch_size))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
@@ -82,7 +82,6 @@ def test_what_held_the_loop_up_is_not_hidden() -> None:
     assert (found.staged_ns, found.outside_ns, found.waited_ns, found.hidden_ns) == (12, 10, 2, 0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     copies=st.lists(
         st.tuples(st.integers(0, 1_500), st.integers(1, 400), st.sampled_from([0, COPIER, 1])),

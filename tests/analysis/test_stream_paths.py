@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, exposed
 from streams import NAMES, StreamSketch, stream
@@ -139,7 +139,6 @@ def runs(draw):
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(runs())
 def test_every_nanosecond_goes_to_work(run):
     """Threads of the model never idle but for slack: none of it is on a path."""
@@ -153,7 +152,6 @@ def test_every_nanosecond_goes_to_work(run):
     assert not idle.keys() - {"read", "decode", "preprocess", "collate"}
 
 
-@settings(max_examples=60, deadline=None)
 @given(runs(), st.integers(2, 1000))
 def test_all_times_scaled_scale_the_result(run, factor):
     scaled = {
@@ -168,7 +166,6 @@ def test_all_times_scaled_scale_the_result(run, factor):
         assert abs(other.exposed_ns[stage] - factor * ns) <= factor * one.n_batches
 
 
-@settings(max_examples=60, deadline=None)
 @given(runs())
 def test_the_model_itself_keeps_its_bounds(run):
     spans = stream(**run).spans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
@@ -104,7 +104,6 @@ def drawn_tasks(draw):
     return found, max([*free.values(), 10]) + draw(st.integers(11, 30))
 
 
-@settings(deadline=None)
 @given(drawn_tasks(), st.sampled_from(["worker-0", "consumer"]))
 def test_whatever_the_tasks_are_all_adds_up(drawn, made_by):
     tasks, end = drawn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, pool
 from scripts import Script
@@ -97,7 +97,6 @@ def check_depths(timeline: Timeline) -> None:
 
 
 @given(pools)
-@settings(deadline=None)
 def test_worker_pools(sketch: Sketch) -> None:
     timeline = check(sketch.profile())
     assert timeline.lanes[0].name == "consumer"
@@ -108,7 +107,6 @@ def test_worker_pools(sketch: Sketch) -> None:
     st.integers(1, 3),
     st.lists(st.integers(0, 3000), min_size=1, max_size=8),
 )
-@settings(deadline=None)
 def test_streams_and_their_threads(
     items: list[tuple[int, int, int]], batch_size: int, steps_ns: list[int]
 ) -> None:
@@ -129,7 +127,6 @@ def test_streams_and_their_threads(
 
 
 @given(st.lists(st.tuples(times, times, times, st.integers(0, 300)), min_size=1, max_size=12))
-@settings(deadline=None)
 def test_spans_inside_others_count_once(durations: list[tuple[int, int, int, int]]) -> None:
     sketch = pool([each[:3] for each in durations], workers=2, step_ns=100)
     for span in [each for each in sketch.spans if each["kind"] == Kind.DECODE]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, STAGES, Sketch, pool
 from scripts import Script
@@ -118,7 +118,6 @@ def with_epochs(rounds: Sequence[Sequence[Block]]) -> list[list[Block]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(rounds_of_steps)
 def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     rounds = with_epochs(rounds)
@@ -213,7 +212,6 @@ def joined(profiles: Sequence[Profile]) -> Profile:
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     durations=st.lists(st.tuples(*[st.integers(0, 10**6)] * len(STAGES)), min_size=1, max_size=12),
     workers=st.integers(0, 4),

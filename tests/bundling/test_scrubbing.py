@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.bundling.leftovers import find_leftovers
@@ -81,7 +81,6 @@ def test_commands(command: str, scrubbed: str) -> None:
     assert scrubber("ann").command(command).replace("'~", "~") == scrubbed
 
 
-@settings(deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=4, unique=True), st.data())
 def test_no_name_is_left_and_twice_is_once(users: list[str], data: st.DataObject) -> None:
     templates = ["/home/{}/x.nc", "/scratch/{}/{}/y", "by {}, at {}", "{}", "--out {}/z.npy"]
@@ -97,14 +96,12 @@ def test_no_name_is_left_and_twice_is_once(users: list[str], data: st.DataObject
     assert find_leftovers({"x.json": document}, made.names) == []
 
 
-@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_two_names_never_share_a_pseudonym(one: str, two: str) -> None:
     names = Pseudonyms(KNOWN, taken=(one, two))
     assert (names.give("p", one) == names.give("p", two)) is (one == two)
 
 
-@settings(deadline=None)
 @given(NAMES)
 def test_words_of_reports_survive_whatever_a_user_is_called(user: str) -> None:
     text = "read decode wait storage samples"
@@ -132,7 +129,6 @@ def written(folder: Path, texts: list[str], *, closed: bool) -> Path:
 
 
 @pytest.mark.thorough
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=8, unique=True),
     st.integers(0, 80),

@@ -325,7 +325,6 @@ def with_decimal_scale(content, scale):
     middle=st.sampled_from([0.0, -1e-4, 273.15, 1e5]),
     size=st.sampled_from([3, 999, 17000 * 3]),
 )
-@settings(max_examples=60, deadline=None)
 def test_simply_packed_values_have_the_bits_eccodes_gives(
     seed, edition, bits, decimal, middle, size
 ):
@@ -352,7 +351,7 @@ def test_simply_packed_values_have_the_bits_eccodes_gives(
     exponent=st.integers(-150, 100),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_where_float32_rounds_once_it_gives_what_float64_does(
     bits, binary_scale, fraction, exponent, seed
 ):
@@ -440,7 +439,7 @@ def coded(values, **keys):
     rsi=st.sampled_from([1, 128, 4096]),
     flags=st.sampled_from([14, 12, 8, 6, 0]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_coded_values_have_the_bits_eccodes_gives(
     seed, bits, decimal, middle, noise, size, block, rsi, flags
 ):
@@ -487,7 +486,7 @@ def outcome(content):
 
 
 @given(seed=st.integers(0, 2**32 - 1), bits=st.sampled_from([8, 12, 16, 24, 32]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_damaged_codes_give_what_eccodes_gives(seed, bits):
     random = np.random.default_rng(seed)
     content = bytearray(coded(random.normal(0, 1, 3000), bitsPerValue=bits))

@@ -134,9 +134,7 @@ def layouts(draw):
 
 
 @pytest.mark.thorough
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(layout=layouts(), order=st.randoms(use_true_random=False), seed=st.integers(0, 9))
 def test_groups_equal_single_samples(layout, order, seed, open_user_files):
     shape, axis = layout["shape"], layout["axis"]

@@ -103,9 +103,7 @@ def arrays(draw):
     return values, draw(st.integers(0, rank - 1)), draw(st.sampled_from(PACKINGS)), layout, part
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(array=arrays(), order=st.randoms(use_true_random=False))
 def test_groups_equal_single_samples(array, order, open_user_files):
     values, axis, attributes, layout, part = array

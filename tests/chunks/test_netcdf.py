@@ -11,7 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.chunks import single_codec
@@ -204,7 +204,6 @@ def test_both_fill_values_are_missing(write):
     scale=st.floats(1e-2, 10),
     offset=st.floats(-100, 100),
 )
-@settings(max_examples=50)
 def test_packing_round_trip(values, scale, offset):
     packing = packing_of(np.dtype("<i4"), {"scale_factor": scale, "add_offset": offset})
     packed = np.round((np.array(values) - offset) / scale).astype("<i4")

@@ -61,7 +61,7 @@ def ranges(draw):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ends=ranges())
 def test_a_box_equals_the_slice(file, whole, name, ends):
     found = read_box(make_box(file, name, *ends))

@@ -131,9 +131,7 @@ def layouts(draw):
     }
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(layout=layouts(), axis=st.integers(0, 2))
 def test_any_chain_of_filters(locator, layout, axis):
     with tempfile.TemporaryDirectory() as folder:
@@ -246,7 +244,6 @@ def test_without_numcodecs_the_library_reads(tmp_path, locator, monkeypatch):
         )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     itemsize=st.sampled_from([1, 2, 3, 4, 8, 16, 256]),
     nbytes=st.integers(0, 300) | st.integers(0, 1 << 20),

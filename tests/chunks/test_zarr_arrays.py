@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.chunks.boxes import index_box
@@ -217,7 +217,6 @@ def layouts(draw):
     return shape, layout | CODECS_3[draw(st.sampled_from([*CODECS_3]))]
 
 
-@settings(max_examples=60, deadline=None)
 @given(layouts())
 def test_any_layout(drawn):
     shape, layout = drawn

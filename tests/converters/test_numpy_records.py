@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import iobench
@@ -113,7 +113,6 @@ def test_header_has_the_lowest_version_that_can_hold_it(tmp_path, fields, versio
     assert start == file.stat().st_size - array.nbytes
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), min_size=1, max_size=4), st.data())
 def test_any_spec_round_trips(tmp_path_factory, dtypes, data):
     shapes = [tuple(data.draw(st.lists(st.integers(1, 3), max_size=3))) for _ in dtypes]

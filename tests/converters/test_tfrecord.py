@@ -121,7 +121,7 @@ def test_unknown_encoding_is_refused(tmp_path):
         FORMAT.writer(tmp_path, SPEC, shard=0, options={"encoding": "zip"})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(st.data())
 def test_damaged_record_is_a_store_error_or_a_whole_sample(tmp_path_factory, data):
     store = _one_record(tmp_path_factory)
@@ -156,7 +156,7 @@ def outcome(decode, record):
         return str(error)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(st.data())
 def test_a_record_read_by_the_layout_of_another_is_as_if_parsed(tmp_path_factory, data):
     store = _one_record(tmp_path_factory, FIXED)

@@ -71,7 +71,6 @@ def test_all_options_together_lose_nothing(tmp_path, codec, pack, inner, n_sampl
         FORMAT.writer(tmp_path, FIELDS, shard=9, options={"inner-chunk": "lat=3"})
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_spec_round_trips_in_any_chunks(tmp_path_factory, data):
     dtypes = data.draw(
@@ -303,7 +302,7 @@ def test_index_that_does_not_fit_is_refused_though_its_checksum_is_right(store, 
         open_store(store.path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(st.data())
 def test_damaged_chunks_are_a_store_error_or_a_whole_sample(tmp_path_factory, data):
     store = _one_sample(tmp_path_factory)

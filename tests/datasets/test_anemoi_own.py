@@ -96,9 +96,7 @@ def test_statistics_normalise_as_open_datasets(path):
         np.testing.assert_allclose(make_sample(dataset, where)["data"], expected, atol=2e-5)
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(centre=st.integers(0, 19), before=st.integers(0, 3), after=st.integers(1, 4))
 def test_windows_are_open_datasets_slices(path, centre, before, after):
     """A window lies where anemoi gives the slice; where it raises, ours has a gap."""

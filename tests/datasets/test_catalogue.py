@@ -192,7 +192,7 @@ def test_iobench_cache_lists_and_removes_it(files, kept):
     contents(files, kept)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damage")

@@ -34,7 +34,6 @@ def positions(times, rows=None):
     st.sampled_from(["1600-02-28", "1900-01-01 00:00:00", "2000-02-28T12:00", "2350-12-30"]),
     st.lists(st.integers(0, 50_000), min_size=1, max_size=5),
 )
-@settings(max_examples=80, deadline=None)
 def test_seconds_are_cftimes(unit, calendar, reference, numbers):
     units = f"{unit} since {reference}"
     times = decode_times(np.array(numbers), units, calendar)
@@ -72,7 +71,7 @@ def by_xarray(values, units, calendar):
     st.lists(st.integers(-200_000, 200_000), min_size=1, max_size=5),
     st.sampled_from(["i4", "i8", "f4", "f8", ">i4"]),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_whole_numbers_are_xarrays_times(unit, calendar, since, numbers, dtype):
     values = (np.array(numbers) / (4 if dtype == "f8" else 1)).astype(dtype)
     units = f"{unit} since {since}"
@@ -97,7 +96,7 @@ def test_whole_numbers_are_xarrays_times(unit, calendar, since, numbers, dtype):
         max_size=4,
     ),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_files_decoded_at_once_are_as_each(calendar, units, parts):
     each = [decode_times(part, units, calendar) for part in parts]
     found = decode_times_of_files(parts, units, calendar)

@@ -165,7 +165,6 @@ def test_windows_keep_the_member(tmp_path, open_user_files):
     assert members.items.tolist() == [[n, n + 4] for n in range(8)]
 
 
-@settings(deadline=None)
 @given(
     times=st.lists(st.integers(0, 12), min_size=1, max_size=8, unique=True).map(sorted),
     n_members=st.integers(1, 4),

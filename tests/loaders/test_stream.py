@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS
@@ -87,7 +87,6 @@ shapes = {
 }
 
 
-@settings(max_examples=60, deadline=None)
 @given(n_samples=st.integers(1, 12), **shapes)
 def test_a_chain_delivers_what_its_stages_make_one_by_one(
     quiet, n_samples, batch_size, n_batches, threads, ahead, batches_ahead
@@ -100,7 +99,6 @@ def test_a_chain_delivers_what_its_stages_make_one_by_one(
 
 
 @pytest.mark.thorough
-@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any),
     shuffle=st.integers(0, 6),

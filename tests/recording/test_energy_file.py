@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
@@ -109,7 +109,6 @@ def whole(tmp_path_factory):
     return write(path, *rows, {"readings": 19, "cpu_ns": 190}, sources=[PACKAGE, source()])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_file_cut_off_anywhere_tells_what_is_left_of_it(whole, data):
     content = whole.read_bytes()

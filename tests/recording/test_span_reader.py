@@ -123,7 +123,7 @@ def accounted(file):
     return len(file.spans) + file.damaged + -(-file.missing_nbytes // layout.RECORD_NBYTES)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(data=st.data())
 def test_damage_never_crashes_and_is_never_silent(whole, tmp_path_factory, data):
     raw = bytearray(whole)
@@ -152,7 +152,6 @@ def test_damage_never_crashes_and_is_never_silent(whole, tmp_path_factory, data)
         assert (len(file.spans), file.damaged, file.missing_nbytes) == (N_SPANS, 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(offset=st.integers(0, N_SPANS - 2), n=st.integers(1, 40), fill=st.sampled_from([0, 7, 255]))
 @example(offset=layout.SPANS_PER_CHUNK - 40, n=40, fill=0)
 def test_every_span_overwritten_before_the_last_is_counted(
@@ -169,7 +168,6 @@ def test_every_span_overwritten_before_the_last_is_counted(
     assert accounted(read_span_file(path)) == N_SPANS
 
 
-@settings(max_examples=60, deadline=None)
 @given(keep=st.integers(layout.HEADER_NBYTES, layout.HEADER_NBYTES + 3 * layout.CHUNK_NBYTES))
 def test_every_span_of_a_cut_file_is_accounted_for(whole, tmp_path_factory, keep):
     path = tmp_path_factory.mktemp("cut") / "a.spans"
@@ -190,7 +188,6 @@ VALUES = {
 }
 
 
-@settings(max_examples=50, deadline=None)
 @given(values=st.fixed_dictionaries(VALUES), length_ns=st.integers(0, 2**40))
 def test_any_span_comes_back_as_it_was(tmp_path_factory, values, length_ns):
     end_ns = values["start_ns"] + length_ns

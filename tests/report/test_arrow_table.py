@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, on_machine, pool
 from scripts import Script
@@ -54,7 +54,6 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 
 
 @given(SCHEDULES)
-@settings(deadline=None)
 def test_sums_over_spans_are_those_of_exposure(sketch: Sketch) -> None:
     profile = sketch.profile()
     figures = exposure(profile).whole

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iobench.report.document import (
@@ -126,7 +126,6 @@ def report_of(report: RunReport) -> str:
     return MarkdownRenderer().render(report_document([], reports=[report]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
 @example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
 @example([("a", "b")], "\r")
@@ -147,7 +146,6 @@ def test_spaces_before_a_name_are_kept() -> None:
     assert shown(page_of(table)).rows[2] == ["\xa0\xa0of them", "1"]
 
 
-@settings(deadline=None)
 @given(NAMES)
 def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
     blocks = (

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iobench.report.document import Column, Document, Section, Table
@@ -34,7 +34,6 @@ def drawn(table: Table) -> list[str]:
     return TerminalRenderer(StringIO()).render(document).splitlines()
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, *[FIGURES] * 9), min_size=1, max_size=4), st.booleans())
 @example([("preprocess:" + "x" * 70, *["1,234,567.89"] * 9)], True)
 def test_no_table_is_wider_than_the_page_or_loses_a_figure(
@@ -100,7 +99,6 @@ def test_a_name_cannot_steer_the_terminal(make: Make, show: Callable[..., str]) 
     assert "\\x1b]0;owned\\x07\\x9b2J\\u202edne as source" in text
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", "word", "21.1 ms", "88 %", "< 0.1 %", "4 GB/s", "x" * 90])))
 def test_lines_are_broken_between_words_and_never_in_a_figure(words: list[str]) -> None:
     lines = wrapped(" ".join(words), 40, indent=2, hanging=2)

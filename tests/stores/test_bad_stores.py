@@ -563,9 +563,7 @@ def restore(content):
         file.write_bytes(data)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_anything_in_a_manifest_may_be_something_else(target, data):
     path, content = target
@@ -578,9 +576,7 @@ def test_anything_in_a_manifest_may_be_something_else(target, data):
     survives(path)
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes_of_any_file_may_be_others(target, data):
     """With sizes and checksums in the manifest put right, so that only the content is wrong."""

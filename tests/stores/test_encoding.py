@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError
@@ -306,7 +306,6 @@ def test_every_dtype_either_is_encoded_or_stays():
     assert sorted(stored.errors) == ["large", "scalar", "v_float16", "v_float32", "v_float64"]
 
 
-@settings(max_examples=30)
 @given(st.permutations(range(6)), st.integers(0, 6))
 def test_errors_merge_in_any_order_and_grouping(order, cut):
     encoder = Encoding.parse(dtype="bfloat16").encoder(SPEC)

@@ -160,7 +160,7 @@ def test_large_arrays_are_taken_piece_by_piece():
     assert largest_errors(values, found) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.lists(st.tuples(FLOATS32, FLOATS32), max_size=8))
 def test_largest_errors_are_those_of_each_value(pairs):
     values = np.array([one for one, _ in pairs], "<f4")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schedules import STAGES, pool
 
@@ -76,7 +76,6 @@ def why_not(advice) -> Reason | None:
 
 
 @pytest.mark.thorough
-@settings(max_examples=40, deadline=None)
 @given(
     data=st.data(),
     workers=st.integers(0, 6),

@@ -168,7 +168,7 @@ def any_run(draw: st.DrawFn) -> RecordedRun:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 @given(any_run())
 def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
     alone = replay(run)
@@ -183,7 +183,6 @@ def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
         assert replay(run, Change(), machine).wall_ns == alone.wall_ns
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_run())
 def test_a_link_to_a_device_has_one_copy_at_a_time_whoever_made_the_batch(run: RecordedRun) -> None:
     assume(run.rule is LoaderRule.POOL and run.beside_ns is not None)
@@ -200,7 +199,6 @@ def test_a_link_to_a_device_has_one_copy_at_a_time_whoever_made_the_batch(run: R
     assert simulated(one).replayed(one).wall_ns == replay(apart).wall_ns
 
 
-@settings(max_examples=40, deadline=None)
 @given(any_run(), st.floats(0.3, 4.0), st.floats(0, 2))
 def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: float) -> None:
     machine = Machine(cores=cores, read_nbytes_per_s=20e6, loop_cpu_fraction=of_loop)
@@ -215,7 +213,6 @@ def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: 
     assert wall >= simulated(run, Machine(loop_cpu_fraction=of_loop)).wall * (1 - 1e-9)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([(10.0, 10.0), (10.0, 4.0), (7.0, 1.0)]),
     st.integers(1, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from streams import stream
 
@@ -31,7 +31,6 @@ def run_of(durations, steps, **how):
     st.tuples(*[st.integers(1, 3)] * 3),
     st.integers(1, 3),
 )
-@settings(max_examples=30, deadline=None)
 def test_a_stream_is_replayed_as_it_was(durations, step, ahead, batches_ahead):
     run = run_of(durations, [step] * len(durations), ahead=ahead, batches_ahead=batches_ahead)
     # Which of two goes first within a nanosecond is not recorded.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scaling_runs import make_run
 
@@ -42,7 +42,6 @@ def demand_of(rule: LoaderRule, workers: int, prefetch: int) -> RankDemand:
     return rank_demand([make_run(rule=rule, workers=workers, prefetch=prefetch)])
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     rule=st.sampled_from(RULES),

@@ -49,7 +49,6 @@ def zeros(values: Integers) -> Integers:
 
 
 @given(seeds, st.integers(-45 * MS, -1), st.sampled_from([0.2, 0.5, 0.8]), st.booleans())
-@settings(max_examples=30, deadline=None)
 def test_the_true_offset_is_found(seed: int, offset: int, duty: float, named: bool) -> None:
     rng = np.random.default_rng(seed)
     start, end = stages(rng, 40, duty)
@@ -117,7 +116,7 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[Integers, Integers, Integ
 
 
 @given(intervals, intervals)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_no_offset_does_better_than_the_one_found(
     spans: list[tuple[int, int, int]], items: list[tuple[int, int, int]]
 ) -> None:
@@ -153,7 +152,7 @@ def test_no_offset_does_better_than_the_one_found(
 
 
 @given(intervals, intervals, st.integers(-9, 9), st.integers(0, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=5 * settings().max_examples, deadline=None)
 def test_in_the_innermost_stage_lies_no_other_that_holds_the_call(
     spans: list[tuple[int, int, int]],
     items: list[tuple[int, int, int]],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -334,7 +334,6 @@ def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, par
 
 
 @given(data=st.data())
-@settings(max_examples=40)
 def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> None:
     draw = data.draw
     lengths = {dim: draw(st.integers(1, 9), dim) for dim in "abcd"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from many_spans import many_spans
 from timeline_pages import ASSETS, unpacked
@@ -69,7 +69,6 @@ def check(profile: Profile, limit: int = 500_000) -> dict[str, list[int]]:
     st.integers(0, 4),
     st.integers(0, 3000),
 )
-@settings(deadline=None)
 def test_every_span_comes_back_exactly(
     durations: list[tuple[int, int, int]], workers: int, step_ns: int
 ) -> None:
@@ -87,7 +86,6 @@ def test_every_span_comes_back_exactly(
         max_size=12,
     )
 )
-@settings(deadline=None)
 def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]]) -> None:
     sketch = Sketch({"workers": 0})
     for start, length, nbytes, batch in rows:
