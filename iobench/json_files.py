@@ -174,7 +174,7 @@ def _typed(value: Any, hint: Any, name: str, lenient: bool) -> Any:
         if value is None:
             return None
         return _typed(value, next(each for each in of if each is not type(None)), name, lenient)
-    if isinstance(value, list) and kind in (list, tuple):
+    if isinstance(value, list | tuple) and kind in (list, tuple):
         each_of = of if kind is tuple and of[-1] is not ... else of[:1] * len(value)
         if len(each_of) == len(value):
             parts = zip(value, each_of, strict=True)

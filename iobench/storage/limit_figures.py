@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.errors import StorageError
+from iobench.json_files import read_fields
 
 if TYPE_CHECKING:
     from iobench.storage.file_systems import FileSystem
@@ -201,11 +202,10 @@ class StorageLimits:
         try:
             if not isinstance(told, Mapping) or told["version"] != VERSION:
                 raise ValueError("of another version")
-            made = _fields_of(cls, told)
-            made["reads"] = tuple(_read_from(ReadFigures, row) for row in told["reads"])
-            made["opens"] = tuple(_read_from(OpenFigures, row) for row in told["opens"])
-            made["notes"] = tuple(map(str, told["notes"]))
-            return cls(**made)
+            wall_ns = told["wall_ns"]  # larger than any duration
+            if not isinstance(wall_ns, int):
+                raise TypeError(f"wall_ns is {wall_ns!r}")
+            return replace(read_fields(cls, {**told, "wall_ns": 0}), wall_ns=wall_ns)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StorageError(f"no figures of 'iobench limits' can be read: {error}") from error
 
@@ -217,33 +217,6 @@ def read_limits(rows: object) -> list[StorageLimits]:
         with suppress(StorageError):
             found.append(StorageLimits.from_dict(row))
     return found
-
-
-_KINDS: Final[Mapping[str, tuple[type[Any], ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "float | None": (int, float, type(None)),
-}
-"""Of the simple fields, by what they are declared as."""
-
-
-def _fields_of(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row; a simple one of the wrong kind is a ``TypeError``."""
-    for field in fields(kind):
-        kinds = _KINDS.get(str(field.type))
-        if kinds is not None and not isinstance(row[field.name], kinds):
-            raise TypeError(f"{field.name} is {row[field.name]!r}")
-    return {field.name: row[field.name] for field in fields(kind)}
-
-
-def _read_from(kind: type[Any], row: Mapping[str, Any]) -> Any:
-    turns = "turns_bytes_per_s"
-    made = _fields_of(kind, {turns: (), **row})
-    made["latency_ns"] = tuple(map(int, made["latency_ns"]))
-    if turns in made:
-        made[turns] = tuple(map(float, made[turns]))
-    return kind(**made)
 
 
 def served_by(
