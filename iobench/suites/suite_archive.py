@@ -4,7 +4,6 @@ An archive unpacked is a folder of results like any other::
 
     MANIFEST.json               what each file is (SHA-256), what was replaced, what is missing
     recipe.json  versions.json  what was asked for; what is installed where it was packed
-    figures.json                of each cell and figure the mean of the runs that count
     cells/000-1.result.json     what round 1 of the recipe's first cell found
     cells/000-1/                the run directory that this is of
 """
@@ -20,7 +19,6 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.intervals import trimmed_mean
 from iobench.bundling.archive import MANIFEST, packed, unpack
 from iobench.bundling.bundle import json_bytes, notes_of_runs, scrub
 from iobench.bundling.run_copy import KNOWN, read_run_files
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
 
 FOLDER: Final = "iobench-suite"
-LARGEST: Final = 1e300
 KIND: Final = "iobench suite archive"
 VERSION: Final = 1
 SAME_SAMPLES: Final = frozenset(
@@ -54,7 +51,7 @@ SAME_SAMPLES: Final = frozenset(
      "monitor", "darshan", "device", "detail", "store-dir"}
 )  # fmt: skip
 """Options whose cells deliver equal samples."""
-OWN_FILES: Final = frozenset({RECIPE_FILE, "versions.json", "figures.json"})
+OWN_FILES: Final = frozenset({RECIPE_FILE, "versions.json"})
 OF_DLIO: Final = "*.json"
 """And a run's own ``run.json``."""
 CLOSE: Final = 1e-9
@@ -190,7 +187,6 @@ def pack(
         )
         clean.append(kept)
         scrubbed.documents[f"{name}{RESULT_SUFFIX}"] = kept.document
-    scrubbed.documents["figures.json"] = _figures(told, clean)
     manifest = {
         "kind": KIND,
         "version": VERSION,
@@ -258,7 +254,6 @@ def _verdict(folder: Path, manifest: Mapping[str, Any], changed: Sequence[str]) 
     again = {name: _Again(folder / name, each) for name, each in results.items()}
     for name, each in again.items():
         wrong += [f"{name}: {line}" for line in each.wrong]
-    wrong += _wrong_table(recipe, results, folder / "figures.json")
     wrong += _wrong_samples(results, again)
     failed = [
         f"{name}: {result.status}: {result.reason}"
@@ -400,52 +395,6 @@ def _missing(recipe: SuiteRecipe, results: Iterable[Result]) -> Iterator[str]:
     for cell in recipe.cells():
         if n_missing := counts[cell.number]:
             yield f"{cell.name}: {n_missing} of {recipe.repeats} rounds were not measured"
-
-
-def _figures(recipe: SuiteRecipe, results: Iterable[Result]) -> dict[str, dict[str, Any]]:
-    """Return each figure of each cell: its mean without the runs that are dropped."""
-    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for result in results:
-        if result.status == MEASURED:
-            for name, value in result.figures.items():
-                values[" ".join(result.cell.values())][name].append(value)
-    return {
-        cell: {
-            name: {"mean": trimmed_mean(each, recipe.drop).value, "runs": len(each)}
-            for name, each in sorted(figures.items())
-        }
-        for cell, figures in sorted(values.items())
-    }
-
-
-def _wrong_table(recipe: SuiteRecipe, results: Mapping[str, Result], path: Path) -> Iterator[str]:
-    try:
-        stated = read_json(path)
-    except (OSError, ValueError) as error:
-        yield f"{path.name}: cannot be read ({error})"
-        return
-    found = _flat(_figures(recipe, results.values()))
-    flat = _flat(stated) if isinstance(stated, dict) else {}
-    for key in sorted(found.keys() | flat.keys()):
-        ours, theirs = found.get(key), flat.get(key)
-        if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=CLOSE):
-            yield f"{path.name}: {' '.join(key)} is stated as {theirs}, and its results give {ours}"
-
-
-def _flat(told: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
-    found: dict[tuple[str, ...], float] = {}
-    for key, value in told.items():
-        if isinstance(value, dict):
-            found |= {(key, *inner): each for inner, each in _flat(value).items()}
-        else:
-            found[(key,)] = _number(value)
-    return found
-
-
-def _number(value: Any) -> float:
-    """Return a number, NaN for what is none, or too large for any figure."""
-    is_one = isinstance(value, int | float) and abs(value) < LARGEST
-    return float(value) if is_one else math.nan
 
 
 def _wrong_samples(results: Mapping[str, Result], again: Mapping[str, _Again]) -> Iterator[str]:
