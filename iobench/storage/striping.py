@@ -1,12 +1,9 @@
 """How a parallel file system has laid out a file: by its attributes, else by its tools.
 
 Lustre's attribute ``lustre.lov`` is the structure ``lov_mds_md`` or ``lov_comp_md_v1`` of
-``lustre_user.h``, in little-endian. Where there is none, as of a folder with the defaults of its
-file system, ``lfs getstripe`` (2.5 to 2.15) is asked, and of its text for people the lines are read
-that it prints for plain, progressive (PFL), Data-on-MDT and mirrored files, and for the defaults
-of folders, which have no ``lmm_`` before their names. BeeGFS is asked by ``beegfs-ctl
---getentryinfo``, and from version 8 on by ``beegfs entry info --retro``, which prints the same.
-GPFS tells its block in ``st_blksize``.
+``lustre_user.h``, in little-endian; a folder with the defaults of its file system has none. BeeGFS
+is asked by ``beegfs-ctl --getentryinfo``, and from version 8 on by ``beegfs entry info --retro``,
+which prints the same. GPFS tells its block in ``st_blksize``.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,17 +29,11 @@ __all__ = [
     "layout_of",
     "parse_beegfs",
     "parse_lov",
-    "parse_lustre",
 ]
 
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-WORD: Final = re.compile(r"(?:lmm_|lcme_extent\.e_|lcme_)?(\w+): *((?!\w+:)\S+)")
-PATTERNS: Final = {"0": "raid0", "1": "raid0", "100": "mdt"}
-"""Older versions print the number: ``LLAPI_LAYOUT_RAID0`` or ``LOV_PATTERN_RAID0``, and MDT."""
-TARGET: Final = re.compile(r"l_ost_idx: (\d+)")
 LOV_V1, LOV_V3, LOV_COMPOSITE = 0x0BD10BD0, 0x0BD30BD0, 0x0BD60BD0
 """Magic numbers: one layout, one with the name of a pool, several in a row."""
-OBJECT: Final = re.compile(r"^\s+(\d+)\s+\d+\s+0x[0-9a-f]+\s+\S+\s*\*?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +76,7 @@ def layout_of(path: Path, file_system: FileSystem) -> FileLayout | None:
     match file_system.name:
         case "lustre" if is_folder is not None:
             raw = within_time(lambda: os.getxattr(path, "lustre.lov"))
-            if raw is not None and (found := parse_lov(raw, is_folder=is_folder)) is not None:
-                return found
-            options = ["-d"] if is_folder else []  # a folder itself, not what is in it
-            text = _said(["lfs", "getstripe", *options, str(path)])
-            return None if text is None else parse_lustre(text)
+            return None if raw is None else parse_lov(raw, is_folder=is_folder)
         case "beegfs":
             text = _said(["beegfs-ctl", "--getentryinfo", str(path)])
             text = text or _said(["beegfs", "entry", "info", "--retro", str(path)])
@@ -136,51 +122,6 @@ def _lov_part(raw: bytes, start: int, end: int) -> StripedPart:
     )
 
 
-def parse_lustre(text: str) -> FileLayout | None:
-    """Return what ``lfs getstripe`` printed of one file or folder; None of anything else."""
-    parts, default = [], False
-    for told, targets, is_default in _lustre_parts(text):
-        count, size = _number(told.get("stripe_count")), _number(told.get("stripe_size"))
-        if count is None or size is None:
-            continue
-        default = default or is_default
-        end = told.get("end", "EOF")
-        parts.append(
-            StripedPart(
-                start=_number(told.get("start")) or 0,
-                end=-1 if end == "EOF" else _number(end) or 0,
-                stripe_count=count,
-                stripe_nbytes=size,
-                pattern=PATTERNS.get(told.get("pattern", ""), told.get("pattern", "")),
-                targets=targets,
-            )
-        )
-    return FileLayout(tuple(parts), default) if parts else None
-
-
-def _lustre_parts(text: str) -> Iterator[tuple[dict[str, str], tuple[int, ...], bool]]:
-    """Yield the words of each component, its targets, and whether it is a default."""
-    told: dict[str, str] = {}
-    targets: list[int] = []
-    default = False
-    for line in text.splitlines():
-        words = [*WORD.finditer(line)]
-        first = words[0][0] if words else ""
-        if first.startswith("lcme_id") and "stripe_count" in told:
-            yield told, tuple(targets), default
-            told, targets, default = {}, [], False
-        if found := TARGET.search(line):
-            targets.append(int(found[1]))
-            continue
-        if found := OBJECT.match(line):
-            targets.append(int(found[1]))
-            continue
-        default = default or first.startswith("stripe_count")
-        told |= {word[1]: word[2] for word in words if not word[0].startswith("lcm_")}
-    if told:
-        yield told, tuple(targets), default
-
-
 def parse_beegfs(text: str) -> FileLayout | None:
     """Return what ``beegfs-ctl --getentryinfo`` printed; None of anything else."""
     size = re.search(r"^\s*\+ Chunksize: (\d+)([KMGT]?)", text, re.MULTILINE | re.IGNORECASE)
@@ -202,10 +143,6 @@ def parse_beegfs(text: str) -> FileLayout | None:
         targets=tuple(map(int, targets)),
     )
     return FileLayout((part,), default="actual" not in told)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
 
 
 def _said(command: list[str]) -> str | None:
