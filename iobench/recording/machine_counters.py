@@ -30,8 +30,6 @@ IB_WORD_NBYTES: Final = 4
 MBIT_NBYTES: Final = 125_000
 BUSY_FIELDS: Final = (1, 2, 3, 6, 7, 8)
 """Of a line of ``/proc/stat``: user, nice, system, irq, softirq, steal; not idle, nor iowait."""
-GAUGES: Final = ("memory.used_nbytes", "memory.cached_nbytes", "cgroup.used_nbytes")
-"""Columns that are no counts; where readings are joined, their largest value is kept."""
 UNKNOWN: Final = -1
 
 

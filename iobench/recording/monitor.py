@@ -3,8 +3,8 @@
 A line of JSON (`MachineHead`), then readings of equal length, each appended by one write, so that a
 process that is killed loses one at most: the monotonic time (int64), the ticks of each CPU (uint32,
 beginning again at 0), and a value for each column of the head (int64, -1 where it is unknown). The
-last column is the CPU time in ns that reading took so far. From `LARGEST_NBYTES` on two readings
-become one, and readings come half as often: counts lose nothing but resolution by it.
+last column is the CPU time in ns that reading took so far. Readings come half as often for each
+`LARGE_NBYTES` that a file has: counts lose nothing but resolution by it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_reader import EnergyReader, open_energy_reader
 from iobench.recording.host_reader import HostReader, claimed_files
-from iobench.recording.machine_counters import GAUGES, MachineCounters, MachineHead
+from iobench.recording.machine_counters import MachineCounters, MachineHead
 from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 MONITOR_VERSION: Final = 1
 MONITOR_FOLDER: Final = "machine"
-LARGEST_NBYTES: Final = 8 << 20
+LARGE_NBYTES: Final = 8 << 20
 SECOND: Final = 10**9
 DEFAULT_HZ: Final = 2
 HIGHEST_HZ: Final = 10
@@ -69,11 +69,10 @@ def reading_dtype(n_cpus: int, columns: Sequence[str]) -> np.dtype[np.void]:
 
 @dataclass(slots=True)
 class _Target:
-    """A file that is written to, and where its readings begin."""
+    """A file that is written to."""
 
     path: Path
     file: int
-    head_nbytes: int = 0
     nbytes: int = 0
 
 
@@ -103,7 +102,7 @@ class MachineReader:
     ) -> None:
         self._targets, self._frugal = [_Target(*each) for each in files], frugal
         self._counters, self._clock, self._asked_ns = counters, clock, period_ns
-        self._n_joined = self._n_readings = self._cpu_ns = 0
+        self._n_readings = self._cpu_ns = 0
         columns = (*counters.columns, OWN_COLUMN)
         head = MachineHead(
             host=host_name(),
@@ -120,11 +119,8 @@ class MachineReader:
             spinning=tuple(counters.spinning),
         )
         self._pack = struct.Struct(f"<q{len(counters.cpus)}I{len(columns)}q").pack
-        self._dtype = reading_dtype(len(counters.cpus), columns)
         told = {"version": MONITOR_VERSION, **asdict(head)}
         self._write(json.dumps(told, separators=(",", ":")).encode() + b"\n")
-        for each in self._targets:
-            each.head_nbytes = each.nbytes
 
     @property
     def period_ns(self) -> int:
@@ -132,15 +128,14 @@ class MachineReader:
         if not self._counters.cpus or not self._targets:
             return 0
         cost_ns = self._cpu_ns // max(self._n_readings, 1) if self._frugal else 0
-        return max(self._asked_ns << self._n_joined, cost_ns * MOST_OF_A_CPU)
+        n_halved = max(each.nbytes for each in self._targets) // LARGE_NBYTES
+        return max(self._asked_ns << n_halved, cost_ns * MOST_OF_A_CPU)
 
     def read(self) -> None:
         """Read all counters once, and write what they show."""
         begun_ns, now_ns = self._clock.cpu_ns(), self._clock.now_ns()
         ticks = [each & WRAPS for each in self._counters.ticks()]
         self._write(self._pack(now_ns, *ticks, *self._counters.values(), self._cpu_ns))
-        if any(each.nbytes > LARGEST_NBYTES for each in self._targets):
-            self._join_readings()
         self._n_readings += 1
         self._cpu_ns += self._clock.cpu_ns() - begun_ns
 
@@ -168,30 +163,6 @@ class MachineReader:
         )
         self._targets.remove(target)
         os.close(target.file)
-
-    def _join_readings(self) -> None:
-        """Make one of two readings, but for the first: the later one, with what was largest."""
-        self._n_joined += 1
-        for each in [*self._targets]:
-            part = each.path.with_suffix(".part")
-            try:
-                data = each.path.read_bytes()
-                rows = np.frombuffer(data, self._dtype, offset=each.head_nbytes)
-                first, pairs = rows[:1], rows[1 : 1 + (len(rows) - 1) // 2 * 2].reshape(-1, 2)
-                kept = pairs[:, 1].copy()
-                for name in set(GAUGES) & set(self._dtype.names or ()):
-                    kept[name] = pairs[name].max(axis=1)
-                rest = rows[1 + 2 * len(kept) :]
-                part.write_bytes(
-                    data[: each.head_nbytes] + first.tobytes() + kept.tobytes() + rest.tobytes()
-                )
-                file = os.open(part, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
-                part.replace(each.path)
-            except OSError as error:
-                self._leave(each, error.strerror or str(error))
-                continue
-            os.close(each.file)
-            each.file, each.nbytes = file, each.path.stat().st_size
 
 
 def start_monitor(

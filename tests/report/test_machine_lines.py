@@ -78,7 +78,6 @@ def test_saturated_cpus_are_told_with_what_they_did_else(recorded, words, figure
     )
     assert "Disks: idle." in said
     assert said.count("saturated") == 1
-    assert "One CPU alone" not in said
     assert "need not be its cause" in said
     (found,) = figures(run)["machines"]
     assert (found["cpus"], found["host"], found["step_s"]) == (4, "here", 0.1)
@@ -120,33 +119,6 @@ def test_nothing_is_saturated_where_a_loop_waits_for_what_sleeps(recorded, words
     assert "CPUs: 10 % busy while the loop waited, 90 % else" in said
     assert "aturated" not in said
     assert "Disks: idle." in said
-
-
-def test_one_full_cpu_is_told_where_the_others_are_not(recorded, words, figures):
-    run = recorded({"cpus": [0.1, 0, 1, 0.2]}, {"cpus": [0.1] * 4})
-    said = words(run)
-    assert (
-        "One CPU alone was full, CPU 2: 100 % busy while the loop waited, 10 % else; the " in said
-    )
-    assert "the others 10 % while the loop waited" in said
-    assert figures(run)["machines"][0]["core"]["cpu"] == 2
-
-
-def test_a_thread_that_moves_fills_one_cpu_at_a_time(tmp_path, monkeypatch, words):
-    path = tmp_path / "run"
-    write_run(path, pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=300 * MS).profile())
-    machine = StandInMachine(tmp_path)
-    reader = machine.reader(path, monkeypatch)
-    reader.read()
-    for number in range(20):
-        machine.advance(100, cpus=[float(number % 4 == place) for place in range(4)])
-        reader.read()
-    reader.finish()
-    assert "One CPU alone was full, at a time one: 100 % busy" in words(path)
-
-
-def test_no_cpu_is_alone_where_the_others_work_too(recorded, words):
-    assert "alone" not in words(recorded({"cpus": [0.97, 0.6, 0.6, 0.6]}, {}))
 
 
 def test_cpus_are_those_of_the_quota(recorded, words, figures):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iobench.recording.energy_file import GpuReading
 
 __all__ = [
-    "CoreUse",
     "MachineFigures",
     "MachineUse",
     "ResourceUse",
@@ -33,8 +32,6 @@ __all__ = [
 Floats = NDArray[np.float64]
 FULL: Final = 0.9
 """Busy for so much of the time that the loop waited: saturated."""
-OTHERS: Final = 0.5
-"""One CPU alone is full where the others are busy for less than this."""
 SHORT_OF_MEMORY: Final = 0.1
 """Tasks held up by want of memory for so much of the waits, or ..."""
 SWAPPING: Final = 1 << 20
@@ -66,23 +63,6 @@ class ResourceUse:
     saturated: bool
     wait_bytes_per_s: float | None = None
     limit_bytes_per_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CoreUse:
-    """Of the CPUs the busiest one of each moment, which may be another one each time.
-
-    Parameters
-    ----------
-    cpu : int or None
-        The number of the CPU that it was for nine tenths of the waits; null where none was.
-    busiest, others : ResourceUse
-        That one, saturated where it alone is full; and the mean of all others.
-    """
-
-    cpu: int | None
-    busiest: ResourceUse
-    others: ResourceUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +98,6 @@ class MachineUse:
         How many of them the cgroup allows to be busy at once; null is no quota.
     cpu : ResourceUse
         Of the CPUs or the quota, the one that was nearer to its end.
-    core : CoreUse or None
-        The busiest of the CPUs beside the others; null where there is one CPU alone.
     throttled_fraction : float or None
         Of the quota's periods within waits, those in which it was used up.
     memory_nbytes : int or None
@@ -158,7 +136,6 @@ class MachineUse:
     n_cpus: int = field(metadata=key("cpus"))
     quota_cpus: float | None
     cpu: ResourceUse
-    core: CoreUse | None
     throttled_fraction: float | None
     memory_nbytes: int | None
     memory_peak_nbytes: int | None
@@ -222,7 +199,6 @@ def _use_of(run: RankRun) -> MachineUse | None:
             (weights.use(name, each) for name, each in samples.cpu_limits().items()),
             key=lambda each: each.wait_fraction or each.other_fraction or 0.0,
         ),
-        core=_core(samples, weights),
         throttled_fraction=_throttled(samples, weights),
         memory_nbytes=head.memory_limit_nbytes or head.memory_nbytes,
         memory_peak_nbytes=weights.peak(values.get(used)),
@@ -286,23 +262,6 @@ class _Weights:
 def _mean(values: Floats, weights: NDArray[np.int64]) -> float | None:
     known = ~np.isnan(values) & (weights > 0)
     return float(np.average(values[known], weights=weights[known])) if known.any() else None
-
-
-def _core(samples: MachineSamples, weights: _Weights) -> CoreUse | None:
-    busy = samples.busy()
-    if busy.shape[1] < 2:
-        return None
-    most, place = busy.max(axis=1), busy.argmax(axis=1)
-    rest = (busy.sum(axis=1) - most) / (busy.shape[1] - 1)
-    busiest, others = weights.use("busiest CPU", most), weights.use("other CPUs", rest)
-    waited = np.bincount(place, weights.wait, busy.shape[1])
-    first = int(waited.argmax())
-    alone = busiest.saturated and (others.wait_fraction or 0.0) < OTHERS
-    return CoreUse(
-        samples.head.cpus[first] if waited[first] > FULL * waited.sum() else None,
-        ResourceUse(busiest.name, busiest.wait_fraction, busiest.other_fraction, alone),
-        others,
-    )
 
 
 def _throttled(samples: MachineSamples, weights: _Weights) -> float | None:

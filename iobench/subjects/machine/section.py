@@ -49,8 +49,7 @@ def machine_section(found: MachineFigures) -> Section:
 
 def _saturated(each: MachineUse) -> list[ResourceUse]:
     single = [each.cpu, *([each.memory] if each.memory else [])]
-    core = [each.core.busiest] if each.core is not None else []
-    uses = (*single, *core, *each.disks, *each.links, *each.gpus)
+    uses = (*single, *each.disks, *each.links, *each.gpus)
     return [use for use in uses if use.saturated]
 
 
@@ -83,13 +82,6 @@ def _cpus(each: MachineUse) -> Iterator[str]:
         of += " that this job may use"
     end = SATURATED if each.cpu.saturated else ""
     yield f"CPUs: {_both(each.cpu, 'busy')}, {of}{end}."
-    if each.core is not None and each.core.busiest.saturated and not each.cpu.saturated:
-        which = "at a time one" if each.core.cpu is None else f"CPU {each.core.cpu}"
-        others = units.fraction(each.core.others.wait_fraction or 0.0)
-        yield (
-            f"One CPU alone was full, {which}: {_both(each.core.busiest, 'busy')}; the others "
-            f"{others} while the loop waited. A single busy thread looks like this."
-        )
     if each.throttled_fraction:
         yield f"The quota was used up in {units.fraction(each.throttled_fraction)} of its periods."
     for gpu in each.gpus:
