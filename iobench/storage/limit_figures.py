@@ -165,19 +165,12 @@ class StorageLimits:
         """The numbers of threads that were tried."""
         return tuple(sorted({each.threads for each in self.reads}))
 
-    def fastest(self, threads: int, *servers: str, order: str = "random") -> ReadFigures | None:
-        """Return the fastest reads that one of ``servers`` served, by the nearest threads tried.
-
-        The order asked for goes first, then the nearest number of threads.
-        """
+    def fastest(self, threads: int, *servers: str) -> ReadFigures | None:
+        """Return the fastest reads that one of ``servers`` served, by the nearest threads tried."""
         found = [each for each in self.reads if each.served_by in servers and each.bytes_per_s]
         return min(
             found,
-            key=lambda each: (
-                each.order != order,
-                abs(each.threads - threads),
-                -(each.bytes_per_s or 0),
-            ),
+            key=lambda each: (abs(each.threads - threads), -(each.bytes_per_s or 0)),
             default=None,
         )
 

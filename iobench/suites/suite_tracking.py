@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.errors import MissingExtraError
-from iobench.report.renderers.html_page import HtmlRenderer
-from iobench.report.renderers.json_text import JsonRenderer
-from iobench.report.written import write_whole
 from iobench.suites.recipe import said_cell
 from iobench.suites.suite_folder import SuiteFolder, read_folder_recipe
-from iobench.suites.suite_table import SuiteTable, suite_document, suite_table
+from iobench.suites.suite_table import SuiteTable, suite_table
 from iobench.tracking.legal_names import PREFIX, cut, legal_names
 from iobench.tracking.run_logging import log_contents
 from iobench.tracking.run_metrics import RunContents
@@ -38,7 +33,7 @@ def log_suite(
     """Tell servers of a suite; as `iobench.tracking.run_logging.log_run` of a run.
 
     Its recipe is parameters, and of each cell the mean and spread of each figure are metrics, as
-    ``iobench/CELL/FIGURE``; the page and the figures are kept with it.
+    ``iobench/CELL/FIGURE``.
 
     Raises
     ------
@@ -49,17 +44,16 @@ def log_suite(
     """
     suite = SuiteFolder.of(folder, read_folder_recipe(folder))
     table, results = suite_table(suite), suite.results([])
-    with tempfile.TemporaryDirectory(prefix="iobench-") as place:
-        return log_contents(
-            folder,
-            lambda: (_contents(table, suite, results),),
-            lambda: _files(table, Path(place), say),
-            title=table.title,
-            mlflow=mlflow,
-            wandb=wandb,
-            say=say,
-            command=("suite", "tell"),
-        )
+    return log_contents(
+        folder,
+        lambda: (_contents(table, suite, results),),
+        tuple,  # no files: figures and pages are made of the suite's folder
+        title=table.title,
+        mlflow=mlflow,
+        wandb=wandb,
+        say=say,
+        command=("suite", "tell"),
+    )
 
 
 def _contents(table: SuiteTable, suite: SuiteFolder, results: Iterable[Result]) -> RunContents:
@@ -100,15 +94,3 @@ def _ms(started: str) -> int:
         return max(0, round(datetime.fromisoformat(started).timestamp() * 1000))
     except ValueError:
         return 0
-
-
-def _files(table: SuiteTable, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    document = suite_document(table)
-    found = [folder / "suite.json"]
-    write_whole(found[0], JsonRenderer().render(document))
-    try:
-        write_whole(folder / "suite.html", HtmlRenderer().render(document))
-        found.append(folder / "suite.html")
-    except MissingExtraError as error:
-        say(f"the page is not among the artifacts: {error}")
-    return found

@@ -163,12 +163,11 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
 
 
 def _probed_rate(profile: Profile) -> float | None:
-    limits = read_limits(profile.about.storage_limits)
-    if len({each.mount for each in limits}) != 1:
-        return None
     workers = profile.about.workers or profile.about.threads or 1
-    every = (each.fastest(workers, DEVICE, SERVER, STORAGE) for each in limits)
-    return next((found.bytes_per_s for found in every if found is not None), None)
+    for limits in read_limits(profile.about.storage_limits):
+        found = limits.fastest(workers, DEVICE, SERVER, STORAGE)
+        return None if found is None else found.bytes_per_s
+    return None
 
 
 def _loop_cpu_fraction(profile: Profile) -> float:

@@ -13,7 +13,6 @@ from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
 from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
-from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 from iobench.subjects.advice.candidates import (
     READ_STAGES,
     Found,
@@ -46,8 +45,6 @@ PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
 HOUR_NS: Final = 3600e9
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
-COPIERS: Final = 4
-"""Threads that stage, at the least."""
 
 
 def advice_of(
@@ -189,8 +186,8 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         return Cost(memory_nbytes=sizes[0] * sizes[1] or None)
     if Lever.STAGE in levers:
         size = staged_nbytes(baseline, circumstances)
-        rate, by = _staging_rate(baseline, circumstances)
-        cost = Cost(stage_s=size / rate if size and rate else None, staged_by=by)
+        rate = _staging_rate(baseline)
+        cost = Cost(stage_s=size / rate if size and rate else None)
         near, place = circumstances.facts.near, found.candidate.settings["stage"]
         if near and any(each.in_memory and each.path == place for each in near.places):
             return replace(cost, memory_nbytes=size)
@@ -232,24 +229,16 @@ def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circ
     return replace(least, disk_nbytes=stored)
 
 
-def _staging_rate(baseline: LoadingWay, circumstances: Circumstances) -> tuple[float | None, str]:
-    """Return how many bytes a second may be copied, and how that is known.
-
-    What a probe of the files' mount got in large reads, else what this run's readers got at once.
-    """
-    facts, run = circumstances.facts, baseline.run
-    mount = facts.near and circumstances.folder and facts.near.mount_of(circumstances.folder)
-    for limits in read_limits(facts.storage_limits):
-        found = limits.fastest(COPIERS, DEVICE, SERVER, STORAGE, order="sequential")
-        if limits.mount == mount and found is not None:
-            return found.bytes_per_s, "the rate measured by a probe"
+def _staging_rate(baseline: LoadingWay) -> float | None:
+    """Return how many bytes a second may be copied, as this run's readers got them at once."""
+    run = baseline.run
     kinds = [name.partition(":")[0] for name in run.stages]
     waits = run.work_ns - np.where([kind in FUSED for kind in kinds], np.maximum(run.cpu_ns, 0), 0)
     spent_ns = int(waits[:, [kind in READ_STAGES for kind in kinds]].sum())
     nbytes = int(run.read_nbytes.sum())
     if spent_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
-        return None, ""
-    return nbytes / spent_ns * 1e9 * max(1, run.workers), "the rate of this run's reads"
+        return None
+    return nbytes / spent_ns * 1e9 * max(1, run.workers)
 
 
 def _convert_s(way: LoadingWay, ways: Sequence[LoadingWay]) -> float | None:

@@ -254,8 +254,6 @@ class Cost:
         Whether workers have to start, which takes a time that no run told.
     stage_s : float or None
         Seconds that copying the files takes once.
-    staged_by : str
-        At which rate, in words.
     """
 
     convert_s: float | None = 0.0
@@ -264,7 +262,6 @@ class Cost:
     memory_nbytes: int | None = 0
     starts: bool = False
     stage_s: float | None = 0.0
-    staged_by: str = ""
 
     @property
     def spent_s(self) -> float | None:

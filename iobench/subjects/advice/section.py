@@ -265,7 +265,7 @@ def _cost_parts(cost: Cost) -> Iterator[str]:
     if cost.stage_s is None:
         yield "copying the files once, which takes an unknown time"
     elif cost.stage_s:
-        yield f"{_seconds(cost.stage_s)} to copy the files once, at {cost.staged_by}"
+        yield f"{_seconds(cost.stage_s)} to copy the files once, at the rate of this run's reads"
     for nbytes, what, unknown in (
         (cost.disk_nbytes, "on disk", "an unknown amount of disk space"),
         (cost.memory_nbytes, "of memory", "unknown memory"),

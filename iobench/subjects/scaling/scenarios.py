@@ -36,13 +36,12 @@ def measured_limit(job: MeasuredJob) -> MeasuredLimit:
             for each in limits.reads
             if each.served_by in (DEVICE, SERVER, STORAGE) and each.bytes_per_s
         ]
-        random = [each for each in found if each.order == "random"] or found
-        if random:
-            best = max(random, key=lambda each: each.bytes_per_s or 0.0)
+        if found:
+            best = max(found, key=lambda each: each.bytes_per_s or 0.0)
             return MeasuredLimit(
                 bytes_per_s=best.bytes_per_s or 0.0,
                 reads_per_s=best.reads_per_s or 0.0,
-                readers=max(each.threads for each in random),
+                readers=max(each.threads for each in found),
                 request_nbytes=limits.request_nbytes,
                 mount=limits.mount,
                 wall_ns=limits.wall_ns,

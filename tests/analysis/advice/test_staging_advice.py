@@ -118,24 +118,6 @@ def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> N
     assert "to copy the files once, at the rate of this run's reads" in text
 
 
-def test_what_a_probe_of_that_mount_found_is_the_rate() -> None:
-    read = {
-        "order": "sequential", "way": "direct", "threads": 4, "n_reads": 4, "nbytes": GB,
-        "wall_ns": 10**9, "latency_ns": [1, 1, 1, 1], "resident_fraction": None,
-        "device_nbytes": None, "served_by": "server", "refused": "",
-    }  # fmt: skip
-    limits = {
-        "version": 1, "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre",
-        "reach": "network", "wall_ns": 1, "like": "", "request_nbytes": MB, "n_files": 1,
-        "files_nbytes": GB, "reads": [read], "opens": [], "spent_ns": 1,
-        "read_nbytes": GB, "notes": [],
-    }  # fmt: skip
-    cost = staging(advised(run_of([100.0] * 60, storage_limits=[limits]))).cost
-    assert (cost.stage_s, cost.staged_by) == (2.0, "the rate measured by a probe")
-    elsewhere = staging(advised(run_of([100.0] * 60, storage_limits=[{**limits, "mount": "/b"}])))
-    assert elsewhere.cost.staged_by == "the rate of this run's reads"
-
-
 def test_of_reads_whose_decoding_is_in_them_there_is_a_bound() -> None:
     run = run_of([100.0] * 60, cpu=None)
     spans = run.profile.spans.copy()
