@@ -92,10 +92,9 @@ def test_a_large_file_is_added_to_half_as_often_and_counts_stay_whole(tmp_path, 
             reader.read()
         machine.advance(100, cpus=[number % 2])
     reader.read()
-    periods = reader.period_ns // asked_ns
     reader.finish()
     (found,), _ = read_machines(tmp_path / "run")
-    assert sorted(set(found.step_ns // asked_ns)) == [1, 2, periods] == [1, 2, 4]
+    assert sorted(set((found.step_ns // asked_ns).tolist())) == [1, 2, 4, 8]
     assert (found.time_ns[0], found.time_ns[-1]) == (0, 40_000 * 1_000_000)
     assert found.busy()[:, 0] @ found.step_ns == 20_000 * 1_000_000
 

@@ -51,7 +51,6 @@ LIMITS = StorageLimits(
     reads=(
         reads("device", 1.5),
         reads("device", 2.0, threads=2),
-        reads("device", 4.0, threads=2, order="sequential"),
         reads("page cache", 8.0),
         reads("page cache", 16.0, threads=4),
         reads("mixed", 99.0, threads=2),
@@ -87,9 +86,9 @@ def test_the_limit_is_that_of_reads_served_alike(bound, cold, readers, limit, se
     ("limits", "cold"),
     [
         (LIMITS, None),
-        (replace(LIMITS, reads=LIMITS.reads[3:]), 1.0),
-        (replace(LIMITS, reads=LIMITS.reads[:3]), 0.4),
-        (replace(LIMITS, reads=LIMITS.reads[5:]), 0.0),
+        (replace(LIMITS, reads=LIMITS.reads[2:]), 1.0),
+        (replace(LIMITS, reads=LIMITS.reads[:2]), 0.4),
+        (replace(LIMITS, reads=LIMITS.reads[4:]), 0.0),
     ],
 )
 def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
