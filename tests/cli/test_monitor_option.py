@@ -98,22 +98,18 @@ def test_cpus_that_are_all_busy_are_saturated(capsys: pytest.CaptureFixture[str]
     assert found["cpu"]["saturated"]
     assert found["cpu"]["wait_fraction"] >= 0.9
     assert found["cpus"] == len(os.sched_getaffinity(0))
-    assert found["core"] is None or not found["core"]["busiest"]["saturated"]
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(len(psutil.Process().cpu_affinity()) < 2, reason="one CPU is all CPUs")
-def test_one_busy_cpu_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_busy_cpu_is_its_share_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     last = max(os.sched_getaffinity(0))
     with busy([last]):
         told, seen = profiled(capsys)
     (found,) = told["machines"]
-    core, mean = found["core"], sum(seen.values()) / len(seen)
+    mean = sum(seen.values()) / len(seen)
     assert found["cpu"]["wait_fraction"] == pytest.approx(mean, abs=OFF)
-    assert core["busiest"]["wait_fraction"] >= 0.9
-    others = [share for cpu, share in seen.items() if cpu != last]
-    if max(others) < 0.3:  # else somebody else on this machine is busy as well
-        assert (core["cpu"], core["busiest"]["saturated"]) == (last, True)
+    if max(share for cpu, share in seen.items() if cpu != last) < 0.3:  # nobody else is busy here
         assert not found["cpu"]["saturated"]
 
 
