@@ -182,6 +182,7 @@ OF_PROFILE: Final = OF_SOURCE | {
             is_flag=True,
         ),
         CommandOption("--json", "Print the result as JSON instead of a report.", is_flag=True),
+        CommandOption("--full", "Print all of the report, not one screen of it.", is_flag=True),
     )
 }
 """All of `iobench profile`, which advice and the recipes of suites know by name."""

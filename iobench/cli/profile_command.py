@@ -89,6 +89,7 @@ def profile(
     scale: StandInScale = None,
     seed: StandInSeed = 0,
     json: Annotated[bool, declared("--json")] = False,
+    full: Annotated[bool, declared("--full")] = False,
 ) -> None:
     """Measure every stage of loading, in the workers, and which of it the training waits for."""
     from iobench.cli.report_command import print_report
@@ -149,9 +150,10 @@ def profile(
         return
     screen = TerminalScreen()
     run = run_profile(config, screen)
-    print_report(run, json=json)
-    screen.note(f"kept in {run}; the same report again: iobench report {run}")
-    screen.note(f"as a page with its timeline: iobench report {run} --html report.html")
+    print_report(run, json=json, full=full)
+    if json or full:
+        screen.note(f"kept in {run}; the same report again: iobench report {run}")
+        screen.note(f"as a page with its timeline: iobench report {run} --html report.html")
 
 
 def profile_config(words: Sequence[str]) -> RunConfig:

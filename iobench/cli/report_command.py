@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
+from iobench.cli.command import declared
 from iobench.cli.documents import (
     Html,
     Json,
@@ -16,7 +19,13 @@ from iobench.cli.documents import (
     say_written,
     shown_as,
     write_document,
+    write_text,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.report.document import Document
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -37,6 +46,7 @@ def report(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory; a folder of them is listed.")
     ],
+    full: Annotated[bool, declared("--full")] = False,
     json: Json = False,
     markdown: Markdown = False,
     renderer: Renderer = "",
@@ -119,7 +129,10 @@ def report(
         return
     runs = open_runs(run, darshan or ())
     document = report_document(runs)
-    print_document(document, told_as)
+    if full or told_as:
+        print_document(document, told_as)
+    else:
+        _print_screen(document, run, darshan or ())
     if html is not None:
         write_document(document, html)
     if lanes is not None:
@@ -220,13 +233,15 @@ def _stretch(text: str) -> tuple[float, float]:
     return low, high
 
 
-def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
+def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = None) -> None:
     """Print the report of a run directory, by default to stdout.
 
     Parameters
     ----------
     run : Path
     json : bool
+    full : bool
+        Whether all of it, and not only one screen.
     file : text file, optional
 
     Raises
@@ -237,7 +252,22 @@ def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
     from iobench.analysis.run import open_runs
     from iobench.report.report_document import report_document
 
-    print_document(report_document(open_runs(run, ())), "json" if json else "", file=file)
+    document = report_document(open_runs(run, ()))
+    if full or json:
+        print_document(document, "json" if json else "", file=file)
+    else:
+        _print_screen(document, run, file=file)
+
+
+def _print_screen(
+    document: Document, run: Path, logs: Sequence[Path] = (), file: TextIO | None = None
+) -> None:
+    """Print one screen of a report, and the command that prints all of it."""
+    from iobench.report.one_screen import one_screen
+
+    given = (word for log in logs for word in ("--darshan", str(log)))
+    whole = shlex.join(["iobench", "report", str(run), *given, "--full"])
+    write_text(one_screen(document, whole, file), sys.stdout if file is None else file)
 
 
 def write_json(run: Path, path: Path) -> None:

@@ -75,6 +75,7 @@ def run(
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report, to stderr, at the end.")
     ] = True,
+    full: Annotated[bool, declared("--full")] = False,
 ) -> None:
     """Profile any training script, not edited: every loader, in all its processes and ranks.
 
@@ -102,17 +103,20 @@ def run(
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():
         if ended.run is not None and ended.rank == 0:
-            _tell(ended, json, report=report, probe_s=probe_s)
+            _tell(ended, json, report=report, full=full, probe_s=probe_s)
     end_like(ended.code)
 
 
-def _tell(ended: EndedCommand, json: Path | None, *, report: bool, probe_s: float | None) -> None:
+def _tell(
+    ended: EndedCommand, json: Path | None, *, report: bool, full: bool, probe_s: float | None
+) -> None:
     """Print the report and write the JSON; what fails is said, and changes no exit code."""
     from iobench.cli.report_command import print_report, write_json
     from iobench.errors import IobenchError
 
     assert ended.run is not None
-    lines = [f"kept in {ended.run}; the same report again: iobench report {ended.run}"]
+    kept = [f"kept in {ended.run}; the same report again: iobench report {ended.run}"]
+    lines = []
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")
     if ended.not_closed:
@@ -122,17 +126,18 @@ def _tell(ended: EndedCommand, json: Path | None, *, report: bool, probe_s: floa
         if probe_s is not None and not ended.nothing:
             _probe(ended.run, probe_s)
         if report:
-            print_report(ended.run, json=False, file=sys.stderr)
+            print_report(ended.run, json=False, full=full, file=sys.stderr)
+            kept *= full  # one screen names it in its last line
         if json is not None and str(json) == "-":
-            print_report(ended.run, json=True)
+            print_report(ended.run, json=True, full=full)
         elif json is not None:
             write_json(ended.run, json)
     except (IobenchError, OSError) as error:
-        lines.insert(0, f"no report: {' '.join(str(error).split())}")
+        kept.insert(0, f"no report: {' '.join(str(error).split())}")
     except Exception:  # noqa: BLE001 - days of training must not end in our mistake
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        for line in lines:
+        for line in (*kept, *lines):
             print(f"iobench: {line}", file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from iobench.profiles.run_facts import OWN
 from iobench.recording.kinds import Kind, kind_named, stage_title
 from iobench.report import units
 from iobench.report.device_lines import why_no_copies
-from iobench.report.script_lines import script_lines
+from iobench.report.script_lines import script_lines, script_warnings
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
@@ -30,6 +30,7 @@ __all__ = [
     "setup_lines",
     "stand_in_line",
     "title_line",
+    "warning_lines",
     "why_unknown",
 ]
 
@@ -334,11 +335,12 @@ def measurement_lines(report: RunReport) -> list[str]:
         lines.append(_folded(exposure.folded))
     if exposure.missing_workers or exposure.lost_spans:
         lines.append("What a lost span or a missing worker would explain counts as unknown.")
-    if report.damaged:
-        lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
     lines.extend(script_lines(report))
-    if report.unclosed:
-        lines.extend(_unclosed(report))
+    if report.unclosed and not _is_killed(report):
+        lines.append(
+            f"Ended with their training process, or were killed: {', '.join(report.unclosed)}. "
+            "What they had recorded by then is included."
+        )
     if exposure.n_unfinished_rounds:
         lines.append(
             f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
@@ -353,21 +355,26 @@ def measurement_lines(report: RunReport) -> list[str]:
     return lines
 
 
-def _unclosed(report: RunReport) -> list[str]:
-    """Return who did not end its spans itself; workers of a process that did are no surprise."""
-    unclosed = report.unclosed
-    if report.facts.is_script and not any(name.startswith("consumer") for name in unclosed):
-        return [
-            f"Ended with their training process, or were killed: {', '.join(unclosed)}. What they "
-            "had recorded by then is included."
-        ]
-    told = f"Killed, or still at work: {', '.join(unclosed)}."
-    if report.exposure.whole.estimated_fraction and not report.exposure.workers:
-        told += (
-            " Batches of its last second may be missing, because the shortest are written in "
-            "groups."
-        )
-    return [told]
+def warning_lines(report: RunReport) -> list[str]:
+    """Return what a reader has to know before believing the figures: what is damaged or unseen."""
+    lines = []
+    if report.damaged:
+        lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
+    if report.unclosed and _is_killed(report):
+        told = f"Killed, or still at work: {', '.join(report.unclosed)}."
+        if report.exposure.whole.estimated_fraction and not report.exposure.workers:
+            told += (
+                " Batches of its last second may be missing, because the shortest are written in "
+                "groups."
+            )
+        lines.append(told)
+    return [*lines, *script_warnings(report)]
+
+
+def _is_killed(report: RunReport) -> bool:
+    """Whether who did not end its spans itself is a surprise, as a training process is."""
+    names = report.unclosed
+    return not report.facts.is_script or any(name.startswith("consumer") for name in names)
 
 
 def _folded(folded: Folded) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "measured_compute_line",
     "script_lines",
     "script_title",
+    "script_warnings",
     "unseen",
 ]
 
@@ -111,11 +112,19 @@ def unseen(report: RunReport) -> tuple[str, ...]:
 
 
 def script_lines(report: RunReport) -> list[str]:
-    """Return what was recorded, and what could not be."""
+    """Return what was recorded, and what is in no figure."""
     exposure, lines = report.exposure, []
     if report.facts.steps is not None:
         first, end = report.facts.steps
         lines.append(f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}.")
+    if exposure.whole.n_batches:
+        lines.extend(_idle_loaders(exposure))
+    return lines
+
+
+def script_warnings(report: RunReport) -> list[str]:
+    """Return what of a script could not be recorded, and how it ended if not well."""
+    exposure, lines = report.exposure, []
     if exposure.n_failed_waits:
         lines.append(
             f"{units.count(exposure.n_failed_waits)} "
@@ -128,8 +137,6 @@ def script_lines(report: RunReport) -> list[str]:
         "includes this: the training loop is the thread that waited most often."
         for each in exposure.other_loops
     )
-    if exposure.whole.n_batches:
-        lines.extend(_idle_loaders(exposure))
     if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
         lines.append(
             "Opaque loading is work that a loader does not report: how long it took, and how much "

@@ -108,5 +108,8 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
 
 def trust_section(report: RunReport) -> Section:
     """Return what the figures leave out, and what measuring took."""
-    told = sentences(lines.measurement_lines(report))
+    told = (
+        *sentences(lines.warning_lines(report), "caution"),
+        *sentences(lines.measurement_lines(report)),
+    )
     return Section("trust", "How far to trust these figures", told, is_folded=True)

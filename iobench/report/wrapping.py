@@ -9,7 +9,7 @@ from typing import Final
 
 from iobench.masking import printable
 
-__all__ = ["plain", "short_path", "wrapped"]
+__all__ = ["plain", "short_path", "shortened", "wrapped"]
 
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
@@ -19,6 +19,8 @@ QUANTITY: Final = re.compile(
 GLUE: Final = "\x1f"
 LONGEST_NAME: Final = 26
 CUT: Final = ".../"
+ENDINGS: Final = ((". ", ".", 0.3), ("; ", " ...", 0.6), (", ", " ...", 0.6), (" ", " ...", 0.5))
+"""Where text may be cut, what stands there then, and how much of the room has to be used."""
 # Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
 # pair of surrogates, as in a file name that is not UTF-8.
 UNSHOWN: Final = re.compile(
@@ -72,3 +74,19 @@ def short_path(path: str, longest: int = LONGEST_NAME) -> str:
             break
         short = f"{part}/{short}"
     return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return text of at most ``longest`` characters: whole sentences, or one up to ``...``.
+
+    A sentence is cut where a part of it ends, else between words, and never inside a quantity.
+    """
+    text = plain(text)
+    if len(text) <= longest:
+        return text
+    kept = QUANTITY.sub(GLUE, text)
+    for ending, mark, least in ENDINGS:
+        cut = kept.rfind(ending, 0, longest - len(mark) + 1)
+        if cut >= least * longest:
+            return f"{kept[:cut]}{mark}".replace(GLUE, " ")
+    return f"{text[: longest - 3]}..."

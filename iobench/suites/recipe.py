@@ -53,7 +53,8 @@ MACHINE: Final = "machine"
 DATASET: Final = "dataset"
 OF_THE_SUITE: Final = {
     "out": "each run has a folder of its own", "name": "runs are named after their cells",
-    "json": "results are files", "spool": "that is a folder of one machine",
+    "json": "results are files", "full": "results are files",
+    "spool": "that is a folder of one machine",
 }  # fmt: skip
 """Options of a profile that a suite sets, and why."""
 KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")

@@ -119,7 +119,7 @@ def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
             file["x"] = np.random.default_rng(number).random(20_000)
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["--out", "run", "--limits", asked, "--", sys.executable, "train.py", str(tmp_path)]
-    done = iobench("run", *words)
+    done = iobench("run", "--full", *words)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     if asked == "off":

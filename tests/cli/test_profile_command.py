@@ -138,7 +138,7 @@ def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_p
     (run,) = tiny("--workers", "0")
     again = iobench("report", tmp_path / "run", "--json")
     assert json.loads(again.stdout)["runs"] == [run]
-    text = iobench_here("report", tmp_path / "run").stdout
+    text = iobench_here("report", tmp_path / "run", "--full").stdout
     assert "stand-in" in text.lower()
     assert "TINY" in text
     assert "\x1b[" not in text

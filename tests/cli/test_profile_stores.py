@@ -150,6 +150,7 @@ def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_p
     done = iobench_here(
         "profile", "own.nc", "--sample-dim", "time", *words, "--format", "zarr:dtype=float16",
         *BRIEF, "--batches", "30", "--store-dir", tmp_path / "st", "--out", tmp_path / "run",
+        "--full",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     _, _, table = done.stdout.partition("Samples and stores")
@@ -375,6 +376,7 @@ def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     done = iobench_here(
         "profile", own_file.name, "--sample-dim", "time", "--format", "source,zarr", "--pipeline",
         "own", *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--out", "found",
+        "--full",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
@@ -405,7 +407,7 @@ def test_what_reads_runs_takes_those_of_stores(
     store = converted("a.zarr", "--to", "zarr", "--codec", "blosc-lz4")
     out = tmp_path / "run"
     profiled(store, "--batches", "60", "--out", out, "--cache", "cold")
-    said = iobench_here("report", out)
+    said = iobench_here("report", out, "--full")
     assert "12 samples, used as found:" in said.stdout
     assert "codec=blosc-lz4" in said.stdout
     assert "--data-dir" not in said.stdout

@@ -68,7 +68,7 @@ def calls(tmp_path: Path) -> Path:
 
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = main(["report", *map(str, arguments)])
+    code = main(["report", "--full", *map(str, arguments)])
     told = capsys.readouterr()
     return code, told.out, told.err
 

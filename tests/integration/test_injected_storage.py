@@ -163,7 +163,7 @@ def test_a_report_says_whether_opening_or_reading_takes_the_time(
     (tmp_path / "train.py").write_text(SCRIPT)
     done = iobench("run", "--out", "run", "--", sys.executable, "train.py", folder)
     assert done.returncode == 0, done.stderr
-    report = " ".join(iobench("report", "run").stdout.split())
+    report = " ".join(iobench("report", "run", "--full").stdout.split())
     assert ("most of all for open" in report) == is_open, report
     if is_open:
         advice = " ".join(iobench("advise", "run").stdout.split())

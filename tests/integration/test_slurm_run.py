@@ -55,7 +55,7 @@ def test_the_tasks_of_a_step_record_into_one_run(slurm: dict[str, str], tmp_path
     facts = read_process_facts(run / "processes")
     assert {each.launcher for each in facts} == {"srun"}
     assert [each.rank for each in facts if each.role == "launcher"] == [0, 1, 2]
-    assert done.stderr.count("iobench: kept in") == 1
+    assert done.stderr.count(" --full\n") == 1
 
 
 @pytest.mark.thorough

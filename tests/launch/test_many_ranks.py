@@ -82,7 +82,7 @@ def test_many_launchers_make_one_run_and_the_first_prints(
     assert deliveries_by_rank(run) == {0: 3, 1: 3}
     told = [(facts.role, facts.rank) for facts in read_process_facts(run / "processes")]
     assert told == [("consumer", 0), ("launcher", 0), ("consumer", 1), ("launcher", 1)]
-    assert found.stderr.count("iobench: kept in") == 1
+    assert found.stderr.count(" --full\n") == 1
     assert "had not ended" not in found.stderr
 
 

@@ -85,7 +85,7 @@ def test_the_commit_of_a_script_and_what_differs_from_it(
     }  # fmt: skip
     (folder / "train.py").write_text(TRAIN + "# changed\n")
     assert told("train.py", "changed")["dirty"] is True
-    assert main(["report", str(tmp_path / "changed")]) == 0
+    assert main(["report", str(tmp_path / "changed"), "--full"]) == 0
     said = " ".join(capfd.readouterr().out.split())
     assert f"commit {first[:12]}, with uncommitted changes" in said
     assert main(["info", str(tmp_path / "new")]) == 0

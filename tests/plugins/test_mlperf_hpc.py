@@ -366,7 +366,7 @@ def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_
     assert run["validation"]["batches"] == 4
     assert run["n_samples"] == 6
     assert run["evaluated"] == {"split": "validation", "n_samples": 3}
-    told = " ".join(iobench_here("report", "run").stdout.split())
+    told = " ".join(iobench_here("report", "run", "--full").stdout.split())
     assert "After each epoch an evaluation of validation: 3 samples, 8.00 ms a batch." in told
     table = read_digests(Path("run"))
     assert table is not None

@@ -49,7 +49,7 @@ def said(name, *options):
         sys.stdout = sys.__stdout__
 
 
-said("terminal")
+said("terminal", "--full")
 said("markdown", "--markdown")
 said("json", "--json")
 files = {"html": "html", "trace": "trace.json", "parquet": "parquet"}

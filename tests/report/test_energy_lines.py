@@ -36,7 +36,7 @@ def say(capsys):
 
     def run(path, *options):
         capsys.readouterr()
-        assert main(["report", str(path), *options]) == 0
+        assert main(["report", str(path), "--full", *options]) == 0
         return capsys.readouterr().out
 
     return run

@@ -50,7 +50,7 @@ def words(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
 
     def say(path: Path) -> str:
         capsys.readouterr()
-        assert main(["report", str(path)]) == 0
+        assert main(["report", str(path), "--full"]) == 0
         text = capsys.readouterr().out
         if "The machine meanwhile" not in text:
             return ""
@@ -241,5 +241,5 @@ def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):
     assert len(whole["processes"]) == sum(
         len(each["machine_meanwhile"]["machines"][0]["processes"]) for each in found["runs"]
     )
-    assert main(["report", str(path)]) == 0
+    assert main(["report", str(path), "--full"]) == 0
     assert capsys.readouterr().out.count("The machine meanwhile") == 1

@@ -302,7 +302,7 @@ def test_what_the_link_carries_is_kept_and_copies_are_held_against_it(
     assert (found["n_copies"], found["nbytes"]) == (12, 12 * NBYTES)
     assert found["limit_bytes_per_s"] == told["link"][f"{memory}_bytes_per_s"]
     assert 0 < found["bytes_per_s"] <= (40e6 if memory == "pinned" else 10e6)
-    assert main(["report", "run"]) == 0
+    assert main(["report", "run", "--full"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"that one copy of such a size from {memory} memory had" in text
     assert "accelerator fake:0: threads, kind fake" in text

@@ -98,7 +98,7 @@ def test_all_that_are_compared_train_the_same_model_alike(module: str) -> None:
 
 def shown(run: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "iobench", "report", str(run)],
+        [sys.executable, "-m", "iobench", "report", str(run), "--full"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return " ".join(done.stdout.split())

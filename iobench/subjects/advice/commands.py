@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.levers import Candidate
 
 FLAGS: Final = {name for name, option in OF_PROFILE.items() if option.is_flag}
-ONE_RUN: Final = {"--out", "--json", "--name"}
+ONE_RUN: Final = {"--out", "--json", "--full", "--name"}
 """Options not to repeat: a run directory is written once, and another run is another one."""
 SETTINGS: Final = {
     name: OF_PROFILE[f"--{name.replace('_', '-')}"].name

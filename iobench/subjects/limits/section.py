@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 from iobench.report.document import Section, Sentence
@@ -10,13 +10,19 @@ from iobench.storage.limit_figures import CACHE, DEVICE, SERVER
 from iobench.subjects.contract import Subject
 from iobench.subjects.limits.figures import LimitUse, limit_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = ["SUBJECT", "limit_section"]
 
 
 def limit_section(use: LimitUse) -> Section:
     """Return what was used of what storage can do, and how it is known what that is."""
-    lines = _of_probes(use) if use.probed else [f"The storage was not probed: {use.reason}."]
-    return Section("storage_limit", "What storage can do", tuple(map(Sentence, lines)))
+    if not use.probed:
+        told: tuple[Sentence, ...] = (Sentence(f"The storage was not probed: {use.reason}."),)
+    else:
+        told = tuple(_of_probes(use))
+    return Section("storage_limit", "What storage can do", told)
 
 
 def _reads(use: LimitUse) -> str:
@@ -27,9 +33,8 @@ def _reads(use: LimitUse) -> str:
     return f"reads of {units.nbytes(use.request_nbytes)}{f' from {by}' if by else ''}, {readers}"
 
 
-def _of_probes(use: LimitUse) -> list[str]:
+def _of_probes(use: LimitUse) -> Iterator[Sentence]:
     used = "" if use.used_bytes_per_s is None else f"Read {units.byte_rate(use.used_bytes_per_s)}; "
-    lines = []
     if use.limit_bytes_per_s is None or use.used_fraction is None:
         gave = [
             f"{units.byte_rate(rate)} {where}"
@@ -44,7 +49,7 @@ def _of_probes(use: LimitUse) -> list[str]:
             f"{used}probed {use.probed} the run, storage gave a reader of its shape {told} "
             f"({_reads(use)}). What share that is, is not known: {use.reason}."
         )
-        lines.append(line[0].upper() + line[1:])
+        yield Sentence(line[0].upper() + line[1:])
     else:
         share = units.fraction(use.used_fraction)
         known = ", which held all or none of it before" if use.by_residency else ""
@@ -55,9 +60,10 @@ def _of_probes(use: LimitUse) -> list[str]:
             "probe met more load"
         )
         who = "storage" if set(use.served_by) - {CACHE} else "the page cache"
-        lines.append(
+        yield Sentence(
             f"{used}{who} gave a reader of its shape {units.byte_rate(use.limit_bytes_per_s)}, "
-            f"{told} (random {_reads(use)}{known}, {use.probed} the run)."
+            f"{told} (random {_reads(use)}{known}, {use.probed} the run).",
+            "" if use.used_fraction <= 1 else "caution",
         )
     if use.changed and use.before_bytes_per_s and use.after_bytes_per_s:
         slower = use.after_bytes_per_s < use.before_bytes_per_s
@@ -67,11 +73,11 @@ def _of_probes(use: LimitUse) -> list[str]:
             else "others used it or the CPUs, or it keeps what the run read"
         )
         before, after = map(units.byte_rate, (use.before_bytes_per_s, use.after_bytes_per_s))
-        lines.append(
+        yield Sentence(
             f"The storage gave {before} before the run and {after} after it, further apart than "
-            f"its repeats: {why}."
+            f"its repeats: {why}.",
+            "caution",
         )
-    return lines
 
 
 SUBJECT: Final = Subject(name="storage_limit", order=150, figures=limit_of, section=limit_section)

@@ -1,0 +1,168 @@
+"""The report of one screen: 40 lines of 80 columns, each warning in one, the rest named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from page_runs import write_run
+
+from iobench.analysis.run import open_runs
+from iobench.cli import main
+from iobench.report.document import (
+    Bar,
+    BarPart,
+    Bars,
+    Column,
+    Command,
+    Document,
+    Duration,
+    KeyFigure,
+    KeyFigures,
+    Section,
+    Sentence,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.one_screen import MOST_WARNINGS, one_screen
+from iobench.report.report_document import report_document
+
+if TYPE_CHECKING:
+    from iobench.report.run_report import RunReport
+
+MS = 1_000_000
+WHOLE = "iobench report runs/a --full"
+WORDS = ["a", "word,", "ends.", "21.1 ms", "part;", "name:", "88 %", "y" * 30]
+
+
+def drawn_document(seed: int) -> Document:
+    """Return the sections of a report, each as long as it ever may be."""
+    random = Random(seed)
+
+    def prose() -> str:
+        return " ".join(random.choices(WORDS, k=random.choice([1, 9, 30, 120])))
+
+    def warned() -> tuple[Sentence, ...]:
+        n = random.choice([0, 0, 1, 2, 12])
+        return sentences((f"{number} {prose()}" for number in range(n)), "caution")
+
+    def verdict() -> Section:
+        figures = (KeyFigure("A", Share(0.5), prose()) for _ in range(random.randint(0, 6)))
+        judged = Sentence(prose(), "bad")
+        return Section("verdict", "Verdict", (judged, *warned(), KeyFigures(tuple(figures))))
+
+    def stages() -> Section:
+        columns = (Column("stage"), *(Column(name, "time") for name in "abcdefg"))
+        rows = [
+            (f"stage {row}", *[Duration(row * MS)] * 7) for row in range(random.choice([1, 30]))
+        ]
+        return Section("stages", "Stages", (Table("t", columns, tuple(rows), total=rows[0]),))
+
+    def step() -> Command:
+        return Command(random.choice(["", f"iobench {'x' * random.randint(0, 230)}"]), prose())
+
+    following = Section("next", "What to try next", tuple(step() for _ in range(seed % 5)))
+    pieces = tuple(BarPart("exposed", length, prose()) for length in (1, 2))
+    job = Section("job_time", "", (Bars(prose(), (Bar(pieces),)), *warned()))
+    many = tuple(
+        Document(f"part {n}, which waits longest", (verdict(), stages()), is_spare=n > 4)
+        for n in range(random.randint(2, 8))
+    )
+    lead = random.choice(["single", "script", "job", "compared"])
+    if lead in ("single", "script"):
+        sections = (verdict(), stages(), following)
+        return Document(prose(), (job, *sections) if lead == "script" else sections)
+    if lead == "job":
+        of_job = Section("job", "", (Sentence(prose()), *warned()))
+        return Document(prose(), (job, of_job, following), many)
+    told = sentences((prose() for _ in many), "fair")
+    rows = tuple((part.title, *[Share(0.5)] * 8) for part in many)
+    table = Table("t", (Column("as"), *map(Column, "abcdefgh")), rows)
+    return Document(prose(), (Section("compared", "", (*told, *warned(), table)), following), many)
+
+
+def warnings_of(document: Document) -> list[str]:
+    shown = (document, *(part for part in document.parts if not part.is_spare))
+    return [
+        block.text
+        for part in shown
+        for section in part.sections
+        for block in section.blocks
+        if isinstance(block, Sentence) and block.style == "caution"
+    ]
+
+
+def held_to_one_screen(document: Document) -> str:
+    text = one_screen(document, WHOLE, StringIO())
+    lines = text.splitlines()
+    assert sum(max(1, -(-len(line) // 80)) for line in lines) <= 40, text
+    assert all(len(line) <= 80 or line.startswith("    iobench ") for line in lines), text
+    assert lines[-1] == f"    {WHOLE}"
+    warned = dict.fromkeys(warnings_of(document))
+    if len(warned) <= MOST_WARNINGS:
+        for warning in warned:
+            assert any(warning[:12] in line for line in lines), warning
+    else:
+        assert f"{len(warned) - MOST_WARNINGS + 1} more warnings are not shown here." in text
+    return text
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_a_report_says_its_short_form_fits_one_screen(seed: int) -> None:
+    held_to_one_screen(drawn_document(seed))
+
+
+def test_runs_as_they_are_recorded_fit_one_screen(
+    tmp_path: Path, bound: RunReport, hidden: RunReport, unknown: RunReport
+) -> None:
+    for name in ("source", "zarr", "numpy"):
+        write_run(tmp_path / "all" / name, batches=200, stand_in=True, tiny=True)
+    write_run(tmp_path / "killed", killed=True)
+    for path in (tmp_path / "all", tmp_path / "all" / "zarr", tmp_path / "killed"):
+        held_to_one_screen(report_document(open_runs(path)))
+    for reports in ([bound], [hidden], [unknown], [bound, hidden]):
+        held_to_one_screen(report_document([], reports=reports))
+
+
+def test_what_ran_the_verdict_what_would_help_and_the_stages_are_on_it(bound: RunReport) -> None:
+    text = held_to_one_screen(report_document([], reports=[bound]))
+    assert text.startswith("maelstrom-ens10 as source: ")
+    told = ("I/O-bound: ", "STAND-IN: ", "Exposed I/O: ", "What to try next", "  decode ", "  all ")
+    assert [text.index(each) for each in told] == sorted(text.index(each) for each in told)
+
+
+def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:
+    rows = bound.exposure.steady.stages * 9
+    steady = replace(bound.exposure.steady, stages=rows)
+    report = replace(bound, exposure=replace(bound.exposure, steady=steady))
+    text = held_to_one_screen(report_document([], reports=[report]))
+    table = text.splitlines()
+    above, below = (place for place, line in enumerate(table) if line.strip().startswith("---"))
+    shown = [line.split() for line in table[above + 1 : below]]
+    n_more = int(shown[-1][0])
+    assert shown[-1][1] == "more"
+    assert n_more == len(rows) - len(shown) + 1 > 9
+    left_s = sum(row.exposed_ns for row in rows[len(rows) - n_more :]) / 1e9
+    assert float(shown[-1][4]) == pytest.approx(left_s, abs=0.006)
+
+
+def test_full_prints_every_section_and_one_screen_names_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a run", killed=True)
+    assert main(["report", str(run)]) == 0
+    short = capsys.readouterr().out
+    assert short.endswith(f"    iobench report '{run}' --full\n")
+    assert main(["report", str(run), "--full"]) == 0
+    whole = capsys.readouterr().out
+    document = report_document(open_runs(run))
+    titles = [each.title for each in document.sections if not each.is_only_drawn]
+    assert len(titles) > 9
+    assert all(title in whole.splitlines() for title in titles)
+    assert "Killed, or still at work: " in short
+    assert len(short.splitlines()) <= 40 < len(whole.splitlines())
