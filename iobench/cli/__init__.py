@@ -10,10 +10,20 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 __all__ = ["main"]
 
 INTERRUPTED = 75
+FIRST_STEPS: Final = """\
+iobench: where does training on weather and climate data wait for its data, and why?
+
+  your files    iobench profile forecasts/*.nc
+  your script   iobench run -- python train.py
+  an example    iobench profile maelstrom-ens10
+  faster data   iobench convert forecasts/*.nc samples.zarr --to zarr --sample-dim time
+  what is here  iobench list; iobench doctor; all commands: iobench --help"""
+"""What a user does first; what ``iobench`` alone says."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,9 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         The arguments without the program's name; by default those of the process.
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        print(FIRST_STEPS)
+        return 0
     from iobench.cli.masked_streams import masked_streams
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
     with masked_streams(arguments):
         return _run(arguments)
 
@@ -38,7 +51,7 @@ def _run(arguments: list[str]) -> int:
 
     try:
         with interruptible():
-            make_app()(args=arguments, prog_name="iobench")
+            make_app(arguments)(args=arguments, prog_name="iobench")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except IobenchError as error:

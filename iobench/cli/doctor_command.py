@@ -35,6 +35,7 @@ def doctor(
     """Find every optional library and CliMetLab plugin, and say what installs those missing."""
     import platform
     import shlex
+    from contextlib import nullcontext
     from importlib.metadata import version
 
     from iobench.cli.installation import (
@@ -52,7 +53,7 @@ def doctor(
     for extra in extras or []:
         if extra not in known:
             raise unknown_name("extra", extra, known)
-    with TerminalScreen().progress("importing" if imported else "looking"):
+    with TerminalScreen().progress("importing") if imported else nullcontext():
         checks = check_extras(extras or known, imported=imported)
         plugins = check_plugins(imported=imported) if not extras or "climetlab" in extras else []
         has_torch = any(each.name == "torch" and each.status == "ok" for each in checks)

@@ -94,12 +94,16 @@ def print_answer(
         Whether the figures were asked for.
     """
     from iobench.report.document import Document, Section
-    from iobench.report.json_walk import to_plain
+
+    def plain() -> Any:
+        from iobench.report.json_walk import to_plain
+
+        return to_plain(figures)
 
     first = tuple(each for each in told if not isinstance(each, Section))
     sections = (each for each in told if isinstance(each, Section))
     shown = (*([Section("answer", "", first)] if first else []), *sections)
-    document = Document(title, shown, figures=lambda: to_plain(figures))
+    document = Document(title, shown, figures=plain)
     print_document(document, "json" if json else "")
 
 

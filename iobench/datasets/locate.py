@@ -10,7 +10,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -336,6 +335,8 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
     database = folder / "cache-2.db"
     if not _readable_file(database):
         return {}
+    import sqlite3
+
     try:
         connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
         try:

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
@@ -155,6 +154,7 @@ def network_cut_off(who: str) -> Iterator[None]:
     who : str
         Named in the error.
     """
+    from unittest import mock
 
     def refuse(*arguments: Any, **_: Any) -> Any:
         host = next((each for each in arguments if isinstance(each, str | tuple)), "a host")

@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.objects import objects_at
@@ -66,6 +64,8 @@ class Holder:
         """Whether the process certainly ended; False where it cannot be seen from here."""
         if (self.host, self.pid_namespace) != (socket.gethostname(), _pid_namespace()):
             return False
+        import psutil
+
         try:
             ended = psutil.Process(self.pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
         except psutil.NoSuchProcess:

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from iobench.cpus import cgroup_folders
 
@@ -36,6 +35,8 @@ def available_memory_nbytes() -> int:
 
     What a cgroup holds as cached files counts as taken there, as far as the kernel tells no better.
     """
+    import psutil
+
     free = int(psutil.virtual_memory().available)
     for folder in cgroup_folders():
         try:

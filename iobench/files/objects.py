@@ -8,7 +8,6 @@ ListMultipartUploads).
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import os
@@ -220,6 +219,7 @@ class Objects:
         jobs = list(zip(paths, starts, ends, targets, etags or [""] * len(paths), strict=True))
         found: list[Any]
         if self._is_async:
+            import asyncio
 
             async def fill_all() -> list[Any]:
                 room = asyncio.Semaphore(max(1, in_flight))
@@ -295,6 +295,7 @@ class Objects:
         request_counts.count(states=len(paths))
         found: list[Any]
         if self._is_async and len(paths) > 1:
+            import asyncio
 
             async def ask_all() -> list[Any]:
                 room = asyncio.Semaphore(AT_ONCE)

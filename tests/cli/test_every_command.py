@@ -96,7 +96,7 @@ def test_an_interrupt_exits_75(
         stopped.add_note("the rest is in runs/x")
         raise stopped
 
-    monkeypatch.setattr("iobench.cli.app.make_app", lambda: interrupted)
+    monkeypatch.setattr("iobench.cli.app.make_app", lambda words: interrupted)
     assert main([name]) == 75
     assert capsys.readouterr().err == "iobench: interrupted; the rest is in runs/x\n"
 

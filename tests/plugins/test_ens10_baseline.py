@@ -157,7 +157,7 @@ def test_of_a_users_own_files_the_target_is_as_it_is(baseline, tiny, tmp_path):
 @pytest.mark.usefixtures("as_if_full_size")
 def test_less_of_the_target_where_memory_is_short(baseline, monkeypatch):
     room = 2 * 2 * 91 * 180 * 4 * 5
-    monkeypatch.setattr(upstream.psutil, "virtual_memory", lambda: SimpleNamespace(available=room))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=room))
     _, _, made = baseline()
     assert list(stored_times(made).values()) == [4, 4, 5]
     assert "fewer than upstream's 10 for want of memory" in made.source

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import psutil
 
 from iobench.datasets import Baseline, MapStyle, make_sample, stopwatch
 from iobench.errors import MissingExtraError, StorageError
@@ -196,6 +195,8 @@ def _target_times(n_times: int, shape: tuple[int, int], *, stand_in: bool) -> in
     A stand-in's are repeated up to the published number, halved until two workers can hold them;
     a tiny one's, of a coarser grid, are not.
     """
+    import psutil
+
     if not stand_in or shape != GRID:
         return n_times
     n_target_times = N_TRAINING_TIMES

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import StorageError
@@ -155,6 +154,8 @@ class WholeWeather:
         StorageError
             If that takes more memory than is free.
         """
+        import psutil
+
         with LIBRARY, _joined(self._files, self._own.n_taken) as data:
             chosen = data[list(CLUSTERING_VARIABLES)].sel(level=list(CLUSTERING_LEVELS))
             free = psutil.virtual_memory().available
