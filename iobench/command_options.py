@@ -60,33 +60,34 @@ OF_SOURCE: Final = {
             "GLOB",
         ),
         CommandOption("--option", "An option of the dataset, NAME=VALUE; repeatable."),
-        CommandOption("--split", "Take one split's samples only, e.g. train."),
+        CommandOption("--split", "Use only the samples of one split, e.g. train."),
         CommandOption(
             "--split-by",
-            "Samples by a coordinate, [SPLIT:]COORDINATE=FIRST/LAST, as train:time=2010/2015-12; "
-            "repeatable.",
+            "Select samples by a coordinate, [SPLIT:]COORDINATE=FIRST/LAST, e.g. "
+            "train:time=2010/2015-12; repeatable.",
         ),
         CommandOption(
-            "--allow-gaps", "--split-by: though dates of an interval are missing.", is_flag=True
+            "--allow-gaps", "--split-by: accept intervals with missing dates.", is_flag=True
         ),
         CommandOption(
             "--sample-dim",
-            "Own files: the dimension along which samples lie; time,number: each date and member.",
+            "Own files: the dimension along which samples lie, or several, e.g. time,number for "
+            "each date and member.",
         ),
-        CommandOption("--variables", "Own files: the variables to take, with commas."),
+        CommandOption("--variables", "Own files: the variables to use, separated by commas."),
         CommandOption(
             "--store-dir",
-            "Where stores, stand-ins and indexes go. [default: $IOBENCH_STORE_DIR, ...]",
+            "Folder for stores, stand-ins and indexes. [default: $IOBENCH_STORE_DIR, ...]",
         ),
         CommandOption(
             "--download",
-            "Fetch files that are not at hand, through the CliMetLab plugin.",
+            "Download missing files with the CliMetLab plugin.",
             is_flag=True,
         ),
         CommandOption("--download-timeout", "Seconds the download may take."),
         CommandOption("--tiny", "Use the small stand-in that tests use.", is_flag=True),
         CommandOption("--scale", "Use a stand-in with this share of the real samples."),
-        CommandOption("--seed", "Of the stand-in; in a profile also of the order."),
+        CommandOption("--seed", "Seed of the stand-in and, in a profile, of the sample order."),
     )
 }
 """Options of `iobench profile` that `iobench convert` has as well, by name."""
@@ -95,48 +96,56 @@ OF_PROFILE: Final = OF_SOURCE | {
     for each in (
         CommandOption(
             "--format",
-            "source, zarr, tfrecord, numpy; several take turns, with commas or repeated. What "
-            "convert stores otherwise stands behind a colon: zarr:codec=blosc-lz4,dtype=float16. "
-            "[default: source; of stores alone none]",
+            "source, zarr, tfrecord or numpy; several (separated by commas or repeated) take "
+            "turns. Options of iobench convert follow a colon: zarr:codec=blosc-lz4,dtype=float16. "
+            "[default: source; none if only stores are given]",
             "FORMAT",
         ),
         CommandOption(
             "--pipeline",
-            "Who loads the original files: own; upstream: the application's own code, of files of "
-            "yours a plain xarray loop; climetlab: the real plugin. Several with commas take "
-            "turns. auto: own,upstream of your NetCDF files and Zarr stores, else own.",
+            "What loads the original files: own (iobench), upstream (the application's code, or a "
+            "plain xarray loop for your own files) or climetlab (the real plugin). Several, "
+            "separated by commas, take turns. auto: own,upstream for your NetCDF files and Zarr "
+            "stores, else own.",
         ),
         CommandOption(
             "--framework",
             "native: threads that fill batches ahead; workers: our worker processes; torch: "
-            "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several with commas "
-            "take turns.",
+            "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several, separated by "
+            "commas, take turns.",
         ),
         CommandOption(
-            "--workers", "Processes or threads that load; 0: the loop. [default: usable CPUs]"
+            "--workers",
+            (
+                "Loading processes or threads; 0: the training loop itself loads. [default: "
+                "usable CPUs]"
+            ),
         ),
         CommandOption(
-            "--prefetch", "Batches each process, or all threads, may be ahead. [default: 2]"
+            "--prefetch",
+            (
+                "Prefetch: batches that each process, or all threads together, may be ahead. "
+                "[default: 2]"
+            ),
         ),
-        CommandOption("--batch-size", "Samples a batch. [default: the published one, else 1]"),
+        CommandOption("--batch-size", "Samples per batch. [default: as published, else 1]"),
         CommandOption("--batches", "Batches to run. [default: 200, or 60 s of steady state]"),
         CommandOption("--duration", "Seconds of steady state to run at most."),
         CommandOption("--epochs", "Passes over the samples, instead of batches."),
         CommandOption(
             "--evaluate",
-            "A split that is evaluated after each epoch over the split train, or --split.",
+            "Evaluate this split after each epoch of training on the split train, or --split.",
         ),
         CommandOption(
             "--compute",
-            "Time of a training step: published, none, or e.g. 25ms; unet trains a small model.",
+            "Time of a training step: published, none, or e.g. 25ms; unet trains a small model "
+            "instead.",
         ),
-        CommandOption(
-            "--batches-per-step", "Batches that a step takes. [default: as published, else 1]"
-        ),
+        CommandOption("--batches-per-step", "Batches per step. [default: as published, else 1]"),
         CommandOption(
             "--stage",
-            "Copy stores below this folder first, as $TMPDIR, and load the copies; the time it "
-            "takes is in the report.",
+            "First copy stores to below this folder, e.g. $TMPDIR, and load the copies; the report "
+            "includes the copying time.",
             "DIR",
         ),
         CommandOption(
@@ -144,38 +153,44 @@ OF_PROFILE: Final = OF_SOURCE | {
         ),
         CommandOption(
             "--device",
-            "Where batches are copied to: cuda, cuda:N (AMD's too), xpu, none, or auto: an "
-            "accelerator that is there.",
+            "Device to copy batches to: cuda, cuda:N (also AMD), xpu, none, or auto: an "
+            "accelerator if one is found.",
         ),
         CommandOption(
-            "--window", "Samples of several items: offsets of inputs:targets, --window=-1,0:1."
+            "--window",
+            (
+                "Make each sample from several items: offsets of inputs and targets, "
+                "--window=-1,0:1."
+            ),
         ),
         CommandOption("--spool", "Node-local folder for spans until they are gathered."),
-        CommandOption("--detail", "Spans per sample, per batch, or auto: what costs under 1 %."),
+        CommandOption(
+            "--detail", ("Spans per sample, per batch, or auto: as detailed as costs under 1 %.")
+        ),
         CommandOption(
             "--darshan",
-            "Trace every read with Darshan, if a runtime is there; or logs of your own Darshan, "
-            "repeatable. [default: off]",
+            "auto: trace every read with Darshan, if its runtime is found; or logs of your own "
+            "Darshan, repeatable. [default: off]",
             "auto|off|LOG",
         ),
         CommandOption(
             "--energy",
-            "Read what counters of energy of GPUs and processors may be read, 10 times a second.",
+            "Read the accessible energy counters of GPUs and processors 10 times per second.",
             "auto|off",
         ),
         CommandOption(
             "--monitor",
-            "Look at CPUs, memory, disks and network so many times a second, 1 to 10; auto: 2.",
+            "Sample CPUs, memory, disks and network this many times per second, 1 to 10; auto: 2.",
             "auto|off|HZ",
         ),
         CommandOption(
             "--limits",
-            "Seconds for probing the files as the run reads them, before and after it. [default: "
-            "2, or IOBENCH_LIMITS]",
+            "Seconds for probing the files, in the way that the run reads them, before and after "
+            "it. [default: 2, or IOBENCH_LIMITS]",
             "off|SECONDS",
         ),
         CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
-        CommandOption("--name", "What the run is called: in reports, by trackers, its directory."),
+        CommandOption("--name", "Name of the run, for reports, trackers and its directory."),
         CommandOption(
             "--digests",
             "Keep a digest of every sample, for iobench compare (needs xxhash).",
@@ -232,8 +247,8 @@ def _items(text: str) -> Iterator[str]:
             item += f",{piece}"
         else:
             raise OptionError(
-                f"--format {text}: {piece} is an option of nothing; write it behind a format and "
-                f"a colon, as {item or 'zarr'}:{piece}"
+                f"--format {text}: {piece} is an option without a format; write it after a format "
+                f"and a colon, as {item or 'zarr'}:{piece}"
             )
     if item:
         yield item
@@ -263,7 +278,7 @@ def parse_format(item: str) -> tuple[str, tuple[tuple[str, str], ...]]:
             options.append((key, value))
         else:
             raise OptionError(
-                f"--format {item}: {piece!r} is no option; expected NAME=VALUE, as "
+                f"--format {item}: {piece!r} is not an option; expected NAME=VALUE, e.g. "
                 "zarr:codec=blosc-lz4,dtype=float16"
             )
     return name, tuple(options)

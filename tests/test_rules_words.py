@@ -57,6 +57,32 @@ ELSEWHERE = {
 }
 
 
+# What reports, help and messages do not say -> what they say instead.
+NOT_SAID = {
+    r"foret(?:old|ell)": "predicted",
+    r"in the mean\b": "on average, mean",
+    r"in the median\b|in the middle\b": "median",
+    r"for want of": "for lack of",
+    r"at the most\b": "at most",
+    r"at hand\b": "available, found",
+    r"go(?:es)? on\b": "continues",
+    r"\banew\b": "again",
+    r"\ball the same\b": "nevertheless",
+    r"\bnobody\b": "not recorded, unknown",
+    r"\bbit by bit\b": "gradually",
+    r"still at work": "still running",
+    r"\bunder way\b": "in flight, running",
+    r"\bheld against|\bhold \S+ against": "compared with",
+    r"told apart|tell \S+ apart": "separated",
+    r"do(?:es)? not tell|did not tell|cannot be told": "is not recorded, is unknown",
+    r"\btells? (?:neither|no|none|nobody|nothing|you)\b": "reports no",
+    r"\b(?:bytes|samples|reads|requests|times) a (?:second|minute|batch|step)\b": "per second",
+    r"\b(?:handover|worker_gap|starved_submit|head_of_line|ipc_wait)\b": "the title of the kind",
+}
+SENTENCE = 3
+"""Words from which on a text is taken for a sentence, and not for a key or a name."""
+
+
 def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield every name a module gives to something, with its line."""
     for node in ast.walk(tree):
@@ -90,6 +116,49 @@ def test_names_keep_to_our_words() -> None:
         refused = NOT_OURS - allowed
         wrong += [f"{place}:{line}: {name}" for line, name in named if _words(name) & refused]
     assert wrong == []
+
+
+def _sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a module that may reach a user, with their lines: no docstrings."""
+    tree = ast.parse(path.read_text())
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            alone |= {id(value) for value in node.values}
+            texts = [each.value for each in node.values if isinstance(each, ast.Constant)]
+            yield node.lineno, " ".join(" {} ".join(texts).split())
+        elif isinstance(node, ast.Constant) and id(node) not in alone:
+            words = node.value.split() if isinstance(node.value, str) else ()
+            if len(words) >= SENTENCE:
+                yield node.lineno, " ".join(words)
+
+
+def _not_said(text: str) -> list[str]:
+    return [
+        f"{found[0]!r}, say {instead}"
+        for word, instead in NOT_SAID.items()
+        if (found := re.search(word, text, re.IGNORECASE))
+    ]
+
+
+def test_sentences_that_users_read_use_the_words_of_the_field() -> None:
+    places = [(f"{path}:{line}", text) for path in SOURCES for line, text in _sentences(path)]
+    for page in (*TOLD, ROOT / "plugins" / "README.md", ROOT / "converters" / "README.md"):
+        prose = re.sub(
+            r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        places.append((str(page), " ".join(prose.split())))
+    wrong = [f"{place}: {each}" for place, text in places for each in _not_said(text)]
+    assert wrong == []
+
+
+def test_the_words_of_the_field_are_held_to_real_sentences() -> None:
+    assert len(list(_sentences(ROOT / "iobench" / "report" / "sentences.py"))) > 50
+    assert _not_said("A step waits 2 ms in the mean; what it waits for cannot be told") == [
+        "'in the mean', say on average, mean",
+        "'cannot be told', say is not recorded, is unknown",
+    ]
+    assert _not_said("A step waits 2 ms on average; the records tell what it waits for") == []
 
 
 def test_a_class_name_stands_for_one_class() -> None:

@@ -197,7 +197,7 @@ def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | Non
     )
     unknown = [*dict.fromkeys(text for each in known for text in each.unknown)]
     if len(known) < n_ranks:
-        unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes told no times")
+        unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes recorded no times")
     return replace(longest, parts=parts, unknown=tuple(unknown), ranks=tuple(known))
 
 

@@ -119,7 +119,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         imports_ns = start_up.interpreter_ns + own_ns + start_up.rest_ns
         found["imports"] = JobPart("imports", imports_ns)
     else:
-        unknown.append("imports, which are not told from what else was done outside of loops")
+        unknown.append("imports, which cannot be separated from other work outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     steps = spans[spans["kind"] == Kind.STEP]
     first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
@@ -128,8 +128,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
             chosen = spans[(spans["kind"] == kind) & (spans["start_ns"] >= first_ns)]
             give("train_compute", chosen["start_ns"], chosen["end_ns"])
         unknown.append(
-            "what the training waited for: it asked no loader that iobench follows; what it did "
-            "besides forward, backward and optimiser stands outside of loops"
+            "what the training waited for: it used no loader that iobench follows; its work "
+            "besides forward, backward and optimiser counts as outside of loops"
         )
     if len(deliveries):
         outside = steps[deliveries.at(steps["start_ns"].astype(np.int64)) < 0]
@@ -140,8 +140,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
         if few:
             unknown.append(
                 f"what {len(outside)} of {len(steps)} optimiser's steps waited for: they follow no "
-                "batch of a loader; what the training did besides forward, backward and optimiser "
-                "stands outside of loops, and what its loop waits is of few of its steps"
+                "batch of a loader. Work besides forward, backward and optimiser counts as "
+                "outside of loops, and the waits of the loop cover few of its steps"
             )
     reads = _reads_of(run, process, imports)
     load = _initial_load(run, reads, first_ns)

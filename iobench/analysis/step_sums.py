@@ -215,7 +215,7 @@ def add_sums(parts: list[StepSums]) -> StepSums:
         return parts[0]
     n_cells = {len(part.stretches["batches"]) for part in parts}
     if len(n_cells) != 1:
-        raise ValueError("expected as many stretches of every training process")
+        raise ValueError("expected the same number of intervals from every training process")
     zero = np.zeros(n_cells.pop())
     names = dict.fromkeys(name for part in parts for name in part.stretches)
     added = {

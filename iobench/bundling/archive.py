@@ -127,7 +127,7 @@ def _members(stream: io.BufferedIOBase, folder: str, limit: int) -> Iterator[tup
             raise ValueError(f"holds something between {name} and the next file")
     rest = stream.read(tarfile.RECORDSIZE)
     if any(rest) or stream.read(1):
-        raise ValueError("goes on after its end")
+        raise ValueError("continues after its end")
 
 
 def _manifest(

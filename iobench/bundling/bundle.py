@@ -303,8 +303,8 @@ def notes_of_runs(runs: Sequence[RunFiles]) -> Iterator[str]:
     unreadable = [name for run in runs for name in run.unreadable]
     if unreadable:
         yield (
-            f"{len(unreadable)} span files are left out: without a sound header, what is in them "
-            "cannot be told."
+            f"{len(unreadable)} span files are left out: without an intact header, their content "
+            "is unknown."
         )
     n_unknown = sum(run.n_unknown for run in runs)
     if n_unknown:

@@ -62,7 +62,7 @@ def _run(arguments: list[str]) -> int:
 
         again = shlex.join(["iobench", *mask_words(arguments)])
         kept = "; ".join(_notes(interrupt))
-        kept = kept or f"what is finished is kept, run it again: {again}"
+        kept = kept or f"finished work is kept; run it again: {again}"
         return _say(f"iobench: interrupted; {kept}", INTERRUPTED)
     except PermissionError as error:
         if error.filename is None:

@@ -29,26 +29,26 @@ def advise(
         list[str],
         typer.Argument(
             metavar="RUN|NAME...",
-            help="A run directory; or what to profile first, with options of iobench profile.",
+            help="A run directory, or what to profile first, with options of iobench profile.",
         ),
     ],
     try_: Annotated[
         int,
         typer.Option(
-            "--try", metavar="N", help="Really run the best N, in turns with the baseline."
+            "--try", metavar="N", help="Run the best N changes, alternating with the baseline."
         ),
     ] = 0,
-    rounds: Annotated[
-        int, typer.Option(help="--try: turns of each; under 6 have no interval.")
-    ] = 6,
+    rounds: Annotated[int, typer.Option(help="--try: rounds; fewer than 6 give no interval.")] = 6,
     ranks: Annotated[
         int | None,
-        typer.Option(help="The bill: training processes. [default: those of the run]"),
+        typer.Option(help="Training processes for the bill. [default: those of the run]"),
     ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Passes over all samples: of the bill, and for staging. [default: 1; a script's]"
+            help=(
+                "Passes over all samples, for the bill and staging. [default: the script's, else 1]"
+            )
         ),
     ] = None,
     json: Json = False,
@@ -83,7 +83,7 @@ def advise(
     if run is None:
         config = _profile_for_advice(words)
         run = profile(config, screen)
-        screen.note(f"kept in {run}; the same advice again: iobench advise {run}")
+        screen.note(f"kept in {run}; show this advice again with: iobench advise {run}")
     advice = _advice(run, ranks=ranks, epochs=epochs)
     if not json:
         print_document(advice_document(advice, str(run)))
@@ -111,8 +111,8 @@ def _run_directory(words: Sequence[str]) -> Path | None:
         return None
     if len(words) > 1:
         raise OptionError(
-            f"{' '.join(words[1:])}: says what to profile, and {path} is a run directory; "
-            "leave it out"
+            f"{' '.join(words[1:])}: is for what to profile, but {path} is a run directory; leave "
+            "it out"
         )
     return path
 
@@ -165,8 +165,8 @@ def _advice(run: Path, *, ranks: int | None, epochs: int | None) -> Advice:
     advice = advice_of(measured, ranks=ranks, epochs=epochs)
     if advice is None:
         raise ProfileError(
-            f"{run}: no loader in it delivered a batch, expected a training loop that was fed; "
-            "iobench report shows what its processes did"
+            f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "
+            "report shows what its processes did"
         )
     return advice
 
@@ -192,13 +192,13 @@ def _try(
                 command = facts.command or ""
                 return try_script_changes(command, chosen, folder, screen, rounds=rounds), ""
         return [], (
-            "Nothing tried: the loader is the script's own, so the change has to be made there; "
-            "iobench check -- COMMAND --against -- CHANGED COMMAND then compares both in turns."
+            "Nothing tried: the loader belongs to the script, so make the change there. iobench "
+            "check -- COMMAND --against -- CHANGED COMMAND then compares both, alternating."
         )
     base = baseline_config(config, advice.baseline)
     possible = [change for change in every if changed_config(base, change.candidate) is not None]
     if not possible:
-        return [], "Nothing tried: nothing is proposed that iobench profile could run."
+        return [], "Nothing tried: iobench profile can run none of the proposed changes."
     with _trial_folder() as folder:
         return try_changes(base, possible[:number], folder, screen, rounds=rounds), ""
 

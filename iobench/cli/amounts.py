@@ -23,11 +23,13 @@ def parse_byte_rate(option: str, text: str) -> float:
     """
     size = re.sub(r" ?/ ?s$", "", text.strip())
     if re.search(r"[KMGTkmgt]i?b$", size) and not size.islower():
-        raise OptionError(f"{option} {text}: are bits; expected bytes a second such as 12.5GB/s")
+        raise OptionError(
+            f"{option} {text}: is in bits; expected bytes per second such as 12.5GB/s"
+        )
     try:
         return float(parse_nbytes(option, size))
     except OptionError:
-        raise OptionError(f"{option} {text}: expected bytes a second such as 100GB/s") from None
+        raise OptionError(f"{option} {text}: expected bytes per second such as 100GB/s") from None
 
 
 def parse_rate(option: str, text: str) -> float:
@@ -41,7 +43,7 @@ def parse_rate(option: str, text: str) -> float:
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([kmg]?)(?: ?/ ?s)?", text.strip().lower())
     rate = float(match[1]) * THOUSANDS[match[2]] if match else 0.0
     if not rate:
-        raise OptionError(f"{option} {text}: expected reads a second such as 500k or 1M")
+        raise OptionError(f"{option} {text}: expected reads per second such as 500k or 1M")
     return rate
 
 

@@ -23,7 +23,8 @@ def bundle(
         typer.Option(metavar="NAME", help="Do not replace this name; may be repeated."),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Print what would be replaced by what; write nothing.")
+        bool,
+        typer.Option("--show", help=("Print what would be replaced and by what; write nothing.")),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -72,7 +73,7 @@ def bundle(
     n_names = count(len(made.replacements))
     print_answer(
         f"{out}: {nbytes(len(data))}, {count(len(made.files))} files, {n_names} names replaced; "
-        "look at them with --show before you pass it on",
+        "check them with --show before you share it",
         figures={
             "bundle": str(out),
             "nbytes": len(data),
@@ -87,5 +88,5 @@ def bundle(
 
 
 def _row(each: Replacement) -> tuple[str, str]:
-    where = "" if each.everywhere else "  (in paths only: also a word of reports)"
+    where = "" if each.everywhere else "  (only in paths, because reports use this word)"
     return each.pseudonym, f"{each.kind}: {ascii(each.name)[1:-1]}{where}"

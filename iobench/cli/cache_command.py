@@ -28,7 +28,10 @@ def cache(
         str | None,
         typer.Option(
             metavar="AGE",
-            help="Only what was last used so long ago: 30d, 12h or 8w; --remove all removes it.",
+            help=(
+                "Only what was last used at least this long ago: 30d, 12h or 8w; remove with "
+                "--remove all."
+            ),
         ),
     ] = None,
     remove: Annotated[
@@ -59,7 +62,7 @@ def cache(
                 continue
             item = by_path.get(path) or by_path.get(str(Path(path).resolve()))
             if item is None and Path(path).resolve() in {each.path.resolve() for each in every}:
-                raise MissingFileError(f"{path}: was used since; leave --older-than out")
+                raise MissingFileError(f"{path}: was used more recently; leave --older-than out")
             if item is None:
                 raise MissingFileError(f"{path}: iobench made nothing there; see 'iobench cache'")
             going[str(item.path)] = item
@@ -78,9 +81,9 @@ def cache(
     ]
     notes = []
     if remove and "all" in remove and others:
-        notes.append(f"What is of other users is left: {', '.join(others)}")
+        notes.append(f"Kept, because they belong to other users: {', '.join(others)}")
     elif older_than is not None and not remove and any(item.is_mine for item in items):
-        notes.append("Nothing was removed; --remove all removes what is yours of this")
+        notes.append("Nothing was removed; --remove all removes those of these that are yours")
     left = _amount(items, of) if items else f"nothing{of or ': iobench has made no files'}"
     if going:
         left = _amount(items) if items else "none"
@@ -121,7 +124,10 @@ def _used(item: Item) -> str:
     owner = "yours" if item.is_mine else f"of {item.owner}"
     if item.used_ns is not None:
         return f"{owner}, last used {moment(item.used_ns)}"
-    return f"{owner}, written {moment(item.changed_ns)}; when it was read is not kept here"
+    return (
+        f"{owner}, written {moment(item.changed_ns)}; this file system does not record when it "
+        "was read"
+    )
 
 
 def _age_ns(text: str) -> int:

@@ -66,13 +66,13 @@ def check(
         Path | None,
         typer.Argument(
             metavar="[RUN] [-- COMMAND... --against -- COMMAND...]",
-            help="A run directory; or, after --, a command and the one it is held against.",
+            help="A run directory, or, after --, a command and the one to compare it with.",
             show_default=False,
         ),
     ] = None,
     counts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Hold the run's counts against those in this file."),
+        typer.Option(metavar="FILE", help="Compare the run's counts with those in this file."),
     ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the run's counts to --counts instead.")
@@ -81,25 +81,34 @@ def check(
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="The run may wait so much of its epochs after the first, else steady state: 5%.",
+            help=(
+                "Largest share the run may wait in its epochs after the first, else in steady "
+                "state: 5%."
+            ),
         ),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Hold exposed time per sample against a stored run's."),
+        typer.Option(
+            metavar="RUN", help=("Compare exposed time per sample with that of a stored run.")
+        ),
     ] = None,
     any_machine: Annotated[
-        bool, typer.Option("--any-machine", help="Compare with a run of another machine as well.")
+        bool, typer.Option("--any-machine", help="Also compare with a run from another machine.")
     ] = False,
     margin: Annotated[
-        str, typer.Option(metavar="SHARE", help="What may be lost against a run or a command.")
+        str,
+        typer.Option(metavar="SHARE", help=("How much slower than the run or command it may be.")),
     ] = "5%",
     rounds: Annotated[
         int,
-        typer.Option(help="Rounds of two commands, 6 or more, after one that does not count."),
+        typer.Option(help="Rounds of the two commands, 6 or more, after a warm-up round."),
     ] = 12,
     cpu: Annotated[
-        bool, typer.Option("--cpu", help="Compare the CPU time of two commands, not their time.")
+        bool,
+        typer.Option(
+            "--cpu", help=("Compare the CPU time of the two commands instead of elapsed time.")
+        ),
     ] = False,
     markdown: Annotated[
         str | None,
@@ -133,7 +142,7 @@ def check(
     gates: list[Gate] = []
     if commands:
         if run is not None or counts or max_exposed or against:
-            raise OptionError("--: runs two commands; leave out RUN and what it is held against")
+            raise OptionError("--: runs two commands; leave out RUN and what it is compared with")
         gates.append(_paired(commands, rounds, _share("--margin", margin), by_cpu=cpu))
     elif run is None:
         raise OptionError("expected RUN, or -- COMMAND... --against -- COMMAND...")
@@ -161,7 +170,7 @@ def _refuse_idle(context: typer.Context, commands: Sequence[Any], *, update: boo
         for name in names:
             if name in given and not is_there:
                 option = name.replace("_", "-")
-                raise OptionError(f"--{option}: has nothing to do here; it needs {needed}")
+                raise OptionError(f"--{option}: has no effect here; it needs {needed}")
 
 
 def _of_run(
@@ -185,7 +194,7 @@ def _of_run(
         gates += gate_growth(run, against, _share("--margin", margin), any_machine=any_machine)
     if not gates:
         raise OptionError(
-            f"{run}: is held against nothing; expected --counts FILE, --max-exposed 5% or "
+            f"{run}: nothing to compare it with; expected --counts FILE, --max-exposed 5% or "
             "--against RUN"
         )
     return gates
@@ -224,7 +233,7 @@ def _paired(
                 *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, ran=told.ran
             )
     except Interrupted as interrupt:
-        interrupt.add_note(f"{told.n_rounds} of {rounds} rounds counted, nothing follows from them")
+        interrupt.add_note(f"only {told.n_rounds} of {rounds} rounds were run, too few to decide")
         raise
 
 
@@ -256,8 +265,8 @@ class TrialProgress:
         self._clock = clock or SYSTEM_CLOCK
         self._start_ns = self._told_ns = self._clock.now_ns()
         say(
-            f"{rounds} rounds of three runs (the command, the other, the other again), after one "
-            "that does not count; how long they take is told after that one"
+            f"{rounds} rounds of three runs (the command, the other, the other again), after a "
+            "warm-up round; the time needed is estimated after that round"
         )
 
     def ran(self, done: int, most: int) -> None:
@@ -272,8 +281,8 @@ class TrialProgress:
         if done == per_round:
             self._told_ns = now_ns
             self._say(
-                f"a round took {duration(now_ns - self._start_ns)}: the {self._rounds} that count "
-                f"take about {duration(left_ns)}, less where no further one can decide"
+                f"a round took {duration(now_ns - self._start_ns)}: the {self._rounds} counted "
+                f"rounds take about {duration(left_ns)}, or less if the result is clear earlier"
             )
         elif now_ns - self._told_ns >= SAID_EVERY_NS and done < most:
             self._told_ns = now_ns

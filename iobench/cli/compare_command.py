@@ -23,8 +23,10 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="RUN RUN...",
-            help="Run directories, or a folder of runs that took turns; two to eight runs. With "
-            "--quarterly folders that hold runs or results of suites, however deep.",
+            help=(
+                "Two to eight run directories, or a folder of runs that took turns. With "
+                "--quarterly: folders with runs or suite results in them or below."
+            ),
         ),
     ],
     json: Json = False,
@@ -34,19 +36,25 @@ def compare(
     group: Annotated[
         bool,
         typer.Option(
-            "--group", help="Take runs of one configuration together: what differs between runs."
+            "--group",
+            help=(
+                "Group runs of the same configuration, so that intervals cover differences "
+                "between runs."
+            ),
         ),
     ] = False,
     anyway: Annotated[
         bool,
-        typer.Option("--anyway", help="Compare also what would be refused or withheld."),
+        typer.Option("--anyway", help="Also compare what would be refused or withheld."),
     ] = False,
     quarterly: Annotated[
         bool,
         typer.Option(
             "--quarterly",
-            help="Print the table of MAELSTROM D2.3 instead: application, framework, format, and "
-            "what was published; of several runs of one cell the newest.",
+            help=(
+                "Print the table of MAELSTROM D2.3 instead (application, framework, format) "
+                "with the published figures; the newest run of each cell."
+            ),
         ),
     ] = False,
     csv: Annotated[
@@ -62,11 +70,13 @@ def compare(
 
     told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     if csv and told_as:
-        raise OptionError("--csv: expected without another form of output")
+        raise OptionError("--csv: cannot be combined with another form of output; give one")
     if quarterly and (group or anyway):
-        raise OptionError("--quarterly: expected without --group and --anyway")
+        raise OptionError(
+            "--quarterly: cannot be combined with --group or --anyway; leave them out"
+        )
     if csv and not quarterly:
-        raise OptionError("--csv: expected with --quarterly")
+        raise OptionError("--csv: needs --quarterly; add it")
     if quarterly:
         from iobench.subjects.quarterly.figures import SkippedRun, make_quarterly
         from iobench.subjects.quarterly.section import quarterly_document, quarterly_to_csv

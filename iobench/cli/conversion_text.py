@@ -56,20 +56,21 @@ def forecast_told(
 def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[tuple[Cell, ...]]:
     shards = f"{_counted(planned.n_shards, 'shard')} of {count(planned.shard_n_samples)}"
     yield "samples", f"{count(planned.n_samples)} in {shards}"
-    amplified = f"{ratio(planned.read_amplification)} bytes for a byte needed"
+    amplified = f"{ratio(planned.read_amplification)} bytes read per byte needed"
     yield "read", Bytes(planned.in_nbytes, f"{{}}, {amplified}, {_counted(planned.passes, 'pass')}")
     free = planned.free_nbytes
     room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     if not planned.files_fit:
         room += (
-            f"; {count(planned.least_files)} files or more, {count(planned.free_files)} can be made"
+            f"; {count(planned.least_files)} files or more; {count(planned.free_files)} can be "
+            "created"
         )
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     aside = planned.spilled_nbytes
-    meanwhile = f" and {nbytes(aside)} put aside meanwhile" if aside else ""
+    meanwhile = f" and {nbytes(aside)} of temporary files" if aside else ""
     yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {room}{lacking}")
-    yield "memory", Bytes(planned.peak_nbytes, f"about {{}} of data and buffers{_held(planned)}")
-    yield "time", _time(planned.convert_s, "{}, at the rate of a short probe")
+    yield "memory", Bytes(planned.peak_nbytes, f"about {{}} for data and buffers{_held(planned)}")
+    yield "time", _time(planned.convert_s, "{}, extrapolated from a short probe")
     source, store = (
         duration(nanoseconds(each)) for each in (planned.load_source_s, planned.load_store_s)
     )
@@ -83,18 +84,18 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
         kept = " ".join(f"--keep-bits {name}={bits}" for name, bits in planned.keep_bits.items())
         yield (
             "fewer bits",
-            f"{kept} would keep 99 % of the real information (Klöwer et al. 2021), by a few "
-            "samples; of numbers that were packed before, fewer may do"
-            f"{_smaller(request)}; --dry-run with them tells what they do to the values",
+            f"{kept} would keep 99 % of the real information (Klöwer et al. 2021), estimated from "
+            f"a few samples; numbers that were packed before may need fewer{_smaller(request)}; "
+            "--dry-run with them shows the effect on the values",
         )
 
 
 def _smaller(request: ConvertRequest) -> str:
     """Return what it takes for fewer bits to make a store smaller, in words."""
     if request.to == "zarr" and request.format_options.get("codec", "none") == "none":
-        return "; with --codec blosc-lz4 the store is smaller, without one it is not"
+        return "; this makes the store smaller only with --codec blosc-lz4"
     if request.to in ("numpy", "tfrecord"):
-        return f"; {request.to} compresses nothing: the store would be no smaller"
+        return f"; {request.to} does not compress, so the store would be no smaller"
     return ""
 
 
@@ -110,7 +111,7 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
     if planned.saved_s is None:
         return f"{UNKNOWN}: no step time is published; give yours, as --compute 25ms"
     if planned.payback_epochs is None:
-        return "none: with this training step, an epoch would not be shorter"
+        return "never: with this training step, an epoch would not be shorter"
     saved = duration(nanoseconds(planned.saved_s))
     words = f"after {{}} epochs; one is {saved} shorter (--compute {request.compute})"
     return Epochs(planned.payback_epochs, words)
@@ -123,7 +124,7 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     shards = _counted(len(outcome.shards), "shard")
     told: list[Block] = [STAND_IN] if outcome.stand_in else []
     if outcome.was_finished:
-        told.append(properties([("time", "none: the store was finished already")]))
+        told.append(properties([("time", "none: the store was already finished")]))
     else:
         told.append(properties(_made(outcome)))
         told += quality_told(outcome.lossy, outcome.n_samples)
@@ -157,8 +158,8 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     }
     yield "shards", ", ".join(f"{count(n)} {what}" for what, n in told.items() if n)
     before = nbytes(outcome.idle_rss_nbytes)
-    held = f"samples in the making may take {nbytes(outcome.memory_nbytes)} of it (--memory)"
-    words = f"{{}} resident at the most, {before} before; {held}"
+    held = f"samples being made may use {nbytes(outcome.memory_nbytes)} of it (--memory)"
+    words = f"{{}} resident at most, {before} before the conversion; {held}"
     yield "memory", Bytes(outcome.peak_rss_nbytes, words)
 
 
@@ -170,14 +171,17 @@ def verification_told(found: Verification) -> tuple[str, list[Block]]:
 def _checked(found: Verification) -> Iterator[tuple[Cell, ...]]:
     yield "samples", f"{count(found.n_samples)} of {found.dataset} as {found.format}"
     parts = f"{_counted(found.n_shards, 'shard')}, {_counted(found.n_files, 'file')}"
-    yield "checked", Bytes(found.nbytes, f"{{}} in {parts}: every checksum is right")
+    yield "checked", Bytes(found.nbytes, f"{{}} in {parts}: all checksums match")
     rate = found.nbytes / found.wall_s if found.wall_s > 0 else None
     words = "{}" if found.comparison is not None else f"{{}}, {byte_rate(rate)}"
     if found.comparison is not None:
         yield "compared", f"with {found.against}: {found.comparison}"
         for name, off in found.comparison.largest.items():
             allowed = number(found.comparison.allowed.get(name))
-            yield "lossy", Number(off, f"{name} is off by at most {{}}; the store says {allowed}")
+            yield (
+                "lossy",
+                Number(off, f"{name} differs by at most {{}}; the store promises {allowed}"),
+            )
     yield "time", _time(found.wall_s, words)
     for place, text in enumerate(found.not_covered):
         yield "" if place else "unchecked", text

@@ -36,14 +36,20 @@ def convert(
     out: Annotated[
         str,
         typer.Argument(
-            metavar="OUT", help="Its folder or s3://bucket/prefix: new, or begun by the same."
+            metavar="OUT",
+            help=("Its folder or s3://bucket/prefix: new, or begun by the same command."),
         ),
     ],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="zarr, tfrecord, numpy.")],
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help=("Store format: zarr, tfrecord or numpy."))
+    ],
     stage: Annotated[
         str,
         typer.Option(
-            help="What is stored: raw, the source's bytes; decoded, its arrays; preprocessed."
+            help=(
+                "What is stored: raw (the source's bytes), decoded (its arrays) or "
+                "preprocessed (samples)."
+            )
         ),
     ] = "preprocessed",
     dry_run: Annotated[
@@ -54,18 +60,20 @@ def convert(
     variables: VariableNames = None,
     target_variables: Annotated[
         str | None,
-        typer.Option(help="Own files: which of them a model is trained towards, with commas."),
+        typer.Option(help="Own files: the target variables of training, separated by commas."),
     ] = None,
     patch: Annotated[
         str | None,
-        typer.Option(help="Own files: store tiles of each sample, as y=256,x=256."),
+        typer.Option(help="Own files: store tiles of each sample, e.g. y=256,x=256."),
     ] = None,
     split: OneSplit = None,
     split_by: SplitsBy = None,
     allow_gaps: AllowGaps = False,
     window: Annotated[
         str | None,
-        typer.Option(help="Refused: a store holds each item once; windows are laid on loading."),
+        typer.Option(
+            help=("Not allowed here: a store holds each item once; give --window when loading.")
+        ),
     ] = None,
     dtype: Annotated[
         list[str] | None,
@@ -79,11 +87,13 @@ def convert(
     ] = None,
     max_error: Annotated[
         list[str] | None,
-        typer.Option(help="Refuse to store VAR with a larger error, VAR=VALUE; repeatable."),
+        typer.Option(help="Largest error allowed for VAR, VAR=VALUE; repeatable."),
     ] = None,
     range_: Annotated[
         list[str] | None,
-        typer.Option("--range", help="What int16 spans, VAR=LOW:HIGH. [default: what is there]"),
+        typer.Option(
+            "--range", help=("Range that int16 covers, VAR=LOW:HIGH. [default: that of the data]")
+        ),
     ] = None,
     encoding: Annotated[
         str | None, typer.Option(help="tfrecord: float, lists of numbers, or bytes.")
@@ -93,17 +103,23 @@ def convert(
     ] = None,
     inner_chunk: Annotated[
         str | None,
-        typer.Option(help="zarr: chunks within a sample, as y=256,x=256. [default: a sample]"),
+        typer.Option(
+            help=("zarr: chunks within a sample, e.g. y=256,x=256. [default: a whole sample]")
+        ),
     ] = None,
     pack: Annotated[
         str | None,
-        typer.Option(help="zarr: none, an array per variable; channels: those alike in one."),
+        typer.Option(
+            help=(
+                "zarr: none (one array per variable) or channels (similar variables in one array)."
+            )
+        ),
     ] = None,
     format_option: Annotated[
         list[str] | None,
-        typer.Option(help="An option of a format of others, NAME=VALUE; repeatable."),
+        typer.Option(help="An option of a third-party format, NAME=VALUE; repeatable."),
     ] = None,
-    shard_size: Annotated[str, typer.Option(help="Bytes of samples in a shard.")] = "1GiB",
+    shard_size: Annotated[str, typer.Option(help="Bytes of samples per shard.")] = "1GiB",
     memory: Memory = None,
     workers: Annotated[
         int | None, typer.Option(help="Threads that make samples. [default: usable CPUs]")
@@ -114,14 +130,18 @@ def convert(
     ] = None,
     hash_sources: Annotated[
         bool,
-        typer.Option("--hash-sources", help="Know the source files by all bytes, not stretches."),
+        typer.Option(
+            "--hash-sources",
+            help=("Identify source files by all of their bytes, not by parts of them."),
+        ),
     ] = False,
     compute: Annotated[
-        str, typer.Option(help="--dry-run: the training step, published, none, or e.g. 25ms.")
+        str,
+        typer.Option(help=("--dry-run: time of the training step: published, none, or e.g. 25ms.")),
     ] = "published",
     batch_size: Annotated[
         int | None,
-        typer.Option(help="--dry-run: samples of that step. [default: the published ones, else 1]"),
+        typer.Option(help="--dry-run: samples per step. [default: as published, else 1]"),
     ] = None,
     data_dir: DataDir = None,
     files: FilesGlob = None,

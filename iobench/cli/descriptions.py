@@ -36,8 +36,8 @@ __all__ = [
 ]  # fmt: skip
 
 SAMPLE_FROM = {
-    "files": "the files at hand",
-    "stand-in": "the stand-in that profiles use: sizes as the real ones",
+    "files": "the files found",
+    "stand-in": "the stand-in that profiles use: same sizes as the real data",
     "tiny stand-in": "a tiny stand-in made for this answer: real samples may be larger",
 }
 
@@ -241,7 +241,9 @@ def _located(
     from iobench.stores.places import choose_place, list_places
 
     if isinstance(data_dir, Path) and not data_dir.is_dir():  # a URL is listed
-        raise MissingFileError(f"--data-dir {data_dir}: no such folder; name the files' one")
+        raise MissingFileError(
+            f"--data-dir {data_dir}: no such folder; name the one that holds the files"
+        )
     beside = data_dir or (pattern.folder if pattern else None)
     real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
     try:

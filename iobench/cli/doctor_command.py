@@ -20,7 +20,7 @@ __all__ = ["doctor"]
 def doctor(
     extras: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXTRA...]", help="Check these extras alone. [default: all]"),
+        typer.Argument(metavar="[EXTRA...]", help="Check only these extras. [default: all]"),
     ] = None,
     imported: Annotated[
         bool,

@@ -29,11 +29,9 @@ __all__ = [
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print it as Markdown, for an issue.")]
 Renderer = Annotated[
-    str, typer.Option("--as", metavar="NAME", help="Print it by a renderer that is installed.")
+    str, typer.Option("--as", metavar="NAME", help="Print it with this installed renderer.")
 ]
-Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write it as a page, for a browser.")
-]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as an HTML page.")]
 """How commands say what becomes of their document."""
 
 
@@ -49,7 +47,7 @@ def shown_as(*, json: bool, markdown: bool, renderer: str) -> str:
 
     named = [*["json"] * json, *["markdown"] * markdown, *[renderer] * bool(renderer)]
     if len(named) > 1:
-        raise OptionError("--json, --markdown and --as: all go to stdout; name one of them")
+        raise OptionError("--json, --markdown and --as all write to stdout; give one of them")
     return "".join(named)
 
 

@@ -32,20 +32,25 @@ def history(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="A folder of suites, as 'iobench suite --history DIR' makes it, or of their own.",
+            help=(
+                "A folder of suites, as made by 'iobench suite --history DIR', or of suite results."
+            ),
         ),
     ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Show and judge this figure, or those of a pattern ('stage_*'); repeatable. By "
-            "default times of steps and waits, exposed share, energy, loss and stores.",
+            help=(
+                "Show and judge this figure, or those matching a pattern ('stage_*'); "
+                "repeatable. [default: times of steps and waits, exposed share, energy, loss "
+                "and stores]"
+            ),
         ),
     ] = None,
     by: Annotated[
         Periods,
-        typer.Option(help="What a column is; of several suites in it the newest stands for it."),
+        typer.Option(help="What a column covers; the newest suite in it is shown."),
     ] = Periods.QUARTER,
     json: Json = False,
     markdown: Markdown = False,

@@ -17,8 +17,10 @@ def info(
         str,
         typer.Argument(
             metavar="NAME|FILE|STORE|RUN",
-            help="A dataset, a store format, a file or Zarr store of your own, here or behind a "
-            "URL, a folder of them, or the folder of a store or run.",
+            help=(
+                "A dataset, a store format, your own file or Zarr store (local or URL), a "
+                "folder of them, or the folder of a store or run."
+            ),
         ),
     ],
     data_dir: DataDir = None,
@@ -57,8 +59,8 @@ def info(
         )
     elif data_dir or option or store_dir or files:
         raise OptionError(
-            f"--data-dir, --files, --option and --store-dir are for datasets; {path} is the name "
-            "of none"
+            f"--data-dir, --files, --option and --store-dir are for datasets, and {path} is not "
+            "one; leave them out"
         )
     elif target in format_names():
         facts = describe_format(target)

@@ -24,7 +24,7 @@ __all__ = ["info_title", "listed_values", "said_in_words", "shortened"]
 
 FEW: Final = 8
 """More of a kind (channels, files, shards) are shortened."""
-ALONG_ONE: Final = "--window DIM=... lays them along one of the dimensions"
+ALONG_ONE: Final = "--window DIM=... makes windows along one of the dimensions"
 FEW_CHANNELS: Final = 32
 
 Row = tuple[Cell, ...]
@@ -45,7 +45,7 @@ def info_title(facts: Mapping[str, Any]) -> tuple[str, tuple[Section | Block, ..
             size = f", {nbytes(facts['nbytes'])}" if facts["nbytes"] is not None else ""
             told: list[Block] = [properties(_file_rows(facts))]
             if facts["command"]:
-                told.append(Command(facts["command"], "Profile it, a sample for each index"))
+                told.append(Command(facts["command"], "Profile it with one sample per index"))
             several = f" in {count(facts['n_files'])} files" if facts["n_files"] > 1 else ""
             if several:
                 told.insert(0, Sentence(f"Of the first, {facts['first']}:"))
@@ -85,7 +85,7 @@ def _dataset_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield from _value_rows("normalisation", facts["normalisation"] or None)
     yield "pipelines", ", ".join(facts["pipelines"])
     if facts["fused"]:
-        yield "fused", f"{'+'.join(facts['fused'])}: cannot be told apart"
+        yield "fused", f"{'+'.join(facts['fused'])}: cannot be separated"
     yield from listed_values("published step", _published(facts["published"]))
     for name in ("terms_of_use", "citation"):
         yield name.replace("_", " "), facts[name] or UNKNOWN
@@ -129,12 +129,12 @@ def _short(value: float | str) -> str:
 
 def _windows(windows: Mapping[str, Any] | None) -> str:
     if windows is None:
-        return "none: samples are in no row along which they follow each other"
+        return "none: samples do not follow each other along any dimension"
     if "refused" in windows:
         return f"none: {windows['refused']}"
     rows = "one row" if windows["n_rows"] == 1 else f"{count(windows['n_rows'])} rows"
     units = f", {windows['position_units']}" if windows["position_units"] else ""
-    return f"--window lays them over {rows}{units}"
+    return f"--window makes windows over {rows}{units}"
 
 
 def _published(published: Mapping[str, Any] | None) -> Iterator[str]:
@@ -157,7 +157,11 @@ def _file_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
         if facts[name]:
             yield name, said_in_words(facts[name])
     candidates = ", ".join(f"{dim} ({count(facts['dims'][dim])})" for dim in facts["sample_dims"])
-    several = "; several with commas: each combination" if len(facts["sample_dims"]) > 1 else ""
+    several = (
+        ("; separate several with commas for every combination")
+        if len(facts["sample_dims"]) > 1
+        else ""
+    )
     yield "--sample-dim", f"{candidates}{several}" or "none: no dimension has two"
 
 

@@ -120,10 +120,10 @@ def check_devices() -> dict[str, Any]:
         )
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return {"devices": [], "why_none": f"torch does not tell within {TIMEOUT_S} s"}
+        return {"devices": [], "why_none": f"torch did not answer within {TIMEOUT_S} s"}
     except (ValueError, IndexError):
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return {"devices": [], "why_none": f"torch cannot be asked: {reason}"}
+        return {"devices": [], "why_none": f"torch cannot be queried: {reason}"}
     return told
 
 
@@ -300,7 +300,7 @@ def _import_group(modules: Sequence[str]) -> dict[str, str]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return dict.fromkeys(modules, f"does not import within {TIMEOUT_S} s")
+            return dict.fromkeys(modules, f"import did not finish within {TIMEOUT_S} s")
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return dict.fromkeys(modules, f"importing it ends Python with exit code {done.returncode}")

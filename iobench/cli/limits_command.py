@@ -26,24 +26,30 @@ def limits(
         str | None,
         typer.Option(
             metavar="NAME|STORE|RUN",
-            help="Read as its samples are read, in size and order. [default: 1 MiB, random and "
-            "sequential]",
+            help=(
+                "A dataset, store or run whose samples set the size and order of reads. "
+                "[default: 1 MiB, random and sequential]"
+            ),
         ),
     ] = None,
     threads: Annotated[
         str | None,
-        typer.Option(metavar="N,...", help="Threads to try. [default: 1, 2, 4 ... all CPUs]"),
+        typer.Option(
+            metavar="N,...", help=("Numbers of threads to try. [default: 1, 2, 4 ... all CPUs]")
+        ),
     ] = None,
-    duration: Annotated[float, typer.Option(help="Seconds it may take in all.")] = 20.0,
+    duration: Annotated[float, typer.Option(help="Longest time in total, in seconds.")] = 20.0,
     nbytes: Annotated[
-        str | None, typer.Option("--bytes", help="What it may read in all. [default: 4GiB]")
+        str | None, typer.Option("--bytes", help="Most bytes to read in total. [default: 4GiB]")
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
             metavar="auto|cuda[:N]|xpu[:N]",
-            help="In place of PATH: what the link to a device carries, from pinned memory and from "
-            "other, by the size of copies.",
+            help=(
+                "Instead of PATH: measure the link to a device, from pinned and pageable "
+                "memory, by size of copy."
+            ),
         ),
     ] = None,
     json: Json = False,
@@ -61,13 +67,15 @@ def limits(
     _check_duration(duration)
     if device is not None:
         if any((path, like, threads, nbytes)):
-            raise OptionError("--device: measures a link, and takes --duration and --json alone")
+            raise OptionError(
+                "--device measures a link and can be combined only with --duration and --json"
+            )
         _link(device, duration, json=json)
         return
     if path is None:
         raise OptionError("limits: expected a folder of files, or --device")
     if is_url(path):
-        raise OptionError(f"{path}: is read over the network; limits are of mounted folders")
+        raise OptionError(f"{path}: is read over the network; expected a mounted folder")
     folder = Path(path)
     max_nbytes = parse_nbytes("--bytes", nbytes or DEFAULT_BYTES)
     chosen = None if threads is None else _threads(threads)
@@ -138,10 +146,12 @@ def _requests(like: str, screen: Screen) -> Requests:
             raise unknown_name("dataset", like, dataset_names())
         found = requests_of_folder(Path(like))
         if found is None:
-            raise OptionError(f"--like {like}: is no dataset, no store and no run")
+            raise OptionError(
+                f"--like {like}: is not a dataset, a store or a run; check the spelling"
+            )
         return found
     facts = describe_dataset(
         like, options={}, data_dir=None, files=None, store_dir=None, screen=screen
     )
-    text = f"samples of {like}, told from {facts['told_from']}"
+    text = f"samples of {like}, according to {facts['told_from']}"
     return requests_of_samples(facts["files"]["nbytes"], facts["n_samples"], text)

@@ -96,10 +96,10 @@ def link_told(device: str, sizes: Sequence[Mapping[str, Any]]) -> tuple[str, Sec
         )
         for each in sizes
     )
-    columns = map(Column, ("copies of", "from pinned memory", "from other memory", "copies"))
+    columns = map(Column, ("copies of", "from pinned memory", "from pageable memory", "copies"))
     about = (
-        "The fastest of so many copies each, by the device's own marks, one at a time with nothing "
-        "else under way."
+        "The fastest of this many copies, timed by the device, one at a time with nothing else "
+        "running."
     )
     return f"The link to {device}", Section(
         "link", "", (Table("", tuple(columns), rows), *sentences([about]))
@@ -144,16 +144,16 @@ def _others(limits: StorageLimits) -> Iterator[str]:
     spread = max((each for each in limits.reads if _spread(each)), key=_spread, default=None)
     if spread is not None:
         yield (
-            f"Reads take unequally long: of the {count(spread.n_reads)} {spread.order}, "
-            f"{spread.way} by {_threads(spread.threads)} one in a hundred took "
+            f"Read times vary widely: of the {count(spread.n_reads)} reads ({spread.order}, "
+            f"{spread.way}, {_threads(spread.threads)}) one in a hundred took "
             f"{duration(spread.latency_ns[2])} or more, {ratio(_spread(spread))} times the median"
         )
     for opened in limits.opens:
         if opened.latency_ns:
             yield (
-                f"Opens: {sample_rate(opened.opens_per_s)}/s by {_threads(opened.threads)}, "
-                f"median {duration(opened.latency_ns[0])}, "
-                f"longest {duration(opened.latency_ns[-1])}; names looked up before"
+                f"Opens: {sample_rate(opened.opens_per_s)}/s by {_threads(opened.threads)}, median "
+                f"{duration(opened.latency_ns[0])}, longest {duration(opened.latency_ns[-1])}; "
+                "names were looked up beforehand"
             )
 
 
@@ -177,11 +177,11 @@ def _nfs(nfs: NfsMount | None) -> Iterator[str]:
     spoken = " over ".join(filter(None, (f"NFS {nfs.version}".strip(), nfs.protocol)))
     connections = "1 connection" if nfs.connections == 1 else f"{nfs.connections} connections"
     most = nbytes(nfs.read_nbytes)
-    yield f"{spoken}, {connections}; a request reads {most} at most"
+    yield f"{spoken}, {connections}; one request reads at most {most}"
     if nfs.read_mean_ns is not None:
         yield (
-            f"{count(nfs.n_reads)} requests to read since it was mounted, by all on this machine, "
-            f"took {duration(nfs.read_mean_ns)} in the mean"
+            f"{count(nfs.n_reads)} read requests since it was mounted, by everyone on this "
+            f"machine, took {duration(nfs.read_mean_ns)} on average"
         )
 
 

@@ -15,7 +15,7 @@ def list_(
     datasets = [{"name": name, "title": _title(name)} for name in dataset_names()]
     formats = [SOURCE, *format_names()]
     print_answer(
-        "Names that other commands take",
+        "Names that other commands accept",
         Section("datasets", "datasets", (properties((d["name"], d["title"]) for d in datasets),)),
         Section("formats", "formats", (properties((name,) for name in formats),)),
         figures={"datasets": datasets, "formats": formats},

@@ -45,8 +45,10 @@ def profile(
         list[str],
         typer.Argument(
             metavar="NAME|FILE|STORE...",
-            help="A dataset's name, or files of your own; finished stores, alone or beside what "
-            "they were made of.",
+            help=(
+                "A dataset's name or your own files; also finished stores, alone or with their "
+                "source."
+            ),
         ),
     ],
     formats: Annotated[list[str] | None, declared("--format")] = None,
@@ -152,7 +154,7 @@ def profile(
     run = run_profile(config, screen)
     print_report(run, json=json, full=full)
     if json or full:
-        screen.note(f"kept in {run}; the same report again: iobench report {run}")
+        screen.note(f"kept in {run}; show this report again with: iobench report {run}")
         screen.note(f"as a page with its timeline: iobench report {run} --html report.html")
 
 

@@ -55,8 +55,10 @@ def report(
         list[Path] | None,
         typer.Option(
             metavar="LOG",
-            help="Darshan logs or DFTracer files of the run, or folders of them; may be repeated. "
-            "Those that --darshan auto made are found without.",
+            help=(
+                "Darshan logs or DFTracer files of the run, or folders of them; repeatable. "
+                "Those made by --darshan auto are found without it."
+            ),
         ),
     ] = None,
     lanes: Annotated[
@@ -77,13 +79,12 @@ def report(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="With --trace: show what torch.profiler wrote of the same run beside it; may be "
-            "repeated.",
+            help="With --trace: add what torch.profiler wrote of the same run; repeatable.",
         ),
     ] = None,
     parquet: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write its spans as a table, one row each."),
+        typer.Option(metavar="FILE", help="Write its spans as a table, one row per span."),
     ] = None,
     keys: Annotated[
         bool,
@@ -91,22 +92,27 @@ def report(
             "--keys",
             callback=_print_keys,
             is_eager=True,
-            help="Explain the keys of --json, and exit.",
+            help="Explain the keys of --json and exit.",
         ),
     ] = False,
     mlflow: Annotated[
         str | None,
         typer.Option(
             metavar="URI",
-            help="Tell an MLflow server of the run: figures by epoch, page and trace; 'env' is the "
-            "server of MLFLOW_TRACKING_URI.",
+            help=(
+                "Log the run to an MLflow server: figures by epoch, page and trace; 'env' "
+                "means MLFLOW_TRACKING_URI."
+            ),
         ),
     ] = None,
     wandb: Annotated[
         str | None,
         typer.Option(
             metavar="PROJECT",
-            help="Tell Weights & Biases of the run, likewise; WANDB_MODE=offline keeps it here.",
+            help=(
+                "Log the run to Weights & Biases in the same way; WANDB_MODE=offline keeps it "
+                "local."
+            ),
         ),
     ] = None,
 ) -> None:
@@ -118,7 +124,7 @@ def report(
 
     stretch = None if between is None else _stretch(between)
     if stretch is not None and lanes is None:
-        raise OptionError("--between: says what --lanes draws; expected both")
+        raise OptionError("--between: needs --lanes; give both")
     _check_files(html=html, lanes=lanes, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
     told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
@@ -182,7 +188,7 @@ def _check_files(
 
         check_trace_name(trace)
     elif torch_trace:
-        raise OptionError("--torch-trace: is merged into what --trace writes; expected both")
+        raise OptionError("--torch-trace: needs --trace, into which it is merged; give both")
     if html is not None:
         from iobench.report.renderers.html_page import HtmlRenderer
 
@@ -199,12 +205,12 @@ def _check_servers(mlflow: str | None, wandb: str | None) -> None:
     if mlflow is not None and not mlflow.strip():
         option, why = (
             "--mlflow",
-            ("is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI"),
+            "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI",
         )
     elif wandb is not None and "://" in wandb:
         option, why = (
             "--wandb",
-            ("is an address; expected PROJECT or ENTITY/PROJECT. The server is $WANDB_BASE_URL"),
+            "is an address; expected PROJECT or ENTITY/PROJECT. The server is $WANDB_BASE_URL",
         )
     elif wandb is not None and not wandb.strip("/ "):
         option, why = "--wandb", "is empty; expected PROJECT or ENTITY/PROJECT"

@@ -41,11 +41,14 @@ def run(
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Batches of one optimiser's step. [default: as the optimisers are seen to step]",
+            help="Batches per optimiser step. [default: as observed]",
         ),
     ] = None,
     detail: Annotated[
-        str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
+        str,
+        typer.Option(
+            help=("Spans per sample, per batch, or auto: as detailed as costs under 1 %.")
+        ),
     ] = "auto",
     spool: Annotated[
         Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
@@ -63,17 +66,18 @@ def run(
         str,
         typer.Option(
             metavar="off|auto|SECONDS",
-            help="Probe the files that it read, as it read them, after its end; auto: for 2 s.",
+            help="After the run, probe the files in the way that it read them; auto: for 2 s.",
         ),
     ] = "off",
     json: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the result as JSON as well; -: stdout, after the script's."
+            metavar="FILE",
+            help=("Also write the result as JSON; -: to stdout, after the script's output."),
         ),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Print the report, to stderr, at the end.")
+        bool, typer.Option("--report/--no-report", help="Print the report to stderr at the end.")
     ] = True,
     full: Annotated[bool, declared("--full")] = False,
 ) -> None:
@@ -115,13 +119,13 @@ def _tell(
     from iobench.errors import IobenchError
 
     assert ended.run is not None
-    kept = [f"kept in {ended.run}; the same report again: iobench report {ended.run}"]
+    kept = [f"kept in {ended.run}; show this report again with: iobench report {ended.run}"]
     lines = []
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")
     if ended.not_closed:
         ranks = ", ".join(map(str, ended.not_closed))
-        lines.append(f"rank {ranks} had not ended its recording by now")
+        lines.append(f"rank {ranks} has not yet closed its recording")
     try:
         if probe_s is not None and not ended.nothing:
             _probe(ended.run, probe_s)
@@ -152,7 +156,7 @@ def _probe(path: Path, probe_s: float) -> None:
     run, directory = Run.open(path), RunDirectory.open(path)
     try:
         files, nbytes, readers = shape_seen(run.of_rank(run.ranks[0]))
-        like = "the reads of the run, as its spans tell"
+        like = "the reads of the run, according to its spans"
         found = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
     except IobenchError as error:
         directory.update(no_storage_probe=str(error))

@@ -20,92 +20,99 @@ def simulate(
     ranks: Annotated[
         str,
         typer.Option(
-            metavar="N,N|N..N", help="Numbers of training processes; a range goes by doubling."
+            metavar="N,N|N..N", help="Numbers of training processes; a range doubles at each step."
         ),
     ] = "1..4096",
     storage_bandwidth: Annotated[
         str | None,
         typer.Option(
             metavar="RATE|measured",
-            help="What storage gives all ranks together: 100GB/s; measured: what a probe found.",
+            help=(
+                "Storage bandwidth for all ranks together, e.g. 100GB/s; measured: as found by "
+                "a probe."
+            ),
         ),
     ] = None,
     storage_iops: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="Reads a second that storage serves in all: 1M."),
+        typer.Option(
+            metavar="RATE", help=("Reads per second that storage serves in total, e.g. 1M.")
+        ),
     ] = None,
     read_latency: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="What each read takes there beyond what it took in the run: 500us. [default: 0]",
+            help="Extra time per read compared with the run, e.g. 500us. [default: 0]",
         ),
     ] = None,
     client_bandwidth: Annotated[
         str | None,
         typer.Option(
             metavar="RATE",
-            help="What one loading process or thread gets alone. [default: as measured]",
+            help="Bandwidth of a single loading process or thread. [default: as measured]",
         ),
     ] = None,
     hosts: Annotated[
         int | None,
-        typer.Option("--nodes", help="Nodes that all ranks lie on, dealt evenly.", min=1),
+        typer.Option("--nodes", help="Number of nodes; ranks are spread evenly over them.", min=1),
     ] = None,
     ranks_per_host: Annotated[
         int | None,
-        typer.Option(
-            "--ranks-per-node", help="Ranks on a node, on as many nodes as it takes.", min=1
-        ),
+        typer.Option("--ranks-per-node", help="Ranks per node, on as many nodes as needed.", min=1),
     ] = None,
     host_bandwidth: Annotated[
         str | None,
-        typer.Option(
-            "--node-bandwidth", metavar="RATE", help="What the network brings to one node."
-        ),
+        typer.Option("--node-bandwidth", metavar="RATE", help="Network bandwidth of one node."),
     ] = None,
     host_cache: Annotated[
         str | None,
         typer.Option(
             "--cache-per-node",
             metavar="SIZE",
-            help="What a node keeps of what it has read: 256GB.",
+            help="Cache of each node for data it has read, e.g. 256GB.",
         ),
     ] = None,
     dataset_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Bytes of an epoch. [default: as the run tells]"),
+        typer.Option(metavar="SIZE", help="Bytes per epoch. [default: as recorded]"),
     ] = None,
     own_shards: Annotated[
         bool,
         typer.Option(
             "--own-shards",
-            help="Each rank reads, or stages, the same samples in every epoch; else they are dealt "
-            "anew.",
+            help="Each rank reads (or stages) the same samples in every epoch instead of new ones.",
         ),
     ] = False,
     staged: Annotated[
         str | None,
         typer.Option(
             metavar="RATE",
-            help="Beside it: data staged on each node's own storage, which gives it 3GB/s.",
+            help=(
+                "Also simulate data staged to each node's own storage of this bandwidth, e.g. "
+                "3GB/s."
+            ),
         ),
     ] = None,
     staged_latency: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="--staged: what each read takes there. [default: 0]"),
+        typer.Option(metavar="TIME", help="--staged: latency per read there. [default: 0]"),
     ] = None,
     allreduce_ms: Annotated[
         float,
-        typer.Option(help="Of a step, beyond what the run's own steps hold.", min=0, max=3.6e6),
+        typer.Option(
+            help=("Extra allreduce time per step, beyond that in the run's steps."),
+            min=0,
+            max=3.6e6,
+        ),
     ] = 0.0,
     reads_per_sample: Annotated[
         float | None,
-        typer.Option(help="Requests that storage gets for a sample. [default: as measured]"),
+        typer.Option(help="Storage requests per sample. [default: as measured]"),
     ] = None,
     bytes_per_sample: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Read for a sample. [default: as measured]"),
+        typer.Option(metavar="SIZE", help="Bytes read per sample. [default: as measured]"),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -136,7 +143,7 @@ def simulate(
             f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9"
         )
     if staged_latency is not None and staged is None:
-        raise OptionError("--staged-latency: of the storage that --staged tells; expected both")
+        raise OptionError("--staged-latency: needs --staged; give both")
     measured = storage_bandwidth == "measured"
     storage = SharedStorage(
         bytes_per_s=None if measured else rate("--storage-bandwidth", storage_bandwidth),
@@ -150,14 +157,16 @@ def simulate(
     cache = size("--cache-per-node", host_cache) or 0
     dataset = size("--dataset-size", dataset_size)
     if hosts is not None and ranks_per_host is not None:
-        raise OptionError("--nodes and --ranks-per-node both say where ranks lie: give one of them")
+        raise OptionError(
+            "--nodes and --ranks-per-node both place the ranks: give only one of them"
+        )
     if hosts is None and ranks_per_host is None and (cache or host_bandwidth is not None):
         named = "--cache-per-node" if cache else "--node-bandwidth"
-        raise OptionError(f"{named}: give --nodes or --ranks-per-node, to tell who shares a node")
-    if own_shards and not cache and staged is None:
         raise OptionError(
-            "--own-shards: says what --cache-per-node keeps, or --staged; expected one of them"
+            f"{named}: needs --nodes or --ranks-per-node, which say which ranks share a node"
         )
+    if own_shards and not cache and staged is None:
+        raise OptionError("--own-shards: needs --cache-per-node or --staged; give one of them")
     job = measured_job(
         _opened(run),
         reads_per_sample=reads_per_sample,
@@ -223,7 +232,7 @@ def _hosts(
     dataset_nbytes = dataset_nbytes or job.dataset_nbytes
     if cache_nbytes and dataset_nbytes is None:
         raise OptionError(
-            f"{job.name}: does not tell how many bytes an epoch has; give --dataset-size"
+            f"{job.name}: does not record how many bytes an epoch has; give --dataset-size"
         )
     return Hosts(
         n_hosts=n_hosts,

@@ -18,8 +18,10 @@ AllowGaps = Annotated[bool, declared("--allow-gaps")]
 Memory = Annotated[
     str | None,
     typer.Option(
-        help="What samples in the making may take. [default: what holds those that share chunks, "
-        "no less than 256MiB, else no more than a quarter of the free memory]"
+        help=(
+            "Memory for samples being made. [default: enough for samples that share chunks; at "
+            "least 256MiB, and above that at most a quarter of the free memory]"
+        )
     ),
 ]
 StoreDir = Annotated[Path | None, declared("--store-dir")]

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from iobench.staging.staged_copy import StagedCopy
 
 _VERIFIED: Final = {
-    "store": "the bytes that were read are those that the store's own checksums say",
-    "files": "by size and time of the source before and after; a digest is kept of the copy",
-    "archive": "as far as the archive has checksums; a digest is kept of the copy",
+    "store": "the bytes read match the store's own checksums",
+    "files": (
+        "by size and modification time of the source before and after; a digest of the copy is kept"
+    ),
+    "archive": "as far as the archive has checksums; a digest of the copy is kept",
 }
 
 
@@ -28,24 +30,30 @@ def stage(
         list[str],
         typer.Argument(
             metavar="STORE|FILES|NAME...",
-            help="A store, files, folders, archives, a dataset's name; of --remove, copies.",
+            help="A store, files, folders, archives or a dataset's name; with --remove, copies.",
         ),
     ],
     to: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Below this folder, as $TMPDIR; shared by all who do so."),
+        typer.Option(
+            metavar="DIR",
+            help=("Copy to below this folder, e.g. $TMPDIR; copies there are shared."),
+        ),
     ] = None,
     part: Annotated[
         str | None,
         typer.Option(
-            metavar="K/N|node", help="Every n-th shard or file; node: by SLURM, torchrun or MPI."
+            metavar="K/N|node",
+            help=(
+                "A part, K/N: every N-th shard or file; node: as given by SLURM, torchrun or MPI."
+            ),
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Files copied at a time. [default: CPUs, 4 to 16]")
+        int | None, typer.Option(help="Files copied at a time. [default: one per CPU, 4 to 16]")
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove copies that nobody uses any more.")
+        bool, typer.Option("--remove", help="Remove copies that no process uses any more.")
     ] = False,
     data_dir: DataDir = None,
     files: FilesGlob = None,
@@ -63,7 +71,7 @@ def stage(
     if remove:
         if to is not None or part is not None or threads is not None:
             raise OptionError(
-                "--remove: of copies that are named; leave --to, --part and --threads out"
+                "--remove: removes the named copies; leave --to, --part and --threads out"
             )
         for path in sources:
             remove_staged(path)
@@ -123,14 +131,14 @@ def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
 
     on = file_system_of(copy.path)
     part = f"part {copy.part} of " if copy.part else ""
-    where = {"memory": ", in memory", "network": ", over a network: this is no node's own disk"}
+    where = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
     files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"
     rows: list[tuple[Cell, ...]] = [
         ("holds", Bytes(copy.nbytes, f"{files}, {{}}")),
         ("lies on", f"{on.name}{where.get(on.reach, '')}"),
     ]
     if copy.was_there:
-        rows.append(("time", "nothing was copied: the copy was there, and is as it was staged"))
+        rows.append(("time", "nothing was copied: an intact copy was already there"))
     else:
         taken = f"{{}} for {byte_rate(copy.bytes_per_s)}" if copy.bytes_per_s else "{}"
         rows.append(("time", Duration(nanoseconds(copy.seconds), taken)))

@@ -26,10 +26,12 @@ def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
     """
     if statistics is None:
         yield Sentence(
-            "Statistics are unknown: the store is of before there were any; convert it again."
+            "Statistics are unknown: the store was made before iobench kept them; convert it again."
         )
     elif not statistics:
-        yield Sentence("Statistics: none; stored bytes and complex numbers have no mean or order.")
+        yield Sentence(
+            "Statistics: none, because stored bytes and complex numbers have no mean or order."
+        )
     else:
         names = ("variable", "mean", "deviation", "lowest", "highest", "missing")
         splits = ", ".join(name for name in statistics if name != "all")
@@ -69,7 +71,7 @@ def quality_told(
     few = "the probe's " if is_probe else "all "
     known = _spectra_words([each["spectrum"] for each in told.values()])
     yield Table(
-        "What fewer bits do to the values",
+        "Effect of fewer bits on the values",
         tuple(map(Column, names)),
         tuple(_quality_row(name, each) for name, each in told.items()),
         note=f"Errors and deviations are over {few}{count(n_samples)} samples"
@@ -81,7 +83,7 @@ def quality_told(
             reasons.setdefault(each["spectrum"]["unknown"], []).append(name)
     for reason, whose in reasons.items():
         of_whom = "" if len(whose) == len(told) > 1 else f" of {', '.join(whose)}"
-        yield Sentence(f"Scales{of_whom} are not told: {reason}.")
+        yield Sentence(f"Scales{of_whom} are not given: {reason}.")
 
 
 def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:

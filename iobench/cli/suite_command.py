@@ -50,12 +50,16 @@ class SuiteCommand(IobenchCommand):
 
 def suite(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A .toml file, or one that comes along.")
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help=("A .toml file, or the name of a recipe that comes with iobench."),
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Results and runs; where it holds this suite, it goes on there."
+            metavar="DIR", help="Folder for results and runs; a suite begun there is continued."
         ),
     ] = None,
     changes: Annotated[
@@ -68,13 +72,14 @@ def suite(
     ] = None,
     history: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Append the results to this folder once no run is left."),
+        typer.Option(
+            metavar="DIR", help=("Append the results to this folder once all runs are done.")
+        ),
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure cells that failed once more.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure failed cells again.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the recipe, print its cells, and how long.")
+        bool,
+        typer.Option("--dry-run", help=("Check the recipe and print its cells and expected time.")),
     ] = False,
     json: Json = False,
     markdown: Markdown = False,
@@ -134,7 +139,7 @@ def _check_history(history: Path, out: Path) -> None:
         raise OptionError(f"--history {history}: is no folder; name a new one, or one of suites")
     if history.resolve().is_relative_to(out.resolve()):
         raise OptionError(
-            f"--history {history}: is within --out {out}, whose results would be there twice; "
+            f"--history {history}: is inside --out {out}, so its results would be there twice; "
             "name a folder elsewhere"
         )
 
@@ -146,11 +151,13 @@ def _append(folder: SuiteFolder, history: Path, n_open: int) -> None:
 
     screen = TerminalScreen()
     if n_open:
-        screen.note(f"not appended to {history} yet: runs are left")
+        screen.note(f"not yet appended to {history}: some runs are not done")
         return
     with claim(folder.path):  # processes that share it are done at once
         append_to_history(folder.path, history)
-    screen.note(f"appended to {history}; each figure over time: iobench history {history}")
+    screen.note(
+        f"appended to {history}; show each figure over time with: iobench history {history}"
+    )
 
 
 def _check_cell(cell: Cell) -> None:
@@ -174,7 +181,7 @@ def _check_cell(cell: Cell) -> None:
             find_dataset(target, **config.options)
     except IobenchError as error:
         raise OptionError(
-            f"cell {cell.name}: {error}; put the recipe right, or leave the cell out by a [[skip]]"
+            f"cell {cell.name}: {error}; correct the recipe, or leave the cell out with a [[skip]]"
         ) from error
 
 

@@ -10,7 +10,9 @@ import typer
 from iobench.cli.documents import Json, print_answer
 
 DOES_NOT_HOLD, CANNOT_BE_TOLD = 3, 4
-Suite = Annotated[Path, typer.Argument(metavar="DIR", help="What iobench suite --out wrote.")]
+Suite = Annotated[
+    Path, typer.Argument(metavar="DIR", help=("The folder written by iobench suite --out."))
+]
 
 
 def pack(
@@ -22,7 +24,10 @@ def pack(
     ] = None,
     without_spans: Annotated[
         bool,
-        typer.Option("--without-spans", help="Smaller; but then nobody can make figures again."),
+        typer.Option(
+            "--without-spans",
+            help=("Leave the spans out: smaller, but figures cannot be computed again."),
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -55,7 +60,9 @@ def pack(
 
 
 def verify(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="What suite pack wrote.")],
+    archive: Annotated[
+        Path, typer.Argument(metavar="ARCHIVE", help=("The archive written by suite pack."))
+    ],
     json: Json = False,
 ) -> None:
     """Check an archive: each digest, all figures made again, cells, rounds, equal samples.
@@ -69,10 +76,10 @@ def verify(
 
     found = checked(archive)
     holds = False if found.wrong else None if found.n_unproven else True
-    said = {True: "holds", False: "does not hold", None: "cannot be told"}[holds]
+    said = {True: "holds", False: "does not hold", None: "cannot be checked"}[holds]
     print_answer(
         f"{archive}: {said}; {found.title}: {count(found.n_results)} results, "
-        f"{count(found.n_figures)} figures made again of their runs, SHA-256 {found.sha256}",
+        f"{count(found.n_figures)} figures computed again from their runs, SHA-256 {found.sha256}",
         *sentences(found.wrong, "bad"),
         *sentences(found.notes, "caution"),
         figures={"archive": str(archive), "holds": holds, **_plain(found)},
@@ -86,12 +93,14 @@ def verify(
 
 def mllog(
     folder: Suite,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where logs go, one for each run.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the logs, one per run.")],
     tell: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="What no run knows: submission_org=NAME, opt_name=Adam, ...; repeatable.",
+            help=(
+                "A value that no run records: submission_org=NAME, opt_name=Adam, ...; repeatable."
+            ),
         ),
     ] = None,
     json: Json = False,
@@ -104,14 +113,17 @@ def mllog(
     logs = write_mllog(folder, out, parse_told(tell or ()))
     unknown = logs[0].unknown
     told = [
-        Sentence(f"MLPerf HPC asks for, and nobody told: {', '.join(unknown)}. See --tell.")
+        Sentence(
+            f"MLPerf HPC requires these values, which are missing: {', '.join(unknown)}. Give them "
+            "with --tell."
+        )
     ] * bool(unknown)
     print_answer(
         f"{out}: {count(len(logs))} logs",
         *told,
         Sentence(
-            "Each ends as aborted: a suite trains to no quality, and MLPerf calls nothing else a "
-            "success."
+            "Each log ends as aborted: a suite does not train to a target quality, and MLPerf "
+            "counts nothing else as success."
         ),
         figures={"logs": [each.name for each in logs], "unknown": unknown},
         json=json,
@@ -122,12 +134,15 @@ def dlio(
     folder: Suite,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write each cell as a workload: DLIO's --config-dir."),
+        typer.Option(
+            metavar="FOLDER",
+            help=("Write each cell as a DLIO workload into this folder, for DLIO's --config-dir."),
+        ),
     ] = None,
     read: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FOLDER", help="Keep what DLIO found there as a cell beside ours; repeatable."
+            metavar="FOLDER", help="Import DLIO's results from this folder as a cell; repeatable."
         ),
     ] = None,
     json: Json = False,
@@ -157,7 +172,7 @@ def dlio(
         names = [" ".join(each.cell.values()) for each in found]
         shares = [each.figures.get("utilisation") for each in found]
         print_answer(
-            f"{folder}: {len(found)} results of DLIO beside ours",
+            f"{folder}: {len(found)} results of DLIO imported",
             Table("", columns, tuple(zip(names, map(Share, shares), strict=True))),
             figures={"results": [dict(each.figures) for each in found]},
             json=json,
@@ -168,10 +183,12 @@ def tell(
     folder: Suite,
     mlflow: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Of a server; 'env' is that of MLFLOW_TRACKING_URI."),
+        typer.Option(
+            metavar="URI", help=("URI of an MLflow server; 'env' means MLFLOW_TRACKING_URI.")
+        ),
     ] = None,
     wandb: Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="Of Weights & Biases.")
+        str | None, typer.Option(metavar="PROJECT", help="Project of Weights & Biases.")
     ] = None,
 ) -> None:
     """Tell an MLflow server or Weights & Biases of a suite: mean and spread of each cell."""

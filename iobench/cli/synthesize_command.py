@@ -15,13 +15,13 @@ from iobench.cli.source_options import (
 
 def synthesize(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset's name.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
     scale: Annotated[
         float | None,
         typer.Option(help="Share of the real samples. [default: what a profile uses]"),
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The small sizes that tests use.")] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
     option: DatasetOptions = None,
 ) -> None:
     """Write files with exactly the layout of a dataset that cannot be downloaded."""
@@ -34,7 +34,7 @@ def synthesize(
 
     dataset = find_dataset(name, **split_options(option or []))
     if not isinstance(dataset, Synthesizer):
-        raise OptionError(f"{name}: writes no stand-in; datasets that do say so in 'iobench list'")
+        raise OptionError(f"{name}: has no stand-in; see 'iobench list' for datasets that have one")
     screen = TerminalScreen()
     with screen.progress(f"writing a stand-in of {name}") as move:
         root = ensure_stand_in(

@@ -18,17 +18,19 @@ from iobench.cli.source_options import (
 
 def verify(
     store: Annotated[
-        str, typer.Argument(metavar="STORE", help="Its folder or s3://bucket/prefix.")
+        str, typer.Argument(metavar="STORE", help="Folder of the store, or s3://bucket/prefix.")
     ],
     against: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SOURCE",
-            help="Make every sample again of this dataset or these files; repeatable.",
+            help=(
+                "Make every sample again from this dataset or these files and compare; repeatable."
+            ),
         ),
     ] = None,
     share: Annotated[
-        float, typer.Option(help="How much of the store is compared, spread evenly.")
+        float, typer.Option(help="Share of the samples to compare, spread evenly.")
     ] = 1.0,
     workers: Annotated[
         int | None, typer.Option(help="Threads that read and compare. [default: usable CPUs]")

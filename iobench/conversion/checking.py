@@ -189,7 +189,7 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResu
         files = "" if result.files.same else f"; {result.files}"
         raise StoreError(f"{store.path}: not as {dataset.name} has it: {result}{files}")
     if not result.files.same:
-        screen.note(f"{result.files}; the samples are equal all the same")
+        screen.note(f"{result.files}; the samples are equal nevertheless")
     return result
 
 
@@ -231,7 +231,7 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
         raise
     except (AttributeError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{request.store}: its manifest does not tell how it was made ({error}); convert again"
+            f"{request.store}: its manifest does not say how it was made ({error}); convert again"
         ) from error
 
 
@@ -240,7 +240,7 @@ def _check_masked(request: VerifyRequest, masked: Sequence[str]) -> None:
     if missing:
         again = " ".join(f"--option {name}=..." for name in missing)
         raise OptionError(
-            f"{request.store}: its manifest does not tell the secret in {', '.join(missing)}; give "
+            f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; give "
             f"{again} again, as for the conversion"
         )
 

@@ -53,7 +53,7 @@ class MemoryBound:
         """What is decoded more than once, and what ends that; ``""`` where it is next to none."""
         if self.times < LEAST_TIMES:
             return ""
-        times = f"{self.times:.1f} times in the mean"
+        times = f"{self.times:.1f} times on average"
         if self.lacking_nbytes:
             return (
                 f"chunks that samples share are decoded {times}; with "

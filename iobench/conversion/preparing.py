@@ -180,7 +180,7 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     if isinstance(dataset, ObjectDataset) and dataset.stream is not None:
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
-            "its number, so a conversion could not go on where it stopped; give a dataset with "
+            "its number, so a conversion could not continue where it stopped; give a dataset with "
             "__getitem__"
         )
     if not len(index):

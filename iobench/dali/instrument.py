@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OPAQUE: Final = "dali"
 UNSEEN: Final = (
-    "operators: DALI tells nobody what each does when (NVTX ranges need NVIDIA's profiler); the "
-    "pipeline is one opaque stage"
+    "operators: DALI does not report what each one does when (NVTX ranges need NVIDIA's profiler), "
+    "so the pipeline is one opaque stage"
 )
 
 

@@ -310,7 +310,7 @@ def _near(name: str, names: Sequence[str], else_said: str) -> str:
 
 
 def _absent_chunk(path: Path, key: str, date: Any, n_more: int = 0) -> FileFormatError:
-    more = f" ({n_more} more dates alike)" if n_more else ""
+    more = f" ({n_more} more dates like this)" if n_more else ""
     return FileFormatError(
         f"{path}: chunk {key} of array 'data', date {date}, is not there, and the date is not "
         f"listed in missing_dates{more}; copy the store again, or leave it out with start and end"

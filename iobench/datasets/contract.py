@@ -160,7 +160,7 @@ class SampleIndex:
             raise OptionError(f"samples are along {', '.join(dims)}: name one of them")
         if dim and not dims:
             raise UnknownNameError(
-                f"nobody says what the samples of this dataset are along; leave {dim}= out"
+                f"the sample dimension of this dataset is unknown; leave {dim}= out"
             )
         if dim and dim not in dims:
             near = difflib.get_close_matches(dim, dims, n=1)

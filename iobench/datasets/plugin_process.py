@@ -89,7 +89,8 @@ def download_through_plugin(
             if watch() > timeout_s:
                 late = StorageError(
                     f"--download of {name}: not finished after {timeout_s:g} s; so far "
-                    f"{cache.grown()}. Finished files are kept: the same command goes on from there"
+                    f"{cache.grown()}. Finished files are kept: the same command continues from "
+                    "there"
                 )
                 late.exit_code = EXIT_RESUMABLE
                 raise late

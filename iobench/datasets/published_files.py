@@ -101,7 +101,9 @@ class PublishedFiles:
         """Return the options: one for each key that is not among `options`, and those."""
         own = {each.name for each in cls.options}
         of_keys = [
-            Option(key.name, key.text or "By default all at hand.", (), key.values, many=True)
+            Option(
+                key.name, key.text or ("By default all that are found."), (), key.values, many=True
+            )
             for key in cls.keys
             if key.name not in own
         ]
@@ -184,7 +186,7 @@ class PublishedFiles:
             missing = [each for each in self.chosen.get(key.name) or () if each not in held]
             if missing:
                 raise OptionError(
-                    f"{key.name} {missing[0]!r}: no file of it is at hand, and the stand-in holds "
+                    f"{key.name} {missing[0]!r}: no file of it was found, and the stand-in holds "
                     f"only the {key.name} {' '.join(dict.fromkeys(held))}; choose among them or "
                     "give --data-dir"
                 )

@@ -66,7 +66,7 @@ def open_through_plugin(request: PluginRequest) -> Any:
     missing = [url for url, path in request.files.items() if path is None or not path.exists()]
     if missing:
         raise MissingFileError(
-            f"{request.name}: the plugin needs {len(missing)} files that are not at hand: "
+            f"{request.name}: the plugin needs {len(missing)} files that were not found: "
             f"{', '.join(missing)}; fetch them, or name their folder with --data-dir"
         )
     import_climetlab("--pipeline climetlab", request.install)

@@ -107,7 +107,8 @@ def _check_hosts(url: URL, text: str) -> None:
                 _ = urlsplit(part).port
             except ValueError:
                 raise OptionError(
-                    f"{url}: its host and port cannot be told; write / in a user or password as %2F"
+                    f"{url}: its host and port cannot be identified; write / in a user or password "
+                    "as %2F"
                 ) from None
 
 

@@ -277,8 +277,8 @@ class Objects:
                     ) from None
                 if isinstance(one, BaseException) and _is_refused_condition(one):
                     raise FileFormatError(
-                        f"{self.shown(path)}: was written anew since it was looked into; open the "
-                        "dataset again"
+                        f"{self.shown(path)}: was rewritten since it was indexed; open the dataset "
+                        "again"
                     ) from None
                 if isinstance(one, BaseException):
                     raise one

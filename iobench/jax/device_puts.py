@@ -33,7 +33,8 @@ FUNCTIONS: Final = {
 PLACES: Final = {"make_array_from_process_local_data": 1}
 
 ASYNCHRONOUS: Final = (
-    "jax.device_put: it returns before a copy is over; what is told is the time of its calls"
+    "jax.device_put: it returns before a copy is complete, so only the time of its calls is "
+    "reported"
 )
 
 UNTOLD: Final = (

@@ -127,8 +127,8 @@ def foreign_store(path: Path, fmt: str, arrays: Sequence[ForeignArray]) -> Forei
 def refused(path: Path, reason: str) -> StoreError:
     """Return the error for what cannot be read without a conversion."""
     return StoreError(
-        f"{path}: {reason}; a store is read as it is where each sample is one uncompressed "
-        f"stretch of a file: iobench convert {path} OUT --to zarr makes such a one"
+        f"{path}: {reason}; a store can be read directly where each sample is one uncompressed "
+        f"range of a file; iobench convert {path} OUT --to zarr makes one"
     )
 
 

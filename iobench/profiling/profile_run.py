@@ -382,7 +382,7 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
     if config.epochs is not None:
         if not one.n_samples:
             raise OptionError(
-                f"--epochs {config.epochs}: {one.label} does not tell how many samples an epoch "
+                f"--epochs {config.epochs}: {one.label} does not say how many samples an epoch "
                 "has; give --batches"
             )
         limit = -(-config.epochs * one.n_samples // batch_size)

@@ -82,7 +82,8 @@ def requests_of_folder(folder: Path) -> Requests | None:
     sample_nbytes = about.sample_nbytes
     if not sample_nbytes:
         raise OptionError(
-            f"--like {folder}: the run does not tell how large a sample is; name a dataset or store"
+            f"--like {folder}: the run does not record how large a sample is; name a dataset or "
+            "store"
         )
     return Requests(
         sample_nbytes, ("random",), f"samples of the run {folder}, by their size in memory"

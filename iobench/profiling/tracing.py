@@ -149,7 +149,7 @@ def _runtime() -> ProbedRuntime | str:
         return found
     path = found.runtime.path
     if not found.attachable:
-        return f"{path}: cannot be begun in the middle of a process; expected 3.1 or newer"
+        return f"{path}: cannot be started within a running process; expected 3.1 or newer"
     if sys.argv[1:2] == ["profile"]:
         restart_under(found)
     return f"{path} must be there when a process starts; use the command iobench profile"

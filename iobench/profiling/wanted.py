@@ -72,7 +72,7 @@ class WantedSamples:
         if not len(windows):
             raise OptionError(
                 f"--window={placement.window.spelled}: no window lies whole within the "
-                f"{len(samples)} samples at hand; take more batches, or --format source"
+                f"{len(samples)} available samples; take more batches, or --format source"
             )
         return windows if places is None else np.asarray(places, dtype=np.int64)[windows]
 

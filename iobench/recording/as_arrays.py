@@ -34,7 +34,7 @@ def as_array(value: Any) -> tuple[NDArray[Any], str]:
             raise UndigestibleError(f"a {type(value).__qualname__}: {error}") from error
     kind = type(value)
     raise UndigestibleError(
-        f"a sample holds a {kind.__module__}.{kind.__qualname__}, whose value cannot be told: "
+        f"a sample holds a {kind.__module__}.{kind.__qualname__}, whose value iobench cannot read; "
         "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
     )
 

@@ -168,7 +168,7 @@ class DigestLog:
             except OSError as error:
                 self._failed = True
                 logger.warning(
-                    "%s: no digest is written any more (%s); the run goes on",
+                    "%s: no more digests are written (%s); the run continues",
                     self._folder, error.strerror or error,
                 )  # fmt: skip
 

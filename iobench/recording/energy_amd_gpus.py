@@ -205,7 +205,7 @@ def _counter(session: AmdSession, name: str, handle: Any, clock: Clock) -> Found
             )
             counter = PowerCounter(source, session, lambda: session.power_mw(handle), clock.now_ns)
         else:
-            return unreadable_gpus(f"{title}: tells neither energy nor power")
+            return unreadable_gpus(f"{title}: reports neither energy nor power")
     except CounterError as error:
         return unreadable_gpus(f"{name}: {error}")
     return FoundCounters((counter,), gauges=(_gauge(session, source.name, handle),))

@@ -259,7 +259,7 @@ def _failures(
         place = note.get("failed")
         if type(place) is int and 0 <= place < len(sources):
             source = sources[place]
-            reason = f"{source.title}: {note.get('reason')}, in the middle of the run"
+            reason = f"{source.title}: {note.get('reason')}, during the run"
             found.append(UnreadableEnergy(source.kind, reason))
     return found
 

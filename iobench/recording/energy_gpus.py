@@ -196,7 +196,7 @@ class PowerCounter:
 
 def _told(value: int | None) -> int:
     if value is None:
-        raise CounterError("tells none at the moment")
+        raise CounterError("reports none at the moment")
     return value
 
 
@@ -300,7 +300,7 @@ def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> Foun
                 clock.now_ns,
             )
         else:
-            return unreadable_gpus(f"{name}: tells neither energy nor power")
+            return unreadable_gpus(f"{name}: reports neither energy nor power")
     except CounterError as error:
         return unreadable_gpus(f"{uuid}: {error}")
     gauge = UsageGauge(

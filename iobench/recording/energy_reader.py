@@ -153,7 +153,7 @@ class EnergyReader:
                 reason = "no space left"
             except OSError as error:
                 reason = error.strerror or str(error)
-            logger.warning("energy: no reading is written any more (%s); the run goes on", reason)
+            logger.warning("energy: no more readings are written (%s); the run continues", reason)
             self._files.remove(file)
             os.close(file)
 

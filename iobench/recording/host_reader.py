@@ -74,7 +74,7 @@ class HostReader:
                 self._thread.start()
         except RuntimeError as error:  # no more threads for this user
             self._thread = None
-            logger.warning("the machine is not looked at (%s); the run goes on", error)
+            logger.warning("the machine is not sampled (%s); the run continues", error)
             self._finish()
         return self
 

@@ -57,7 +57,7 @@ def monitor_period_ns(choice: str) -> int | None:
     if choice.isdecimal() and 1 <= int(choice) <= HIGHEST_HZ:
         return SECOND // int(choice)
     raise OptionError(
-        f"--monitor {choice}: expected auto, off or 1 to {HIGHEST_HZ}, times a second"
+        f"--monitor {choice}: expected auto, off or 1 to {HIGHEST_HZ}, samples per second"
     )
 
 
@@ -159,7 +159,7 @@ class MachineReader:
 
     def _leave(self, target: _Target, reason: str) -> None:
         logger.warning(
-            "%s: nothing more is written to it (%s); the run goes on", target.path, reason
+            "%s: nothing more is written to it (%s); the run continues", target.path, reason
         )
         self._targets.remove(target)
         os.close(target.file)

@@ -361,7 +361,7 @@ def warning_lines(report: RunReport) -> list[str]:
     if report.damaged:
         lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
     if report.unclosed and _is_killed(report):
-        told = f"Killed, or still at work: {', '.join(report.unclosed)}."
+        told = f"Killed, or still running: {', '.join(report.unclosed)}."
         if report.exposure.whole.estimated_fraction and not report.exposure.workers:
             told += (
                 " Batches of its last second may be missing, because the shortest are written in "

@@ -101,7 +101,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     setup_s = {}
     if locator.stand_in and files[0].is_relative_to(place.path):
         setup_s["stand-in"] = watch()
-        screen.note(f"no files of {dataset.name} at hand: running on a stand-in in {place.path}")
+        screen.note(f"no files of {dataset.name} found: running on a stand-in in {place.path}")
     elif locator.stand_in:
         screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
     open_files.renew(str(file) for file in files if not isinstance(file, URL))

@@ -64,7 +64,7 @@ def show_terms_once(
         shown = remember.read_text().splitlines()
     if line in shown:
         return False
-    screen.note(f"{dataset}: {'; '.join(told)} (said once)")
+    screen.note(f"{dataset}: {'; '.join(told)} (shown once)")
     with suppress(OSError, StorageError):
         remember.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]).encode())

@@ -252,7 +252,7 @@ class _Copier:
             made.temporary.unlink(missing_ok=True)
             raise FileFormatError(
                 f"{wanted.source}: was read with other bytes than its store's manifest says "
-                "(CRC-32C); 'iobench verify' of the source tells whether it is damaged"
+                "(CRC-32C); run 'iobench verify' on the source to see whether it is damaged"
             )
         with storage_errors(made.path, resumable=True):
             made.temporary.replace(made.path)
@@ -269,7 +269,7 @@ def _pieces(
     """Yield where pieces of a file are, and their bytes, in turn in one buffer."""
     source = open_source_file(wanted.source)
     if wanted.modified is not None and str(source.version) != wanted.modified:
-        raise FileFormatError(f"{wanted.source}: was written anew since staging began; stage again")
+        raise FileFormatError(f"{wanted.source}: was rewritten since staging began; stage again")
     at = start
     if wanted.inflate is not None:
         try:

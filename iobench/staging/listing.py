@@ -81,8 +81,8 @@ def part_of(text: str) -> Part | None:
         host = find_host()
         if host is None:
             raise OptionError(
-                "part node: neither torchrun, SLURM nor MPI tells which node of how many this is; "
-                "say it as K/N"
+                "part node: neither torchrun, SLURM nor MPI says which of how many nodes this is; "
+                "give it as K/N"
             )
         return None if host.count == 1 else (host.number + 1, host.count)
     number, _, count = text.partition("/")

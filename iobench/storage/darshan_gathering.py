@@ -54,7 +54,8 @@ class GatheredLogs:
             )
         if self.alive:
             lines.append(
-                f"darshan: {_processes(self.alive)} goes on, and writes its log when it ends"
+                f"darshan: {_processes(self.alive)} is still running and writes its log when it "
+                "ends"
             )
         return lines
 

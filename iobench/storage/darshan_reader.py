@@ -311,7 +311,7 @@ class _Reading:
                 f"over them"
             )
         if first.zero_error_ns >= _WHOLE_SECOND_NS:
-            self._notes.append(f"{first.path.name} tells the time of its start in whole seconds")
+            self._notes.append(f"{first.path.name} records its start only in whole seconds")
         self._traces += contents.traces
         self._n_left_out += contents.n_left_out
         self._left_out_nbytes += contents.left_out_nbytes

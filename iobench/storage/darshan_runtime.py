@@ -469,8 +469,9 @@ def _no_log(stderr: str) -> str:
     elsewhere = re.search(r"^# LOGPATH_BYENV = (/.*)$", stderr, re.MULTILINE)
     if elsewhere is not None:
         return (
-            f"it writes its logs to {elsewhere[1]}, which a variable named when it was built "
-            "decides (darshan-config --log-path tells); unset that, or give --darshan that folder"
+            f"it writes its logs to {elsewhere[1]}, as set by an environment variable chosen when "
+            "it was built (see darshan-config --log-path); unset that, or give --darshan that "
+            "folder"
         )
     warned = [line for line in stderr.splitlines() if "darshan" in line and "warning" in line]
     return "it left no log" + (f": {warned[-1]}" if warned else "; expected Darshan's runtime")

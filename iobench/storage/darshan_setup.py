@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-NOT_ASKED = "not asked for; --darshan auto traces the reads of a run, if there is a runtime"
+NOT_ASKED = "not requested; --darshan auto traces the reads of a run, if a runtime is found"
 OWN_LOGS = "the logs are of a Darshan that iobench did not set up"
 
 
@@ -72,8 +72,8 @@ class DarshanChoice:
         for word in words:
             if not Path(word).exists():
                 raise OptionError(
-                    f"--darshan {word}: is not there; expected auto, off, a log, or the folder "
-                    "that your Darshan writes its logs to"
+                    f"--darshan {word}: no such file or folder; expected auto, off, a log, or the "
+                    "folder that your Darshan writes its logs to"
                 )
         return cls(logs=tuple(Path(word).absolute() for word in words))
 
@@ -151,7 +151,7 @@ class DarshanSetup:
         version = f" {self.probed.version}" if self.probed.version else ""
         lines = [
             f"darshan: traced by Darshan{version}, {runtime.path} ({runtime.found}), set through "
-            f"{', '.join(sorted(self.variables))}; run.json tells their values"
+            f"{', '.join(sorted(self.variables))}; run.json has their values"
         ]
         lines += [f"darshan: {name} is not passed on: one log a process" for name in self.dropped]
         if self.replaced:

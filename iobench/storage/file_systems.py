@@ -82,30 +82,44 @@ COUNTING: Final = frozenset({"ext2/3/4", "ext2", "ext3", "ext4", "xfs", "btrfs",
 # Data read lies in a cache of their own, which the kernel's page cache knows nothing of.
 OWN_CACHE: Final = frozenset({"zfs", "gpfs", "beegfs", "panfs", "wekafs", "pvfs2", "orangefs"})
 
-COLD_UNKNOWN: Final = "What cold can mean on this file system is not known."
+COLD_UNKNOWN: Final = "What cold means on this file system is unknown."
 COLD_LOCAL: Final = (
-    "Cold is out of this machine's page cache: the device delivers, or a cache in it or below it "
-    "(a controller's, the host's of a virtual machine)."
+    "Cold means not in this machine's page cache: the device delivers, or a cache in or below it "
+    "(of a controller, or of a virtual machine's host)."
 )
 COLD_NETWORK: Final = (
-    "Cold is out of this client's page cache: the servers' caches stay as they are, so a cold read "
-    "may come from a server's memory."
+    "Cold means not in this client's page cache. The servers' caches are not affected, so a cold "
+    "read may come from a server's memory."
 )
 COLD: Final[dict[str, str]] = {
-    "squashfs": "Cold is out of the page cache of this file system; the image below it may be in "
-    "the page cache still, and blocks are decompressed again.",
-    "zfs": "Cold is out of ZFS's own cache (ARC), which dropping pages does not empty: nothing "
-    "short of an export or a new boot makes it cold.",
-    "overlay": "Cold is out of this machine's page cache, whose pages belong to the layer that "
-    "holds the file: the device, server or memory below it delivers.",
-    "lustre": "Cold is out of this client's page cache and locks; the servers' read caches stay, "
-    "and are other clients' too.",
-    "gpfs": "Cold is out of this node's pagepool, a cache of its own that dropping pages does not "
-    "empty; the servers' caches stay.",
-    "beegfs": "Cold is out of the client's buffers, small by default and no page cache; the "
-    "servers' page caches stay.",
-    "fuse": "Cold is out of this machine's page cache; the process that serves the file system may "
-    "have a cache of its own.",
+    "squashfs": (
+        "Cold means not in the page cache of this file system; the image below it may still be "
+        "in the page cache, and blocks are decompressed again."
+    ),
+    "zfs": (
+        "Cold means not in ZFS's own cache (ARC), which dropping pages does not empty: only an "
+        "export or a reboot makes it cold."
+    ),
+    "overlay": (
+        "Cold means not in this machine's page cache, whose pages belong to the layer that "
+        "holds the file: the device, server or memory below it delivers."
+    ),
+    "lustre": (
+        "Cold means not in this client's page cache, with its locks dropped. The servers' read "
+        "caches are not affected; other clients share them."
+    ),
+    "gpfs": (
+        "Cold means not in this node's pagepool, a separate cache that dropping pages does not "
+        "empty. The servers' caches are not affected."
+    ),
+    "beegfs": (
+        "Cold means not in the client's buffers, which are small by default and not a page "
+        "cache. The servers' page caches are not affected."
+    ),
+    "fuse": (
+        "Cold means not in this machine's page cache; the process that serves the file system "
+        "may have its own cache."
+    ),
 }
 COLD["erofs"] = COLD["squashfs"]
 COLD_MEMORY: Final = "Nothing is cold here: the files are in memory (or swapped out)."

@@ -63,7 +63,7 @@ ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
 OPENS_SHARE, LISTING_SHARE = 0.05, 0.15
 """Of the time: for opening files, for all numbers of threads, and for listing them."""
-OF_PYTHON: Final = "of reads as short as these a part of the time is Python's own"
+OF_PYTHON: Final = "for reads as short as these, part of the time is Python overhead"
 SMALL_REQUEST: Final = 32 << 10
 DEFAULT_REQUEST_NBYTES: Final = 1 << 20
 MAX_REQUEST_NBYTES: Final = 64 << 20
@@ -241,7 +241,7 @@ def probe_run(
     start_ns = clock.now_ns()
     deadline_ns = start_ns + round(duration_s * 1e9)
     if not files:
-        raise OptionError("the files that are read are not known")
+        raise OptionError("which files are read is unknown")
     if any(map(is_url, files)):
         raise OptionError("the files are read over the network, from no mounted folder")
     mounts = read_mounts()
@@ -420,7 +420,10 @@ class _Running:
                 for file, offset, nbytes in step.requests.tolist()
             ]
         if found is None or None in found:
-            why = "what the page cache holds of these files cannot be asked, so it is left alone"
+            why = (
+                "how much of these files the page cache holds cannot be queried, so it is left "
+                "alone"
+            )
             self._arm(BUFFERED, step).refused = why
             self.left -= 2
             return

@@ -98,7 +98,7 @@ def _files_at(path: Path, clock: Clock, deadline_ns: int) -> tuple[list[ProbeFil
     try:
         status = path.stat()
     except FileNotFoundError as error:
-        raise MissingFileError(f"{path}: is not there; name a file or folder that is") from error
+        raise MissingFileError(f"{path}: no such file or folder; check the spelling") from error
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
     if stat.S_ISREG(status.st_mode):

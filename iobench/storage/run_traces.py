@@ -55,7 +55,8 @@ def read_run_traces(
     for path in named:
         if not _is_there(path):
             raise MissingFileError(
-                f"{path}: is not there; name a log of Darshan or DFTracer, or a folder of them"
+                f"{path}: no such file or folder; name a log of Darshan or DFTracer, or a folder "
+                "of them"
             )
     told = config.get("darshan")
     told = told if isinstance(told, Mapping) else {}
@@ -89,7 +90,8 @@ def _is_there(path: Path) -> bool:
 
 def _gone(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(
-        f"{path}: holds the run's logs by its run.json, and is not there; name them: --darshan LOG"
+        f"{path}: should hold the run's logs according to its run.json, but does not exist; name "
+        "them with --darshan LOG"
         for path in paths
     )
 

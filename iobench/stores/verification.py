@@ -133,7 +133,7 @@ def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extent
     folder = extent.file.relative_to(store.path).parts[0]
     if folder in names:  # Zarr keeps an array in a folder of its own, several chunks a sample
         return f"array {folder!r}, chunk {number}"
-    return f"one of its arrays {', '.join(names)}, which lie in one stretch"
+    return f"one of its arrays {', '.join(names)}, which are stored together"
 
 
 @dataclass(frozen=True, slots=True)

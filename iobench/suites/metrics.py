@@ -87,7 +87,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         for kind in (*COUNTERS, "machine")
     },
     "first_loss": Metric("mean squared error of the first batch", _no_training),
-    "final_loss": Metric("mean squared error, of the last batches in the mean", _no_training),
+    "final_loss": Metric("mean squared error, averaged over the last batches", _no_training),
     "convert_s": Metric("making the store, by the run that made it", _no_store),
     "store_bytes": Metric("the store on disk", _no_store),
     "max_relative_error": Metric("of any value of the store", _no_store),

@@ -78,7 +78,7 @@ def parse_told(words: Sequence[str]) -> dict[str, Any]:
         if not equals or not key.isidentifier():
             raise OptionError(f"--tell {word}: expected KEY=VALUE, as submission_org=NAME")
         if key in OWN:
-            raise OptionError(f"--tell {key}: is measured, and not told")
+            raise OptionError(f"--tell {key}: is measured by iobench; leave it out")
         try:
             told[key] = json.loads(value)
         except ValueError:
@@ -117,7 +117,7 @@ def _log(cell: PurePath, result: Result, opened: Run, told: Mapping[str, Any]) -
     measured = list(_measured(result, run))
     for _, _, key, _, _ in measured:
         if key in told:
-            raise OptionError(f"--tell {key}: is measured, and not told")
+            raise OptionError(f"--tell {key}: is measured by iobench; leave it out")
     entries = [*_told(run, told), *measured]
     # Of one millisecond: what ends stands before what begins.
     entries.sort(key=lambda entry: entry[0])

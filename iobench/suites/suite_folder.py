@@ -125,7 +125,7 @@ class SuiteFolder:
         if other.digest != self.recipe.digest:
             raise OptionError(
                 f"--out {self.path}: holds suite {other.name} of another recipe ({other.digest}, "
-                f"not {self.recipe.digest}); go on with that one, or name a new folder"
+                f"not {self.recipe.digest}); continue with that one, or name a new folder"
             )
 
     def place(self, cell: Cell) -> Path:

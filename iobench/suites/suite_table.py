@@ -366,7 +366,7 @@ def _notes(found: SuiteTable) -> Iterator[str]:
             untold["some" if n_told else "all"].append(said_metric(metric))
     for who, names in untold.items():
         yield (
-            f"Unknown of {who} cells, whose runs do not tell it or have no such part: "
+            f"Unknown of {who} cells, whose runs do not record it or have no such part: "
             f"{', '.join(names)}."
         )
 
@@ -418,7 +418,7 @@ def _not_measured(found: SuiteTable) -> Iterator[str]:
         )
         cells = "1 cell has" if found.n_open == 1 else f"{units.count(found.n_open)} cells have"
         where = f", each on its own machines ({', '.join(machines)})" if machines else ""
-        yield f"{cells} runs left; the same command goes on{where}."
+        yield f"{cells} runs left; the same command continues{where}."
 
 
 def _told_doubts(found: SuiteTable) -> Iterator[str]:

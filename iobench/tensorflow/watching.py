@@ -30,16 +30,17 @@ TRACING: Final = "tracing by iobench"
 FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 DEVICES: Final = (
-    "GPUs: TensorFlow's tracer is asked for the host alone, so that neither their busy time nor "
-    "copies to them inside operations are measured; steps are timed by when the loop goes on"
+    "GPUs: TensorFlow's tracer is used for the host only, so neither their busy time nor copies to "
+    "them inside operations are measured; steps are timed by when the loop continues"
 )
 PLACED: Final = (
-    "tf.data: batches are handed out on {}: who copies them there ahead (prefetch_to_device, "
-    "copy_to_device, tf.distribute) tells no times of it; it is within what its threads do"
+    "tf.data: batches are delivered on {}. What copies them there ahead (prefetch_to_device, "
+    "copy_to_device, tf.distribute) reports no times; the copies are part of the work of its "
+    "threads"
 )
 PARTED: Final = (
-    "Keras' steps: forward pass, backward pass and optimiser told apart in {} traced steps, by "
-    "names of operations; of the others they are one"
+    "Keras' steps: forward pass, backward pass and optimiser are separated in {} traced steps, by "
+    "names of operations; in the other steps they are one"
 )
 WHOLE: Final = "Keras' steps: forward pass, backward pass and optimiser are one: {}"
 WINDOW: Final = range(4, 54)

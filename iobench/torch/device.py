@@ -309,7 +309,7 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise MissingDeviceError(
             f"{told}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}; leave it "
-            "out to go on without"
+            "out to run without"
         ) from None
     if not 0 <= index < count:
         instances = ""

@@ -108,7 +108,7 @@ class LiveTracking:
         reader.join(self._wait_s)
         if reader.is_alive():
             process.kill()
-            self._fail(f"not everything was told within {self._wait_s:g} s")
+            self._fail(f"not everything was logged within {self._wait_s:g} s")
         try:
             process.wait(min(self._wait_s, LEAVES_S))
         except subprocess.TimeoutExpired:  # nobody reads what it says any more
@@ -153,7 +153,7 @@ class LiveTracking:
             )
         except OSError as error:
             self._ended = True
-            self._fail(f"no process beside the training ({error.strerror or error})")
+            self._fail(f"no helper process for tracking ({error.strerror or error})")
             return False
         self._reader = threading.Thread(
             target=self._read, args=(self._process,), name="iobench-tracking", daemon=True
@@ -164,7 +164,7 @@ class LiveTracking:
             self._ended = True
             self._process.kill()
             self._process.communicate()
-            self._fail(f"no thread beside the training ({error})")
+            self._fail(f"no helper thread for tracking ({error})")
             return False
         self._environment = told_on()
         self._write(order)
@@ -185,7 +185,7 @@ class LiveTracking:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            self._fail(f"the process beside the training has ended ({error.strerror or error})")
+            self._fail(f"the helper process for tracking has ended ({error.strerror or error})")
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         """Take what the process answers, until it ends."""
@@ -206,7 +206,7 @@ class LiveTracking:
                     self._fail(str(error))
         finally:
             if not ended:
-                self._fail("the process beside the training has ended early")
+                self._fail("the helper process for tracking has ended early")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if "failed" in answer:
@@ -224,7 +224,7 @@ class LiveTracking:
         text = mask_line(reason)
         if not by and self._recording is not None:
             again = retry_command(self._recording.run.path, mlflow=self._mlflow, wandb=self._wandb)
-            text = f"{text}; the run is kept, tell it again with: {again}"
+            text = f"{text}; the run is kept, log it again with: {again}"
         self._failures[by] = text
         if not self._warned:
             self._warned = True
@@ -277,7 +277,7 @@ def live(
     """
     recording = recording or current_recording()
     if recording is None:
-        logger.warning("nothing is recorded here, so there is nothing to tell of")
+        logger.warning("nothing is recorded here, so there is nothing to log")
     elif recording.job.rank and not every_rank:
         recording = None
     server: str | None = None

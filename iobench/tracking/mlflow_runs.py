@@ -253,8 +253,8 @@ class MlflowRuns:
         except (MlflowException, OSError) as error:  # some parts of it let those of requests pass
             reason = short_reason(mask_line(str(error)))
             raise TrackingError(
-                f"{mask_line(self.server)}: {reason}; the run is kept, tell it again "
-                f"with: {retry_command(self.run, mlflow=self.asked, command=self._command)}"
+                f"{mask_line(self.server)}: {reason}; the run is kept, log it again with: "
+                f"{retry_command(self.run, mlflow=self.asked, command=self._command)}"
             ) from None
 
 

@@ -156,7 +156,7 @@ def _tell(
         found[tracker.address(part)] = None
     tracker.close()
     for place in found:
-        say(f"told {tracker.title}: {place}")
+        say(f"logged to {tracker.title}: {place}")
     return list(found)
 
 

@@ -173,8 +173,8 @@ class WandbRuns:
         except (self._wandb.Error, OSError) as error:
             reason = short_reason(mask_line(str(error)))
             raise TrackingError(
-                f"Weights & Biases, {self.asked}: {reason}; the run is kept, tell it again "
-                f"with: {retry_command(self.run, wandb=self.asked, command=self._command)} "
+                f"Weights & Biases, {self.asked}: {reason}; the run is kept, log it again with: "
+                f"{retry_command(self.run, wandb=self.asked, command=self._command)} "
                 "(WANDB_MODE=offline needs no server)"
             ) from None
 

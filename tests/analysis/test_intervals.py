@@ -294,5 +294,5 @@ def test_ranks_add_up() -> None:
     assert add_sums([one]) is one
     with pytest.raises(ValueError, match="one training process or more"):
         add_sums([])
-    with pytest.raises(ValueError, match="as many stretches"):
+    with pytest.raises(ValueError, match="the same number of intervals"):
         add_sums([one, StepSums({"batches": np.ones(3)}, {}, None)])

@@ -137,7 +137,7 @@ def test_without_imports_told_it_is_said():
     job, _ = job_of(whole_job(), exit_ns=2_900)
     assert "imports" not in times(job)
     text = job.unknown[0]
-    assert text.startswith("imports, which are not told")
+    assert text.startswith("imports, which cannot be separated")
     assert any(text in getattr(each, "text", "") for each in job_time_section(job).blocks)
 
 
@@ -357,7 +357,7 @@ def test_the_job_of_several_ranks_is_that_of_the_longest():
     assert (job.rank, job.wall_ns) == (1, 2_905)
     assert sum(each.ns for each in job.parts) == job.wall_ns
     assert job.part("initial_load").nbytes == 6_000
-    assert "1 of 3 training processes told no times" in job.unknown
+    assert "1 of 3 training processes recorded no times" in job.unknown
     assert job_of_ranks([None], 1) is None
 
 

@@ -179,7 +179,7 @@ def test_what_is_said_of_operations_is_of_batches_that_are_kept():
             if isinstance(block, Sentence) and "operations hold the training loops" in block.text
         ]
         assert text.startswith(begins)
-        assert "8 ns until a rank came that had waited longer for its input" in text
+        assert "8 ns until a rank arrived that had waited longer for its input" in text
 
 
 def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
@@ -193,7 +193,7 @@ def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
     assert found.clock_uncertainty_ns is None
     assert (found.hosts, found.imbalance) == (("here",), None)
     told = [block.text for block in job_section(found).blocks if isinstance(block, Sentence)]
-    assert any(text.startswith("Rank 1 asked no loader that is seen") for text in told)
+    assert any(text.startswith("Rank 1 asked no loader that iobench sees") for text in told)
     assert found.steps_wall_ns == 45
     first, second = found.ranks
     assert (first.comm_ns, first.comm_alone_ns, first.comm_nbytes_per_s) == (40, 40, None)
@@ -379,7 +379,7 @@ def test_missing_ranks_are_named():
     missing = missing_ranks(facts, (0, 1, 2), world_size=5, unclosed={2: "h2"})
     assert [(each.rank, each.host, each.what) for each in missing] == [
         (1, "h1", "ended with RuntimeError"),
-        (2, "h2", "killed, left by os._exit, or still at work"),
+        (2, "h2", "killed, left by os._exit, or still running"),
         (3, "h3", "left no spans"),
         (4, None, "never started"),
     ]

@@ -69,7 +69,7 @@ def test_what_was_copied_beside_the_loop_is_hidden_where_it_computed() -> None:
     found = staged(script)
     assert (found.staged_ns, found.outside_ns, found.waited_ns, found.hidden_ns) == (85, 10, 65, 10)
     assert found.n_epochs == 1  # the first one began before it was over
-    assert "10 ns are hidden" in text_of(script)
+    assert "10 ns is hidden" in text_of(script)
 
 
 def test_what_held_the_loop_up_is_not_hidden() -> None:
@@ -127,7 +127,7 @@ def test_a_source_read_at_the_rate_of_the_copying_would_have_taken_its_bytes_at_
     epoch_ns = 5 * 70 + 3
     assert found.slowdown == pytest.approx((epoch_ns + 5 * 270) / epoch_ns)
     assert found.at_rate.epochs == pytest.approx(6_000 / (5 * 270))
-    assert "staging has paid for itself after 4.4 epochs; this run has 4" in text_of(script)
+    assert "staging pays for itself after 4.4 epochs; this run has 4" in text_of(script)
 
 
 def test_where_the_loop_hides_such_reads_staging_is_said_to_shorten_nothing() -> None:
@@ -147,8 +147,8 @@ def test_what_is_not_known_is_not_said() -> None:
     found = staged(script)
     assert (found.nbytes, found.bytes_per_s, found.slowdown, found.epoch_ns) == (None,) * 4
     text = text_of(script)
-    assert "how many bytes were copied is not known" in text
-    assert "T_staging / T_epoch is not known" in text
+    assert "the number of bytes copied is unknown" in text
+    assert "T_staging / T_epoch is unknown" in text
     there = Script()
     copied(there, 0, 10, nbytes=0)
     there.now = 20

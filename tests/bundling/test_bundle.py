@@ -187,7 +187,7 @@ def test_a_span_file_nobody_can_read_is_left_out(tmp_path: Path, write: Write) -
     file.write_bytes(b"slartibartfast" + file.read_bytes()[14:])
     bundle = bundled(run)
     assert sum(name.startswith("spans/") for name in bundle.files) == 1
-    assert any("left out: without a sound header" in note for note in bundle.notes)
+    assert any("left out: without an intact header" in note for note in bundle.notes)
 
 
 def test_a_run_without_a_report_is_bundled_with_the_reason(tmp_path: Path) -> None:

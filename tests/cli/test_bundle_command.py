@@ -42,7 +42,7 @@ def test_a_bundle_is_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert told["replaced"]["user"]["names"] >= 1
     assert main(["bundle", str(run), "-o", str(out)]) == 0
     said = capsys.readouterr()
-    assert "names replaced; look at them with --show" in said.out
+    assert "names replaced; check them with --show" in said.out
     assert [file.name for file in tmp_path.iterdir() if file.name.endswith(".part")] == []
 
 
@@ -89,4 +89,4 @@ def test_a_report_is_printed_as_markdown(run: Path, capsys: pytest.CaptureFixtur
     assert "| ---------" in text
     assert "<details>\n<summary>How far to trust these figures</summary>\n" in text
     assert main(["report", str(run), "--markdown", "--json"]) == 1
-    assert "--json, --markdown and --as: all go to stdout" in capsys.readouterr().err
+    assert "--json, --markdown and --as all write to stdout" in capsys.readouterr().err

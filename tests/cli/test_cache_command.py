@@ -95,13 +95,13 @@ def test_what_was_not_used_for_long_is_listed_and_only_then_removed(
     assert _items(made, capsys, "--older-than", "41d") == []
     assert main(["cache", "--store-dir", str(made), "--older-than", "5w"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "--remove all removes what is yours" in said
+    assert "--remove all removes those of these that are yours" in said
     assert "yours, last used 20" in said or "yours, written 20" in said
     assert (made / "mine").exists()
     # What is named, and was used since, stays.
     new = ["cache", "--store-dir", str(made), "--older-than", "5w", "--remove", str(made / "new")]
     assert main(new) == 1
-    assert "was used since" in capsys.readouterr().err
+    assert "was used more recently" in capsys.readouterr().err
 
     # Elsewhere other tests may have made something: nothing of that is so old.
     assert _items(made, capsys, "--older-than", "5w", "--remove", "all") == []
@@ -126,7 +126,9 @@ def test_what_is_of_another_user_is_told_and_left(made: Path) -> None:
     assert f"of {getpass.getuser()}, " in told.stdout
     every = as_other_user(made, *run, "--remove", "all")
     assert every.returncode == 0, every.stderr
-    assert f"What is of other users is left: {getpass.getuser()}" in " ".join(every.stdout.split())
+    assert f"Kept, because they belong to other users: {getpass.getuser()}" in " ".join(
+        every.stdout.split()
+    )
     named = as_other_user(made, *run, "--remove", made / "mine")
     assert named.returncode == 1
     assert "ask them to remove it" in named.stderr
@@ -156,6 +158,6 @@ def test_a_file_system_without_times_of_use_is_said_so(
         (item,) = _items(folder, capsys)
         assert item["used_wall_ns"] is None
         assert main(["cache", "--store-dir", str(folder)]) == 0
-        assert "when it was read is not kept here" in " ".join(capsys.readouterr().out.split())
+        assert "does not record when it was read" in " ".join(capsys.readouterr().out.split())
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -73,7 +73,7 @@ def test_two_commands_run_in_turns(tmp_path: Path, capsys: pytest.CaptureFixture
     before, after, *_ = told.err.splitlines()
     assert before.startswith("6 rounds of three runs")
     assert after.startswith("a round took ")
-    assert after.endswith(", less where no further one can decide")
+    assert after.endswith(", or less if the result is clear earlier")
 
 
 def test_a_long_comparison_says_in_a_pipe_how_far_it_is() -> None:
@@ -84,8 +84,8 @@ def test_a_long_comparison_says_in_a_pipe_how_far_it_is() -> None:
         told.ran(n_ran, 39)
     assert moved == [(n_ran, 39) for n_ran in range(1, 40)]
     assert said[1] == (
-        "a round took 30.0 s: the 12 that count take about 360 s, less where no further one can "
-        "decide"
+        "a round took 30.0 s: the 12 counted rounds take about 360 s, or less if the result is "
+        "clear earlier"
     )
     assert said[2] == "1 of 12 rounds, about 330 s left"
     assert len(said) == 13
@@ -129,12 +129,12 @@ def test_a_command_that_fails_is_an_error(capsys: pytest.CaptureFixture[str]) ->
         ("-- a", "expected two commands"),
         ("-- a --against --", "expected two commands"),
         ("RUN -- a --against -- b", "leave out RUN"),
-        ("RUN", "held against nothing"),
+        ("RUN", "nothing to compare it with"),
         ("RUN --update", "expected RUN --counts FILE --update"),
         ("RUN --counts c.json --update --max-exposed 5%", "expected RUN --counts FILE --update"),
-        ("RUN --counts c.json --rounds 9", "--rounds: has nothing to do here"),
-        ("RUN --counts c.json --cpu", "--cpu: has nothing to do here"),
-        ("RUN --counts c.json --margin 9%", "--margin: has nothing to do here"),
+        ("RUN --counts c.json --rounds 9", "--rounds: has no effect here"),
+        ("RUN --counts c.json --cpu", "--cpu: has no effect here"),
+        ("RUN --counts c.json --margin 9%", "--margin: has no effect here"),
         ("RUN --max-exposed 5% --any-machine", "it needs --against RUN"),
         ("RUN --counts c.json --update --markdown", "and not --update"),
         ("RUN --max-exposed five", "expected a share such as 5% or 0.05"),
@@ -142,7 +142,7 @@ def test_a_command_that_fails_is_an_error(capsys: pytest.CaptureFixture[str]) ->
         ("RUN --max-exposed nan", "expected a share such as 5% or 0.05"),
         ("RUN --counts c.json --json --markdown", "both go to stdout"),
         ("RUN --max-exposed 5%", "RUN: is no directory"),
-        ("RUN --counts c.json", "c.json: is not there"),
+        ("RUN --counts c.json", "c.json: no such file"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -212,5 +212,5 @@ def test_an_interrupt_leaves_no_conclusion(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.endswith(
-        "iobench: interrupted; 2 of 7 rounds counted, nothing follows from them\n"
+        "iobench: interrupted; only 2 of 7 rounds were run, too few to decide\n"
     )

@@ -62,9 +62,9 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "accelerator util., MLPerf 60 % 75 %" in text
     assert "Stages, exposed per batch 95 % stage A B B/A interval differs" in text
     assert "read 4.00 ms 2.00 ms 0.50 - -" in text
-    assert "A and B are too short for an interval: expected 48 steps or more." in text
+    assert "A and B are too short for an interval; expected 48 steps or more." in text
     assert "Configuration and machine: the same" in text
-    assert "Samples: identical samples, other order, 4 samples in 1 epoch compared." in text
+    assert "Samples: identical samples, different order, 4 samples in 1 epoch compared." in text
 
 
 def test_the_first_sample_that_differs_is_named(

@@ -116,8 +116,8 @@ def test_a_run_against_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             assert figure["low"] <= figure["ratio"] == 1 <= figure["high"]
             assert figure["differs"] is False
     text = text_of(capsys, a, a)
-    assert "Of the whole loop there is no difference that these runs can show." in text
-    assert "These runs were made one after the other: an interval holds what varies within" in text
+    assert "For the whole loop there is no difference that these runs can resolve." in text
+    assert "These runs were made one after the other. An interval covers what varies within" in text
 
 
 def test_steps_that_depend_on_each_other_are_warned_of(
@@ -125,7 +125,9 @@ def test_steps_that_depend_on_each_other_are_warned_of(
 ) -> None:
     a, b = made(tmp_path / "a"), made(tmp_path / "b", drift=2)
     text = text_of(capsys, a, b)
-    assert "Steps of B depend on each other for long: its intervals are rather too short" in text
+    assert (
+        "Steps of B are correlated over long spells, so its intervals are probably too narrow"
+    ) in text
     assert "Steps of A" not in text
 
 
@@ -142,14 +144,16 @@ def test_turns_are_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     wait = figures(found)["wait_ns"]
     assert 1.05 < wait["low"] < wait["high"] < 1.15
     assert wait["values"][1] / wait["values"][0] == pytest.approx(wait["ratio"])
-    assert "took turns in one job: ratios are of 8 turns, paired" in text_of(capsys, both)
+    assert "took turns in one job. Ratios are of 8 paired turns" in text_of(capsys, both)
     # The same times on another machine's clock are no turns, and then the weather hides it.
     made(tmp_path / "later", read_us=440, seed=3, offset_ns=10**12, **common)
     apart = figures(document(capsys, both / "z", tmp_path / "later"))["wait_ns"]
     assert apart["differs"] is False
 
 
-@pytest.mark.parametrize(("n_rounds", "said"), [(1, "one after the other"), (3, "too few (3):")])
+@pytest.mark.parametrize(
+    ("n_rounds", "said"), [(1, "one after the other"), (3, "too few of them (3)")]
+)
 def test_too_few_turns_are_not_paired(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], n_rounds: int, said: str
 ) -> None:
@@ -185,13 +189,13 @@ def test_what_would_say_nothing_is_refused(
     tiny = made(tmp_path / "tiny", stand_in=True, tiny=True)
     larger = made(tmp_path / "larger", sample_nbytes=4)
     for path, message in (
-        (other, "are of other datasets, own and another; --anyway compares them all the same"),
-        (tiny, "is of tiny stand-ins, the other of the real size; --anyway"),
-        (larger, "are of other samples, 8 B and 4 B each; --anyway"),
+        (other, "are of different datasets, own and another; --anyway compares them nevertheless"),
+        (tiny, "uses tiny stand-ins, the other data of the real size; --anyway"),
+        (larger, "are of different samples, 8 B and 4 B each; --anyway"),
     ):
         assert message in refused(capsys, a, path)
         assert document(capsys, a, path, "--anyway")["waved"]
-        assert "Compared all the same: " in text_of(capsys, a, path, "--anyway")
+        assert "Compared nevertheless: " in text_of(capsys, a, path, "--anyway")
 
 
 def test_where_there_is_nothing_nothing_helps(
@@ -229,8 +233,8 @@ def test_a_run_that_still_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[
     a = made(tmp_path / "a")
     b = made(tmp_path / "b", ended=False)
     text = text_of(capsys, a, b)
-    assert "B: 1 of its processes were killed or are still at work; what they had" in text
-    assert "time of a step 1.00 ms" in text
+    assert "B: 1 of its processes were killed or are still running; what they had" in text
+    assert "time per step 1.00 ms" in text
 
 
 def test_other_batches_leave_what_is_per_sample(
@@ -245,7 +249,7 @@ def test_other_batches_leave_what_is_per_sample(
     assert found["exposed:read"]["name"] == "read, exposed per sample"
     assert found["exposed:read"]["ratio"] == pytest.approx(1, abs=0.02)
     told = " ".join(text_of(capsys, a, b).split())
-    assert "Mind that batches have other sizes, so that a step is another amount of work." in told
+    assert "Note that batch sizes differ, so a step is a different amount of work." in told
 
 
 def test_other_steps_leave_what_is_busy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +260,7 @@ def test_other_steps_leave_what_is_busy(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["samples_per_s"]["ratio"] is found["exposed:read"]["ratio"] is None
     assert found["busy:read"]["ratio"] == pytest.approx(1, abs=0.02)
     text = text_of(capsys, a, b)
-    assert "Withheld: the emulated compute of a sample takes another time" in text
+    assert "Withheld: the emulated compute time per sample differs" in text
     assert "step_ns 600 us | 900 us" in text
     assert figures(document(capsys, a, b, "--anyway"))["step_ns"]["ratio"] == pytest.approx(
         1.3, abs=0.02
@@ -267,8 +271,10 @@ def test_other_machines_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     a = made(tmp_path / "a")
     b = made(tmp_path / "b", machine=MACHINE | {"host": "two"})
     c = made(tmp_path / "c", machine=MACHINE | {"host": "two", "cpus": 8})
-    assert "Other machine: B ran on another host of the same make." in text_of(capsys, a, b)
-    assert "B ran elsewhere (host, cpus), the ratios are of machine and" in text_of(capsys, a, c)
+    assert "Different machine: B ran on another host of the same type." in text_of(capsys, a, b)
+    assert (
+        "B ran elsewhere (host, cpus), so the ratios combine the effects of machine and"
+    ) in text_of(capsys, a, c)
     found = document(capsys, a, b, c)
     assert [each["other_machine"] for each in found["comparisons"]] == [["host"], ["host", "cpus"]]
     assert found["differences"]["cpus"] == [2, 2, 8]
@@ -337,7 +343,7 @@ def test_a_page_with_hostile_names(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not {"link", "img", "iframe"} & set(seen.tags)
     assert set(seen.addresses) <= {"href"}
     assert "uPlot" not in page.read_text()  # nothing is drawn by a script
-    assert f"read:{HOSTILE}" in seen.words
+    assert f"read ({HOSTILE})" in seen.words
     bars = re.findall(r'<svg class="bar".*?</svg>', page.read_text(), re.DOTALL)
     found_bars = [re.findall(r'<rect class="(\w+)" x="([\d.]+)"', bar) for bar in bars]
     told = [each for each in figures(document(capsys, a, b)).values() if any(each["values"])]

@@ -206,5 +206,5 @@ def test_who_cannot_ask_torch_is_told_why(monkeypatch):
     monkeypatch.setattr(installation, "DEVICES", "raise OSError('libcudart: not found')")
     told = installation.check_devices()
     assert told == {
-        "devices": [], "why_none": "torch cannot be asked: OSError: libcudart: not found",
+        "devices": [], "why_none": "torch cannot be queried: OSError: libcudart: not found",
     }  # fmt: skip

@@ -133,7 +133,7 @@ def test_two_scripts_are_no_group_of_one_configuration(
     ]
     assert main(["compare", "--group", *runs[:3]]) == 1
     assert (
-        "b0 is the only run of its configuration (script python b.py, not python a.py), expected "
+        "b0 is the only run of its configuration (script python b.py, not python a.py); expected "
         "two or more"
     ) in capsys.readouterr().err
     assert main(["compare", "--group", "--json", *runs]) == 0

@@ -91,7 +91,7 @@ def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monke
 def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
     root = ensure_stand_in(Ens5mini(), tmp_path / "own", tiny=True)
     answer = told("maelstrom-ens5mini", "--data-dir", root, "--option", "date=07")
-    assert answer["told_from"] == "the files at hand"
+    assert answer["told_from"] == "the files found"
     assert answer["files"]["names"] == ["ens5mini.07.nc"]
     assert answer["coordinate"] == ["1998-07-02", "1999-07-05"]
 
@@ -109,11 +109,11 @@ def test_what_windows_are_laid_over_is_told(told, tiny_root):
     words = (name, "--data-dir", tiny_root(find_dataset(name)))
     assert told(*words)["windows"] == {"position_units": "seconds", "n_rows": 1}
     text = told(*words, json_too=False)
-    assert "--window lays them over one row, seconds" in text
+    assert "--window makes windows over one row, seconds" in text
     assert "own, upstream, climetlab" in text
     columns = "maelstrom-radiation-tf"
     words = (columns, "--data-dir", tiny_root(find_dataset(columns)))
-    assert "none: samples are in no row" in told(*words, json_too=False)
+    assert "none: samples do not" in told(*words, json_too=False)
 
 
 @pytest.mark.thorough
@@ -170,7 +170,7 @@ def test_a_store_of_before_statistics_does_not_know_them(told, run_and_store, tm
     manifest.write_text(json.dumps(values))
     assert told(tmp_path / "store")["statistics"] is None
     text = " ".join(told(tmp_path / "store", json_too=False).split())
-    assert "Statistics are unknown: the store is of before there were any" in text
+    assert "Statistics are unknown: the store was made before iobench kept them" in text
 
 
 def test_a_run(told, run_and_store):

@@ -82,9 +82,12 @@ def test_reads_are_like_those_of_a_dataset(
         (["data", "--duration", "nan"], "--duration nan: expected more than 0"),
         (["data", "--bytes", "much"], "--bytes much: expected a size"),
         (["data", "--bytes", "1MB"], "too few for"),
-        (["data", "--like", "data"], "--like data: is no dataset, no store and no run"),
+        (
+            ["data", "--like", "data"],
+            "--like data: is not a dataset, a store or a run; check the spelling",
+        ),
         (["data", "--like", "maelstrom-en10"], "maelstrom-ens10"),
-        (["data", "--like", "run"], "does not tell how large a sample is"),
+        (["data", "--like", "run"], "does not record how large a sample is"),
         (["s3://bucket/data"], "mounted folder"),
     ],
 )

@@ -94,8 +94,11 @@ def test_a_device_that_is_named_and_not_there_is_an_error(
     ("arguments", "told"),
     [
         (["--device", "gpu"], "expected auto, none, cuda"),
-        ([".", "--device", "auto"], "takes --duration and --json alone"),
-        (["--device", "auto", "--bytes", "4GiB"], "takes --duration and --json alone"),
+        ([".", "--device", "auto"], "can be combined only with --duration and --json"),
+        (
+            ["--device", "auto", "--bytes", "4GiB"],
+            "can be combined only with --duration and --json",
+        ),
         (["--device", "auto", "--duration", "0"], "expected more than 0"),
         ([], "expected a folder of files, or --device"),
     ],

@@ -85,7 +85,7 @@ def test_a_dataset_without_files_says_so(profiled: Any, tmp_path: Path, monkeypa
     quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--limits", "0.1")
     assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick]) == 0
     told = json.loads(Path("run/run.json").read_text())
-    assert told["no_storage_probe"] == "the files that are read are not known"
+    assert told["no_storage_probe"] == "which files are read is unknown"
 
 
 SCRIPT = """

@@ -224,12 +224,12 @@ def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "none").mkdir()
     run = made(tmp_path / "run")
     for arguments, message in (
-        ([tmp_path / "none", "--quarterly"], "no run in it, however deep"),
+        ([tmp_path / "none", "--quarterly"], "no run in it or below"),
         ([tmp_path / "nowhere", "--quarterly"], "is no folder"),
         ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
-        ([run, "--quarterly", "--group"], "--quarterly: expected without --group"),
-        ([run, run, "--csv"], "--csv: expected with --quarterly"),
-        ([run, "--quarterly", "--csv", "--json"], "expected without another form"),
+        ([run, "--quarterly", "--group"], "--quarterly: cannot be combined with --group"),
+        ([run, run, "--csv"], "--csv: needs --quarterly; add it"),
+        ([run, "--quarterly", "--csv", "--json"], "cannot be combined with another form"),
     ):
         assert main(["compare", *map(str, arguments)]) == 1
         found = capsys.readouterr()

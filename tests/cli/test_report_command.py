@@ -117,7 +117,7 @@ def test_a_picture_is_drawn_beside_the_report(
     ("arguments", "words"),
     [
         (["--lanes", "lanes.html"], "lanes.html: expected a name that ends in .svg"),
-        (["--between", "1:2"], "--between: says what --lanes draws"),
+        (["--between", "1:2"], "--between: needs --lanes; give both"),
         (["--lanes", "a.svg", "--between", "2:1"], "--between 2:1: expected seconds as FROM:TO"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_run_that_is_still_written_has_every_output(
     assert code == 0, err
     assert target.stat().st_size > 0
     if command == "report":
-        assert "still at work" in " ".join(out.split())
+        assert "still running" in " ".join(out.split())
     # The writer goes on undisturbed, and a later report has what came since.
     before = len(open_profile(run.path).spans)
     recorder.emit(Kind.READ, 200 * MS, 201 * MS, batch=99, epoch=0)
@@ -183,7 +183,7 @@ def test_a_run_that_is_still_written_is_said_to_be(tmp_path: Path, say: Say, out
         (found,) = json.loads(out)["runs"]
         assert (found["unclosed_processes"], found["unfinished_rounds"]) == (["consumer"], 1)
     elif output in ("text", "markdown"):
-        assert "still at work" in " ".join(out.split())
+        assert "still running" in " ".join(out.split())
     recorder.close()
 
 

@@ -84,11 +84,11 @@ def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixtur
     for words in (
         "drawn from 39",
         "25.0 ms besides loading",
-        "Communication that the run did not have is left out",
+        "Communication that the run did not have is not included",
         "A sample takes 2.00 MB from storage, in 1 read",
-        "Nobody counted whether the run read from storage",
+        "It was not counted whether the run read from storage",
         "Beyond 8 ranks",
-        "Of the measured run the model makes a step 0 % shorter.",
+        "For the measured run, the model's step is 0 % shorter.",
         "With 16 ranks an epoch of 2.00 GB takes 2.94 s; storage needs 2.00 s to read it.",
     ):
         assert words in output
@@ -136,7 +136,7 @@ def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]
         assert words in output
     dealt = [str(run), "--ranks", "2", *arguments[3:-1], "--dataset-size", "1GB"]
     output = printed(capsys, *dealt)
-    assert "samples are dealt anew in every epoch" in output
+    assert "samples are redistributed in every epoch" in output
     assert "serves 3.4 %" in output
 
 
@@ -148,13 +148,13 @@ def test_what_the_target_adds_is_told(run: Path, capsys: pytest.CaptureFixture[s
     assert document["storage"]["read_latency_ns"] == 2 * MS
     assert document["saturation"] is None
     assert document["node_saturation"] == {"ranks": 1, "by": "node bandwidth"}
-    assert document["verdict"][0] == "What reaches a node saturates at 1 rank: node bandwidth."
+    assert document["verdict"][0] == "A node's network link saturates at 1 rank: node bandwidth."
     document = told(capsys, run, *options, "--bytes-per-sample", "1MB", "--reads-per-sample", "3")
     assert document["first_epoch"][0]["step_ns"] == (20 + 12 + 5 + 25) * MS
     # A target that is faster than what was measured makes no read faster.
     document = told(capsys, run, "--ranks", "1", "--client-bandwidth", "10GB/s")
     assert document["first_epoch"][0]["step_ns"] == 40 * MS
-    assert "say what the target adds" in printed(capsys, run, *options)
+    assert "set what the target storage adds" in printed(capsys, run, *options)
 
 
 def test_links_of_nodes_end_first_where_they_are_narrow(
@@ -164,17 +164,17 @@ def test_links_of_nodes_end_first_where_they_are_narrow(
     options = ["--storage-bandwidth", "2GB/s", "--ranks-per-node", "4", "--dataset-size", "1GB"]
     given = [*options, "--ranks", "4", "--node-bandwidth"]
     verdict = told(capsys, run, *given, "300MB/s")["verdict"]
-    assert verdict[0] == "What reaches a node saturates at 3 ranks: node bandwidth."
+    assert verdict[0] == "A node's network link saturates at 3 ranks: node bandwidth."
     assert verdict[1].startswith("Storage does not saturate up to 4 ranks; 27 ranks")
     assert told(capsys, run, *given, "1GB/s")["verdict"] == [
         "Storage does not saturate up to 4 ranks; 20 ranks would: bandwidth.",
-        "What reaches a node does not saturate, not with 1,048,576 ranks either.",
+        "A node's network link does not saturate, even with 1,048,576 ranks.",
     ]
     # A node is full before the next one is used: four of five ranks share a link.
     (point,) = told(capsys, run, *given[:-3], "--ranks", "5", *given[-1:], "400MB/s")["first_epoch"]
     assert point["step_ns"] == (4 * 10 + 5 + 25) * MS
     output = printed(capsys, run, "--ranks", "1", "--dataset-size", "1GB")
-    assert "No bound of storage is given" in output
+    assert "No storage limit is given" in output
     assert "With 1 rank an epoch of 1.00 GB takes 10.0 s." in output
     output = printed(capsys, run, "--ranks", "300", "--dataset-size", "1GB")
     assert "A step of 300 ranks takes 600 samples, more than the 500 of an epoch" in output
@@ -202,7 +202,7 @@ def test_a_job_of_several_ranks_is_one_measurement(
     assert document["measured"]["ranks"] == document["measured"]["ranks_looked_at"] == 3
     assert document["measured"]["batches"] == 117
     assert [point["is_bound"] for point in document["first_epoch"]] == [False, True]
-    assert "The batches are of 3 ranks of the job" in printed(capsys, job)
+    assert "The batches come from 3 ranks of the job" in printed(capsys, job)
 
 
 @pytest.mark.parametrize(
@@ -213,21 +213,21 @@ def test_a_job_of_several_ranks_is_one_measurement(
         (["--ranks", "1..1000000"], "--ranks 1..1000000: expected numbers"),
         (["--ranks", "some"], "--ranks some: expected numbers"),
         (["--ranks", ""], "--ranks : expected numbers"),
-        (["--storage-bandwidth", "fast"], "expected bytes a second such as 100GB/s"),
-        (["--storage-bandwidth", "0"], "expected bytes a second"),
-        (["--storage-bandwidth", "100Gb/s"], "are bits; expected bytes a second"),
-        (["--storage-iops", "0"], "--storage-iops 0: expected reads a second"),
-        (["--storage-iops", "1X"], "--storage-iops 1X: expected reads a second"),
+        (["--storage-bandwidth", "fast"], "expected bytes per second such as 100GB/s"),
+        (["--storage-bandwidth", "0"], "expected bytes per second"),
+        (["--storage-bandwidth", "100Gb/s"], "is in bits; expected bytes per second"),
+        (["--storage-iops", "0"], "--storage-iops 0: expected reads per second"),
+        (["--storage-iops", "1X"], "--storage-iops 1X: expected reads per second"),
         (["--read-latency", "1"], "--read-latency 1: expected a time such as 300us"),
         (["--read-latency", "4000s"], "expected a time"),
         (["--reads-per-sample", "0"], "--reads-per-sample 0: expected more than 0"),
         (["--reads-per-sample", "1e10"], "expected more than 0, at most 1e9"),
         (["--reads-per-sample", "nan"], "--reads-per-sample nan: expected more than 0"),
-        (["--cache-per-node", "1GB"], "--cache-per-node: give --nodes or --ranks-per-node"),
-        (["--node-bandwidth", "1GB"], "--node-bandwidth: give --nodes or --ranks-per-node"),
+        (["--cache-per-node", "1GB"], "--cache-per-node: needs --nodes or --ranks-per-node"),
+        (["--node-bandwidth", "1GB"], "--node-bandwidth: needs --nodes or --ranks-per-node"),
         (["--cache-per-node", "much", "--nodes", "1"], "expected a size such as"),
-        (["--nodes", "2", "--ranks-per-node", "2"], "give one of them"),
-        (["--own-shards"], "--own-shards: says what --cache-per-node keeps"),
+        (["--nodes", "2", "--ranks-per-node", "2"], "give only one of them"),
+        (["--own-shards"], "--own-shards: needs --cache-per-node or --staged"),
         (["--bytes-per-sample", "0"], "--bytes-per-sample 0: expected a size"),
     ],
 )
@@ -244,9 +244,9 @@ def test_bad_options_get_one_line(
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"n_batches": 0}, "no loader brought a batch"),
+        ({"n_batches": 0}, "no loader delivered a batch"),
         ({"n_batches": 1}, "has 1 batch, expected at least 2"),
-        ({"n_samples": None}, "does not tell how many bytes an epoch has; give --dataset-size"),
+        ({"n_samples": None}, "does not record how many bytes an epoch has; give --dataset-size"),
     ],
 )
 def test_runs_that_say_too_little_get_one_line(
@@ -316,9 +316,12 @@ def test_a_measured_limit_bounds_from_both_sides_beyond_what_was_measured(
     run = write_run(tmp_path / "run", storage_limits=[limits_of()])
     options = ["--ranks", "1,8,16", "--storage-bandwidth", "measured"]
     text = printed(capsys, run, *options)
-    assert "Nothing was measured beyond 8 readers: from 9 ranks on storage may give more" in text
     assert (
-        "If it gives no more than was measured: storage saturates at 10 ranks: bandwidth." in text
+        "Nothing was measured beyond 8 readers: from 9 ranks on, storage may deliver more"
+    ) in text
+    assert (
+        "If it delivers no more than was measured: storage saturates at 10 ranks: "
+        "bandwidth." in text
     )
     document = told(capsys, run, *options)
     limit = document["measured_limit"]
@@ -329,7 +332,7 @@ def test_a_measured_limit_bounds_from_both_sides_beyond_what_was_measured(
     assert last["free_samples_per_s"] == pytest.approx(16 * 50)
     plain = printed(capsys, run, "--ranks", "1,16", "--storage-bandwidth", "1GB/s")
     assert "Nothing was measured" not in plain
-    assert "If it gives no more" not in plain
+    assert "If it delivers no more" not in plain
 
 
 def test_reads_that_are_smaller_than_those_of_the_probe_are_bounded_by_their_number(
@@ -373,9 +376,9 @@ def test_staging_on_every_node_is_copied_by_all_at_once_and_read_near(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--staged-latency", "1ms"], "expected both"),
+        (["--staged-latency", "1ms"], "needs --staged; give both"),
         (["--staged", "fast"], "--staged fast"),
-        (["--own-shards"], "expected one of them"),
+        (["--own-shards"], "give one of them"),
     ],
 )
 def test_bad_scenarios_are_told_in_a_line(

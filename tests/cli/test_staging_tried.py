@@ -54,8 +54,8 @@ def test_a_store_that_others_share_is_staged_where_that_gains(
     # Again: the copy was there, and tells itself what it took.
     done = iobench_here(*shlex.split(profile)[1:], "--out", tmp_path / "again")
     text = " ".join(done.stdout.split())
-    assert "What is read is a copy of" in text
-    assert "staged before this run, in no clock of it" in text
+    assert "The run reads a copy of" in text
+    assert "staged before it, in time not included here:" in text
     assert "T_staging / T_epoch is" in text
     shutil.rmtree(near)
     near.mkdir()

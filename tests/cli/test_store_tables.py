@@ -51,10 +51,10 @@ def test_fields_are_counted_for_all_variables() -> None:
 def test_reasons_are_said_once() -> None:
     why = {"unknown": "its fields are constant"}
     table, sentences = said({"a": quality(why), "b": quality(spectrum()), "c": quality(why)})
-    assert sentences == ["Scales of a, c are not told: its fields are constant."]
+    assert sentences == ["Scales of a, c are not given: its fields are constant."]
     assert [row[-1] for row in table.rows] == ["-", "all", "-"]
     table, sentences = said({"a": quality(why), "b": quality(why)})
-    assert sentences == ["Scales are not told: its fields are constant."]
+    assert sentences == ["Scales are not given: its fields are constant."]
     assert table.note == "Errors and deviations are over all 12 samples; --json has more."
 
 

@@ -213,7 +213,7 @@ def test_a_plan_knows_what_shards_that_are_made_apart_decode_again(tmp_path):
         dataset, index, samples, spill_nbytes=spill_nbytes, **arguments
     ).times == 1  # fmt: skip
     less_than_none = memory_bound(dataset, index, samples, spill_nbytes=-3_000_000, **arguments)
-    assert "are decoded 4.0 times in the mean; with 5MiB more room" in less_than_none.warning
+    assert "are decoded 4.0 times on average; with 5MiB more room" in less_than_none.warning
     no_room = memory_bound(dataset, index, samples, **arguments)
     assert (no_room.times, no_room.once_nbytes) == (4, None)
 

@@ -145,7 +145,7 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
     (path / "data" / "9.0.0.0").unlink()
     with pytest.raises(
         FileFormatError,
-        match=r"7\.0\.0\.0 .* date 2020-01-02T18:00:00, is not there.*\(1 more dates alike\)",
+        match=r"7\.0\.0\.0 .* date 2020-01-02T18:00:00, is not there.*\(1 more dates like this\)",
     ):
         open_anemoi(path)
     assert len(open_anemoi(path, end="2020-01-02T12:00:00")[1]) == 5

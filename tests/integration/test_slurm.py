@@ -187,7 +187,7 @@ def test_a_job_that_has_to_end_goes_on_in_the_next(
             assert run("scancel", "--signal=TERM", "--name=slow").returncode == 0
         _, stderr = job.communicate(timeout=180)
     assert job.returncode == 75, stderr
-    assert "what is finished is kept, run it again: iobench convert samples:Slow out" in stderr
+    assert "finished work is kept; run it again: iobench convert samples:Slow out" in stderr
     assert not (tmp_path / "out/iobench.json").exists()
     n_shards = len(list((tmp_path / "out").glob("shard-*.npy")))
     (tmp_path / "slow").unlink()

@@ -174,7 +174,7 @@ def test_default_directories_are_named_after_the_script(
     for number in (1, 2):
         found = plainly(*cli, "--no-report", sys.executable, path, cwd=tmp_path)
         run = tmp_path / "iobench-runs" / f"my-train-{number}"
-        kept = f"iobench: kept in {run}; the same report again: iobench report {run}\n"
+        kept = f"iobench: kept in {run}; show this report again with: iobench report {run}\n"
         begun, *rest = found.stderr.splitlines(keepends=True)
         assert (found.returncode, "".join(rest)) == (0, kept)
         assert begun.startswith(f"iobench: recording into {run.relative_to(tmp_path)}; ")

@@ -131,7 +131,7 @@ def test_neither_settings_nor_a_training_without_a_loader_are_an_initial_load(
     assert parts["train_wait"] == 0
     # Between the settings it slept, and in the training it read: neither is a load.
     assert parts["between"] >= 0.05e9 * 9 + 0.01e9 * 29
-    assert "asked no loader that iobench follows" in text_of(found)
+    assert "used no loader that iobench follows" in text_of(found)
 
 
 BESIDE = """

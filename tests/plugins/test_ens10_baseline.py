@@ -160,7 +160,7 @@ def test_less_of_the_target_where_memory_is_short(baseline, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=room))
     _, _, made = baseline()
     assert list(stored_times(made).values()) == [4, 4, 5]
-    assert "fewer than upstream's 10 for want of memory" in made.source
+    assert "fewer than upstream's 10 for lack of memory" in made.source
 
 
 @pytest.mark.usefixtures("as_if_full_size")

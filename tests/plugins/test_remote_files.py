@@ -237,7 +237,7 @@ def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
     content = bytearray(files[0].read_bytes())
     content[-64:] = bytes(64)  # as long as before
     filesystem.pipe_file(name, bytes(content))
-    with pytest.raises(FileFormatError, match=f"{files[0].name}: was written anew since"):
+    with pytest.raises(FileFormatError, match=f"{files[0].name}: was rewritten since"):
         opened[0]
     sent = pickle.loads(pickle.dumps(opened))  # as to a process
     with pytest.raises(FileFormatError, match="was written anew since"):

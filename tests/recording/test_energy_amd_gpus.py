@@ -186,7 +186,7 @@ def test_power_is_summed_where_nothing_is_counted_and_said_to_be_an_estimate(dri
     readings.append(counter.read_uj())
     assert readings == [0, 100_000_000]
     gpus["a"]["watts"] = None
-    with pytest.raises(CounterError, match="tells none at the moment"):
+    with pytest.raises(CounterError, match="reports none at the moment"):
         counter.read_uj()
 
 
@@ -195,7 +195,7 @@ def test_what_the_driver_refuses_is_said_in_its_words(driver, found):
     assert told(found()) == (
         {},
         [
-            "AMD Instinct MI300X: tells neither energy nor power",
+            "AMD Instinct MI300X: reports neither energy nor power",
             "GPU-bbbbbbbbbbbbbbbb: permission denied",
         ],
     )

@@ -185,7 +185,7 @@ def test_power_is_summed_where_no_energy_is_counted_and_said_to_be_an_estimate(d
 
 def test_a_gpu_that_tells_nothing_is_said_so(driver):
     module = driver(gpus(a={}))
-    assert told(found()) == ({}, ["NVIDIA A100: tells neither energy nor power"])
+    assert told(found()) == ({}, ["NVIDIA A100: reports neither energy nor power"])
     assert module.in_use == 0
 
 

@@ -256,7 +256,10 @@ def test_the_command_writes_both_beside_the_report(
     ("arguments", "words"),
     [
         (["--trace", "run.txt"], "run.txt: expected a name that ends in .json or .json.gz"),
-        (["--torch-trace", "a.json"], "--torch-trace: is merged into what --trace writes"),
+        (
+            ["--torch-trace", "a.json"],
+            "--torch-trace: needs --trace, into which it is merged; give both",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_report(

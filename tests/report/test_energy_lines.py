@@ -86,7 +86,7 @@ def test_a_known_power_gives_known_joules_of_waits_and_stages(tmp_path, words, f
     assert gpu["exposed_uj"] == {"decode": 16_000_000, "read": 8_000_000, "collate": 8_000_000}
     told = words(run)
     assert "whatever happened between two readings" in told
-    assert "by what was waited for: decode 16.0 J, collate 8.00 J, read 8.00 J." in told
+    assert "by stage waited for: decode 16.0 J, collate 8.00 J, read 8.00 J." in told
     assert "shorter" not in told
 
 
@@ -102,7 +102,7 @@ def test_a_counter_may_be_as_old_as_its_renewal(tmp_path, figures):
 def test_waits_shorter_than_readings_are_said_to_be_told_by_their_share(tmp_path, words):
     told = words(recorded(tmp_path / "run", *EVEN))
     assert "waits (median 200 ms) are shorter than the time between readings (2.00 s)" in told
-    assert "It lies between 0 J and 200 J." in told
+    assert "The true value lies between 0 J and 200 J." in told
 
 
 def test_kinds_add_up_but_for_a_whole_machine_which_has_them_in_it(tmp_path, say, figures):
@@ -142,14 +142,14 @@ def test_readings_beside_the_run_tell_nothing_and_not_zero(tmp_path, figures, ti
     found = figures(recorded(tmp_path / "run", *rows, sources=[source()]))
     assert found["kinds"] == {}
     reasons = [each["reason"] for each in found["not_readable"]]
-    assert reasons == ["NVIDIA A100: no two readings in the run's time"]
+    assert reasons == ["NVIDIA A100: fewer than two readings during the run"]
 
 
 def test_counters_of_another_machine_are_not_taken(tmp_path, figures):
     there = recorded(tmp_path / "there", *EVEN, host="there", boot_id="else")
     found = figures(there)
     assert found["kinds"] == {}
-    assert {each["reason"] for each in found["not_readable"]} == {"nobody read it there"}
+    assert {each["reason"] for each in found["not_readable"]} == {"it was not read there"}
     by_name = recorded(tmp_path / "here", *EVEN, boot_id="")
     assert figures(by_name)["kinds"]["gpu"]["total_j"] == 200.0
 
@@ -179,7 +179,10 @@ def test_readings_that_cover_a_part_tell_that_part(tmp_path, figures):
 
 def test_what_a_reader_has_to_know_is_said(tmp_path, words):
     told = words(recorded(tmp_path / "run", *EVEN, {"readings": 21, "cpu_ns": 21 * 85_000}))
-    assert "all that ran on here is in them, other jobs too, and nothing is taken off" in told
+    assert (
+        "they include everything that ran on here, other jobs too, and idle power is not "
+        "subtracted."
+    ) in told
     assert "every 100 ms took 85.0 us each, < 0.1 % of one CPU" in told
     half = [[0, 0, 0], [END // 4, 0, 9], [END // 2, 0, 8], [END // 2 + 1, 0, None]]
     trouble = recorded(
@@ -188,10 +191,10 @@ def test_what_a_reader_has_to_know_is_said(tmp_path, words):
     told = words(trouble)
     for part in (
         "GPUs: an estimate, from readings of power; the driver counts no energy.",
-        "GPUs: readings cover 50 % of the run; the rest is in no figure.",
-        "set back once during",
+        "GPUs: readings cover 50 % of the run; no figure includes the rest.",
+        "reset once during",
         "could not be read once",
-        "2 readings cannot be read",
+        "2 readings are damaged",
     ):
         assert part in told
 
@@ -228,8 +231,8 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
     assert [each["batches"] for each in whole["epochs"]] == [24]
     assert [each["covered_s"] for each in whole["sources"]] == [0.2]
     text = " ".join(say(job).split())
-    assert text.count("Counters are of whole GPUs") == 1
-    assert "Its 2 training processes have equal parts of it." in text
+    assert text.count("Counters are for whole GPUs") == 1
+    assert "Its 2 training processes are given equal parts of it." in text
 
 
 def test_of_machines_with_other_counters_no_sample_has_a_share(tmp_path, say):
@@ -271,8 +274,8 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
         {"time_ns": "soon", "usage": [[0, 5, 5]]},
     )
     told = (
-        "NVIDIA A100, as its driver told 4 times, of all its processes: something ran on it for "
-        "30 % of the time, 5.00 GB of its memory were taken at most."
+        "NVIDIA A100, all processes, as reported 4 times by its driver: something ran on it for 30 "
+        "% of the time, 5.00 GB of its memory was used at most."
     )
     assert told in words(run)
     found = json.loads(say(run, "--json"))["runs"][0]["device"]
@@ -296,11 +299,11 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
 )
 def test_what_is_not_known_of_gpus_is_not_said(tmp_path, words, rows):
     text = words(recorded(tmp_path / "run", *EVEN, *rows))
-    assert "as its driver told" not in text
-    assert "memory were taken" not in text
+    assert "as reported" not in text
+    assert "memory was used" not in text
 
 
 def test_gpus_that_several_training_processes_share_are_nobodys(tmp_path, words):
     write_job(tmp_path / "run", ranks=2)
     write_energy(tmp_path / "run", *EVEN, usage(100, [0, 20, 3]))
-    assert "as its driver told" not in words(tmp_path / "run")
+    assert "as reported" not in words(tmp_path / "run")

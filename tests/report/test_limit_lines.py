@@ -145,8 +145,22 @@ def said(bound, show, use):
 @pytest.mark.parametrize(
     ("cold", "share", "words"),
     [
-        (1.0, 0.1, "storage gave a reader of its shape 2.00 GB/s, so it used 10 % of it (random"),
-        (0.0, 0.025, "the page cache gave a reader of its shape 8.00 GB/s, so it used 2.5 % of it"),
+        (
+            1.0,
+            0.1,
+            (
+                "storage delivered 2.00 GB/s to a reader of the same pattern, so it used 10 % of "
+                "it (random"
+            ),
+        ),
+        (
+            0.0,
+            0.025,
+            (
+                "the page cache delivered 8.00 GB/s to a reader of the same pattern, so it used "
+                "2.5 % of it"
+            ),
+        ),
     ],
 )
 def test_a_run_is_held_against_who_served_it(bound, show, cold, share, words):
@@ -168,7 +182,7 @@ def test_a_run_is_held_against_who_served_it(bound, show, cold, share, words):
         ((0.4e9, 0.42e9, 0.41e9, 0.38e9, 0.4e9), "others use it or the CPUs, or it slows down"),
         (
             (4e9, 4.2e9, 4.1e9, 3.8e9, 4e9),
-            "others used it or the CPUs, or it keeps what the run read",
+            "others used it or the CPUs, or it caches what the run read",
         ),
         ((0.4e9, 0.42e9, 0.41e9, 1.95e9, 0.4e9), ""),  # one turn was as fast as one before
         ((1.8e9, 1.85e9, 1.7e9, 1.8e9, 1.75e9), ""),  # apart, and hardly
@@ -183,7 +197,7 @@ def test_storage_that_others_load_is_told_from_chance(bound, show, after, change
     )
     assert use.changed == bool(changed)
     text = said(bound, show, use)
-    assert ("The storage gave 2.00 GB/s before the run and" in text) == bool(changed)
+    assert ("The storage delivered 2.00 GB/s before the run and" in text) == bool(changed)
     assert changed in text
 
 
@@ -208,8 +222,8 @@ def test_where_nobody_counts_the_page_cache_tells_or_it_is_unknown(
     text = said(bound, show, use)
     if share is None:
         assert use.limit_bytes_per_s is None
-        assert "2.00 GB/s past the page cache and 8.00 GB/s out of it" in text
-        assert "is not known: what of it came from storage is not known" in text
+        assert "2.00 GB/s bypassing the page cache and 8.00 GB/s from it" in text
+        assert "used is unknown: how much of it came from storage is unknown" in text
     else:
         assert use.used_fraction == pytest.approx(share)
         assert "which held all or none of it before" in text
@@ -218,12 +232,12 @@ def test_where_nobody_counts_the_page_cache_tells_or_it_is_unknown(
 def test_a_run_faster_than_the_probe_is_not_said_to_use_more_than_all(bound, show):
     run = with_reads(bound.exposure, cold=1.0, gb_per_s=3.0)
     text = said(bound, show, held(run, probed(2.0, 8.0), storage_probed="before"))
-    assert "less than it read: it reads in another size or order than the probe" in text
+    assert "less than the run read: the run reads in another size or order than the probe" in text
 
 
 def test_what_was_not_probed_is_said_and_why(bound, show):
-    use = held(bound.exposure, no_storage_probe="the files that are read are not known")
-    told = "The storage was not probed: the files that are read are not known."
+    use = held(bound.exposure, no_storage_probe="which files are read is unknown")
+    told = "The storage was not probed: which files are read is unknown."
     assert told in said(bound, show, use)
 
 
@@ -235,9 +249,11 @@ def test_a_probe_that_gave_nothing_or_less_than_was_read_is_explained(bound, sho
 
     late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
     said = told(late)
-    assert "storage gave a reader of its shape nothing that could be timed (" in said
+    assert "storage delivered nothing that could be timed to a reader of the same pattern (" in said
     slow = told(reads("device", 1e-6), reads("page cache", 1e-6))
-    assert "less than it read: it reads in another size or order than the probe, or the" in slow
+    assert (
+        "less than the run read: the run reads in another size or order than the probe, or the"
+    ) in slow
     assert "so it used" not in slow
 
 
@@ -255,8 +271,8 @@ def test_the_answer_of_a_probe_is_printed_as_it_was_told():
         "In doubt: statfs tells nfs. Cold is cold.",
         "New files are laid out: with the metadata from 0 to 1.05 MB; "
         "stripes of 4.19 MB over 4 targets from 1.05 MB to the end",
-        "NFS 4.2 over tcp, 2 connections; a request reads 1.05 MB at most 1,000 requests to read "
-        "since it was mounted, by all on this machine, took 3.10 ms in the mean",
+        "NFS 4.2 over tcp, 2 connections; one request reads at most 1.05 MB 1,000 read requests "
+        "since it was mounted, by everyone on this machine, took 3.10 ms on average",
         "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
         "random, direct, 8 threads: tmpfs refuses O_DIRECT",
         "16.0 GB/s",

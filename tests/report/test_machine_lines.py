@@ -52,9 +52,9 @@ def words(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
         capsys.readouterr()
         assert main(["report", str(path), "--full"]) == 0
         text = capsys.readouterr().out
-        if "The machine meanwhile" not in text:
+        if "The machine during the run" not in text:
             return ""
-        return " ".join(text.split("The machine meanwhile")[1].split("\n\n")[0].split())
+        return " ".join(text.split("The machine during the run")[1].split("\n\n")[0].split())
 
     return say
 
@@ -91,18 +91,18 @@ def test_a_saturated_disk_is_told_apart_from_saturated_cpus(recorded, words):
     )
     assert "CPUs: 10 % busy while the loop waited, 0 % else" in said
     assert (
-        "Disk sda: requests under way for 99 % while the loop waited (126 MB/s), 10 % else: "
+        "Disk sda: requests in flight for 99 % while the loop waited (126 MB/s), 10 % else: "
         "saturated." in said
     )
     assert said.count("saturated") == 1
-    assert "can still give more" not in said
+    assert "may still deliver more" not in said
 
 
 def test_a_damaged_file_of_a_machine_is_told(recorded, words, figures):
     run = recorded({"cpus": [1] * 4}, {"cpus": [0.4] * 4})
     (file,) = (run / "machine").iterdir()
     file.write_bytes(file.read_bytes()[20:])
-    told = f"Damaged, what it should say of a machine is not known: machine/{file.name}."
+    told = f"Damaged files, whose content is missing here: machine/{file.name}."
     assert words(run) == told
     found = figures(run)
     assert (found["machines"], found["damaged_files"]) == ([], [f"machine/{file.name}"])
@@ -110,8 +110,8 @@ def test_a_damaged_file_of_a_machine_is_told(recorded, words, figures):
 
 def test_a_disk_that_serves_many_at_once_may_give_more(recorded, words):
     said = words(recorded({"disk": 1}, {"disk": 1}, disks={"nvme0n1": False}))
-    assert "nvme0n1: requests under way for 100 % while the loop waited" in said
-    assert "A disk that serves many requests at once can still give more then." in said
+    assert "nvme0n1: requests in flight for 100 % while the loop waited" in said
+    assert "A disk that serves many requests at once may still deliver more then." in said
 
 
 def test_nothing_is_saturated_where_a_loop_waits_for_what_sleeps(recorded, words):
@@ -136,10 +136,10 @@ def test_cpus_are_those_of_the_quota(recorded, words, figures):
 def test_memory_that_is_short_is_told_by_pressure_and_by_swap(recorded, words):
     said = words(recorded({"memory": 0.25}, {"memory": 0.02}))
     assert (
-        "tasks were held up for want of it for 25 % while the loop waited, 2.0 % else: short of "
-        "memory." in said
+        "tasks were held up for lack of memory for 25 % while the loop waited, 2.0 % else: short "
+        "of memory." in said
     )
-    assert "Memory: at most 4.29 GB of 17.2 GB taken, and 2.15 GB of page cache" in said
+    assert "Memory: at most 4.29 GB of 17.2 GB used, and 2.15 GB of page cache" in said
 
 
 def test_swapping_is_short_of_memory_where_no_pressure_is_told(recorded, words):
@@ -149,7 +149,7 @@ def test_swapping_is_short_of_memory_where_no_pressure_is_told(recorded, words):
 
 
 def test_memory_is_that_of_the_cgroup(recorded, words):
-    assert "Memory: at most 0 of 8.59 GB taken" in words(recorded({}, {}, memory_limit=8 * GIB))
+    assert "Memory: at most 0 of 8.59 GB used" in words(recorded({}, {}, memory_limit=8 * GIB))
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,7 @@ def test_looks_that_are_too_seldom_are_said_to_mix(recorded, words, figures):
     said = words(run)
     assert "CPUs: 40 % busy while the loop waited, 40 % else" in said
     assert (
-        "Waits and other time alternate faster than the machine was looked at (every 500 ms)"
-        in said
+        "Waits and other time alternate faster than the machine was sampled (every 500 ms)" in said
     )
     assert figures(run)["machines"][0]["told_apart"] == pytest.approx(0)
 
@@ -195,7 +194,7 @@ def test_a_short_pass_within_a_look_is_said_to_mix_with_what_is_around_it(
     machine.advance(500, cpus=[1] * 4)
     reader.read()
     reader.finish()
-    assert "alternate faster than the machine was looked at (every 500 ms)" in words(path)
+    assert "alternate faster than the machine was sampled (every 500 ms)" in words(path)
     assert figures(path)["machines"][0]["told_apart"] < 0.1
 
 
@@ -204,7 +203,9 @@ def test_the_memory_of_processes_that_did_not_tell_is_unknown(recorded, words):
     for each in run.glob("processes/*.json"):
         about = json.loads(each.read_text())
         each.write_text(json.dumps({**about, "peak_nbytes": None}))
-    assert "Its process at most: unknown of 1 that did not tell it, as one killed." in words(run)
+    assert (
+        "Its process at most: unknown for 1 that did not record it, such as a killed one."
+    ) in words(run)
 
 
 def test_gpus_are_told_by_the_same_waits(recorded, words, figures):
@@ -242,4 +243,4 @@ def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):
         len(each["machine_meanwhile"]["machines"][0]["processes"]) for each in found["runs"]
     )
     assert main(["report", str(path), "--full"]) == 0
-    assert capsys.readouterr().out.count("The machine meanwhile") == 1
+    assert capsys.readouterr().out.count("The machine during the run") == 1

@@ -164,5 +164,5 @@ def test_full_prints_every_section_and_one_screen_names_the_command(
     titles = [each.title for each in document.sections if not each.is_only_drawn]
     assert len(titles) > 9
     assert all(title in whole.splitlines() for title in titles)
-    assert "Killed, or still at work: " in short
+    assert "Killed, or still running: " in short
     assert len(short.splitlines()) <= 40 < len(whole.splitlines())

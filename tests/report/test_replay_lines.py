@@ -34,7 +34,7 @@ def unknown(reason):
 
 PAIR = payoff("read", "decode", saved=250, low=0.2, high=0.3)
 HALVED = "Halving read would save 12 % of the steady state (8.0 % to 16 % in another run)"
-MISSED = "Replay error of the run as it was"
+MISSED = "Replay error on the unmodified run"
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ MISSED = "Replay error of the run as it was"
         ),
         (
             judged({"read": 0, "decode": 0}, joint=250, together=PAIR),
-            "No single stage will help, the best alone would save 0 % of the steady state; halving "
-            f"read and decode together would save 25 % (20 % to 30 % in another run). {MISSED}: "
-            "-1.6 %.",
+            "No single stage will help: the best one alone would save 0 % of the steady state; "
+            "halving read and decode together would save 25 % (20 % to 30 % in another run). "
+            f"{MISSED}: -1.6 %.",
         ),
         (
             judged({"read": 3, "decode": 2}, joint=5),
@@ -80,14 +80,14 @@ MISSED = "Replay error of the run as it was"
             "Replay error +14 %, more than 10 % off, so no gain is predicted.",
         ),
         (
-            unknown("the loader does not tell who makes its batches"),
-            "Replay error unknown (the loader does not tell who makes its batches), so no gain is "
-            "predicted.",
+            unknown("the loader does not report which workers make its batches"),
+            "Replay error unknown (the loader does not report which workers make its batches), so "
+            "no gain is predicted.",
         ),
         (
             judged(error=0.0, n_loaders=2, loader="loader 0 (A)", is_part=True, window="whole"),
             "Halving read would save 12 % of the whole run (8.0 % to 16 % in another run). "
-            f"{MISSED}, of loader 0 (A) alone, one of 2 loaders, over the first 20 batches: 0.0 %.",
+            f"{MISSED}, only of loader 0 (A), one of 2 loaders, over the first 20 batches: 0.0 %.",
         ),
     ],
 )
@@ -130,6 +130,6 @@ def test_workers_slow_in_different_stages_have_the_set_named() -> None:
     run = Run(sketch.profile()).of_rank()
     said = replay_sentence(faster_stages(run))
     assert said.startswith(
-        "No single stage will help, the best alone would save 0 % of the steady state; "
-        "halving decode and read together would save 50 %"
+        "No single stage will help: the best one alone would save 0 % of the steady state; halving "
+        "decode and read together would save 50 %"
     )

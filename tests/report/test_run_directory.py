@@ -82,5 +82,5 @@ def test_a_killed_run_has_a_report(tmp_path: Path, times: int) -> None:
     write_serial_run(tmp_path / "source", killed=True)
     for _ in range(times):
         text = printed(tmp_path / "source")
-    assert "Killed, or still at work: consumer." in text
+    assert "Killed, or still running: consumer." in text
     assert "1 of 1 rounds have no recorded end; each is taken to end with its last span." in text

@@ -248,7 +248,7 @@ def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:
 def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), killed=True)
     text = printed(tmp_path / "run")
-    assert "Killed, or still at work: consumer (process" in text
+    assert "Killed, or still running: consumer (process" in text
     assert "of its last second may be missing" not in text
     assert "1 of 1 rounds have no recorded end" in text
 
@@ -272,7 +272,7 @@ def test_workers_that_end_with_their_training_process_are_not_called_killed(
     worker.emit(Kind.READ, 0, MS, batch=0)
     text = printed(tmp_path / "run")
     assert "Ended with their training process, or were killed: worker-0 (process" in text
-    assert "Killed, or still at work" not in text
+    assert "Killed, or still running" not in text
 
 
 def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> None:

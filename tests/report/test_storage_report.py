@@ -1,4 +1,4 @@
-"""What storage did, on the terminal and as JSON: coverage first, unknown as unknown."""
+"""Storage, on the terminal and as JSON: coverage first, unknown as unknown."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def unwrapped(text: str) -> str:
 
 
 def storage_part(text: str) -> str:
-    return text[text.index("What storage did") : text.index("Machine and configuration")]
+    return text[text.index("Storage") : text.index("Machine and configuration")]
 
 
 def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show) -> None:
@@ -130,14 +130,14 @@ def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show
     )
     assert part.index("80 of 80") < part.index("Bytes read")
     assert "notes.txt: is no Darshan log" in part
-    assert "Clocks moved so that reads lie in their stages: worker-0 -1.28 ms (window 4.00 us)" in (
-        unwrapped(part)
-    )
-    assert "count is not all" not in part
+    assert (
+        "Clocks aligned so that reads fall within their stages: worker-0 -1.28 ms (window 4.00 us)"
+    ) in (unwrapped(part))
+    assert "do not cover everything" not in part
     marked = replace(TRACED, clocks=(replace(CLOCK, marked=True),))
     text = unwrapped(show(with_storage(traced, replace(FIGURES, traced=marked))))
-    assert "Clocks moved as markers tell: worker-0 -1.28 ms (within 2.00 us)." in text
-    assert "lie in their stages" not in text
+    assert "Clocks aligned by markers: worker-0 -1.28 ms (within 2.00 us)." in text
+    assert "fall within their stages" not in text
 
 
 def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -> None:
@@ -159,10 +159,10 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
     text = unwrapped(storage_part(show(with_storage(traced, replace(FIGURES, traced=told)))))
     for words in (
         "logs of 1 of 2 processes",
-        "What these logs count is not all that was read.",
+        "These logs do not cover everything that was read.",
         "No log of: worker-1 (process 9).",
-        "Incomplete, the tracer ran out of room: worker-0 (process 8): POSIX, DXT_POSIX.",
-        "16 stray segments of 182 B in all",
+        "Incomplete because the tracer ran out of memory: worker-0 (process 8): POSIX, DXT_POSIX.",
+        "16 stray segments (182 B in total)",
         "Logs of other processes: 1.",
         "DXT_POSIX of version 2: install a newer PyDarshan",
         "Clocks that could not be matched: worker-0 (no read matches; within 50.0 ms).",
@@ -176,15 +176,17 @@ def test_logs_of_which_no_figures_are_made_are_not_passed_over(
 ) -> None:
     untold = StorageFigures(untold=("Logs of 1 processes, not evaluated: so many.", REFUSED))
     text = unwrapped(show(with_storage(bound, untold)))
-    assert f"What storage did {' '.join(untold.untold)}" in text
-    assert "What storage did" not in show(with_storage(bound, None))
+    assert f"Storage {' '.join(untold.untold)}" in text
+    assert "Storage" not in show(with_storage(bound, None))
 
 
 def test_of_one_of_many_ranks_logs_are_counted_alone() -> None:
     rank: Any = SimpleNamespace(is_one_of_many=True, trace=StorageTrace(refused=(REFUSED,)))
     figures = storage_of(rank)
     assert figures is not None
-    assert figures.untold[0].startswith("Logs of 0 processes, not evaluated: jobs of so many")
+    assert figures.untold[0].startswith(
+        "Logs of 0 processes, not evaluated: not evaluated for jobs with so many"
+    )
     assert figures.untold[1:] == (REFUSED,)
     rank.trace = None
     assert storage_of(rank) is None
@@ -204,13 +206,13 @@ def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns(bound: R
     assert len(text.names) == 8
     assert text.rows[1][2:7] == ("unknown",) * 5
     _, text = tables_of(replace(FIGURES, traced=None))[0]
-    assert text.names == ("", "asked by stages", "any read call", "from the device", "gaps")
+    assert text.names == ("", "requested by stages", "any read call", "from the device", "gaps")
 
 
 def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
     part = storage_part(show(traced))
     assert "<=6.000" in part
-    assert "3.0 % of the reads cost 61 % of the wait for reads." in part
+    assert "3.0 % of the reads caused 61 % of the wait for reads." in part
     assert "< 64 KiB" in part
     assert "< 4 MiB" in part
     assert max(map(len, part.splitlines())) <= 80
@@ -219,7 +221,7 @@ def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
 def test_without_a_tracer_nobody_says_what_of_a_stage_was_storage(bound: RunReport) -> None:
     untold = tuple(replace(row, storage_ns=None) for row in FIGURES.stages)
     _, text = tables_of(replace(FIGURES, stages=untold))[1]
-    assert text.names == ("stage", "busy", "off the CPU", "handed on", "bytes are")
+    assert text.names == ("stage", "busy", "off-CPU", "output", "bytes are")
     assert len(tables_of(FIGURES)[1][1].names) == 7
 
 
@@ -227,7 +229,7 @@ def test_many_processes_and_files_are_cut_and_said_to_be(bound: RunReport) -> No
     rows = [replace(FIGURES.rows[1], name=f"/data/{number}.npy") for number in range(100)]
     table, text = tables_of(replace(FIGURES, rows=(FIGURES.rows[0], *rows)))[0]
     assert len(text.rows) == 9
-    assert table.title == "Bytes read, by who counted them: 8 of 100 files"
+    assert table.title == "Bytes read, by counter: 8 of 100 files"
     unsettled = replace(rows[50], gaps=(ByteGap("", 7, ("asked", "POSIX")),))
     _, text = tables_of(replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))[0]
     assert text.rows[-1][0] == "/data/50.npy"

@@ -160,7 +160,7 @@ def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
     text = unwrapped(show(unknown))
     assert "Lost spans: 7. Missing workers: worker-1." in text
     assert "Span files with unreadable spans: consumer." in text
-    assert "Killed, or still at work: worker-0." in text
+    assert "Killed, or still running: worker-0." in text
     assert "most of all for unrecorded causes (100 % of the wait)" in text
 
 

@@ -24,8 +24,8 @@ def test_they_are_shown_the_first_time_in_one_line(remember):
     assert show_terms_once("maelstrom-yr", PROVENANCE, notes, remember)
     assert not show_terms_once("maelstrom-yr", PROVENANCE, notes, remember)
     assert notes == [
-        "maelstrom-yr: terms of use: you agree to the terms at example.org; cite: A et al. "
-        "(said once)"
+        "maelstrom-yr: terms of use: you agree to the terms at example.org; cite: A et al. (shown "
+        "once)"
     ]
 
 
@@ -49,7 +49,7 @@ def test_without_any_nothing_is_said_and_nothing_written(provenance, remember):
 def test_a_citation_alone_is_told(remember):
     notes = Notes()
     assert show_terms_once("a", {"citation": "B et al."}, notes, remember)
-    assert notes == ["a: cite: B et al. (said once)"]
+    assert notes == ["a: cite: B et al. (shown once)"]
 
 
 def test_where_nothing_can_be_remembered_they_are_shown_each_time(tmp_path):

@@ -506,7 +506,7 @@ def test_a_compression_and_members_that_cannot_be_are_told_in_a_line(tmp_path):
     [
         (("a.txt", "--to", "node", "--option", "x=y"), "--option: for named datasets"),
         (("a.txt", "--to", "node", "--data-dir", "there"), "--data-dir: for named datasets"),
-        (("node/a", "--remove", "--to", "node"), "--remove: of copies that are named"),
+        (("node/a", "--remove", "--to", "node"), "--remove: removes the named copies"),
         (("store", "store2", "--to", "node"), "a finished store is staged by itself"),
     ],
 )

@@ -67,7 +67,7 @@ def _convert(source: Path, out: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "said", "room"),
     [
-        ("size=8m,nr_inodes=20", "40 files or more are needed, 1", "40 files or more, 1"),
+        ("size=8m,nr_inodes=20", "40 files or more are needed, 1", "40 files or more; 1"),
         ("size=40k", "80000 bytes are needed", "NOT ENOUGH ROOM"),
     ],
     ids=["inodes", "bytes"],

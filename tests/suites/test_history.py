@@ -91,7 +91,7 @@ def test_a_change_is_named_with_what_changed_beside(
     }  # fmt: skip
     text = text_of(capsys, root)
     assert "From s5 on (2025-11-01): 2 worse." in text
-    assert f"Beside it: commit {'a' * 12} to {'b' * 12}, kernel 6.1 to 6.8, torch 2.3 to" in text
+    assert f"Also changed: commit {'a' * 12} to {'b' * 12}, kernel 6.1 to 6.8, torch 2.3 to" in text
     assert "machine changed as well" not in text
 
 
@@ -112,8 +112,8 @@ def test_where_nothing_changed_nothing_is_named(
     assert point["to_previous"]["low"] < point["to_previous"]["ratio"]
     assert figure["points"][0]["to_first"]["ratio"] is None
     text = text_of(capsys, root)
-    assert "No change can be told from chance" in text
-    assert "amid 8 suites one of a single figure is named from about" in text
+    assert "In none of these figures can a change be distinguished from chance" in text
+    assert "change. With 8 suites, a change in a single figure is reported from about" in text
 
 
 def test_another_machine_is_no_regression_of_the_code(
@@ -124,7 +124,7 @@ def test_another_machine_is_no_regression_of_the_code(
     found = document(capsys, root)
     assert changes(found) == [("source", "change", "s4"), ("zarr", "change", "s4")]
     assert all(each["changes"][0]["other_machine"] for each in found["figures"])
-    assert "cannot be told apart" in text_of(capsys, root)
+    assert "cannot be separated" in text_of(capsys, root)
 
 
 def test_a_host_alone_is_another_machine_unless_hosts_vary_anyway(
@@ -174,7 +174,7 @@ def test_the_newest_suite_alone_may_be_either(
     assert changes(document(capsys, root)) == [("source", "newest", "s8"), ("zarr", "newest", "s8")]
     text = text_of(capsys, root)
     assert "s8, the newest (2026-04-30): 2 worse." in text
-    assert "a change or an outlier, the next suite tells" in text
+    assert "a change or an outlier, which the next suite will show" in text
 
 
 def test_what_comes_bit_by_bit_is_a_drift(
@@ -187,7 +187,7 @@ def test_what_comes_bit_by_bit_is_a_drift(
     change = found["figures"][0]["changes"][0]
     assert (change["before"], change["judged"]) == ("s0", "worse")
     assert change["low"] < 1.1**9 < change["high"]
-    assert "Bit by bit up to s9" in text_of(capsys, tmp_path)
+    assert "Gradually up to s9" in text_of(capsys, tmp_path)
 
 
 def test_how_far_repeats_spread_is_a_figure_too(
@@ -221,7 +221,7 @@ def test_what_a_figure_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["common"] == {"dataset": "ens10", "workers": "2"}
     assert [each["recipe"] for each in found["suites"]] == ["formats", "other", "formats"]
     suite(tmp_path / "d", day=300, recipe_digest="eeee")
-    told = "From d on recipe formats is another one (formats 0123456789ab to formats eeee)"
+    told = "From d on, recipe formats is a different one (formats 0123456789ab to formats eeee)"
     assert told in text_of(capsys, tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_metrics_and_periods_are_chosen(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["figures"][0]["points"][0]["period"] == "2025-01"
     found = document(capsys, root, "--by", "suite")
     assert found["figures"][0]["points"][0]["period"] == "2025-01-05 00:00"
-    assert "no such figure; there are" in refused(capsys, root, "--metric", "speed")
+    assert "no such figure; expected one of" in refused(capsys, root, "--metric", "speed")
     text = text_of(capsys, root, "--markdown")
     assert "| source |" in text
 
@@ -246,7 +246,7 @@ def test_few_suites_tell_ratios_and_no_change(
     suite(tmp_path / "a", repeats=1)
     text = text_of(capsys, tmp_path)
     assert "1 suite" in text
-    assert "No change can be told from 1 suite" in text
+    assert "No change can be judged from 1 suite" in text
     found = document(capsys, tmp_path)
     (point,) = found["figures"][0]["points"]
     assert (point["low"], point["high"], point["spread"]) == (None, None, None)
@@ -271,7 +271,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     why = {each["file"]: each["why"] for each in found["skipped"]}
     assert "is damaged" in why[torn.relative_to(root).as_posix()]
     assert "is of version 9" in why[newer.relative_to(root).as_posix()]
-    assert why["s2"] == "1 of its results have no date that can be read"
+    assert why["s2"] == "1 of its results have no readable date"
     assert found["figures"][0]["n_suites"] == 5
     assert "Left out, 3:" in text_of(capsys, root)
     for file in root.rglob("*.result.json"):

@@ -166,7 +166,7 @@ def test_what_a_run_measured_is_not_told(
 ) -> None:
     out = tmp_path / "logs"
     assert main(["suite", "mllog", str(suite), "--out", str(out), "--tell", "seed=8"]) == 1
-    assert "--tell seed: is measured, and not told" in capsys.readouterr().err
+    assert "--tell seed: is measured by iobench; leave it out" in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -196,14 +196,14 @@ def test_what_nobody_knows_is_in_no_line_and_is_named(
     keys = {line["key"] for line in lines}
     assert not any(key.startswith(("submission_org", "opt_", "eval_acc")) for key in keys)
     said = " ".join(capsys.readouterr().out.split())
-    assert "nobody told: submission_org, submission_platform" in said
+    assert "which are missing: submission_org, submission_platform" in said
 
 
 @pytest.mark.parametrize(
     ("word", "why"),
     [
         ("submission_org", "expected KEY=VALUE"),
-        ("run_stop=1", "is measured, and not told"),
+        ("run_stop=1", "is measured by iobench; leave it out"),
         ("a b=1", "expected KEY=VALUE"),
     ],
 )

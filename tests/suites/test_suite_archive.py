@@ -403,8 +403,8 @@ OUTSIDE = "which is no file of iobench-suite/"
             tar_of(plain(f"{FOLDER}/MANIFEST.json", b'{"files": {"a": {"nbytes": Infinity}}}')),
             "does not say what files there are",
         ),
-        (gzip.compress(gzip.decompress(tar_of(BEGIN)) + b"more"), "goes on after its end"),
-        (gzip.compress(gzip.decompress(tar_of(BEGIN)) + bytes(1 << 20)), "goes on after its end"),
+        (gzip.compress(gzip.decompress(tar_of(BEGIN)) + b"more"), "continues after its end"),
+        (gzip.compress(gzip.decompress(tar_of(BEGIN)) + bytes(1 << 20)), "continues after its end"),
         (gzip.compress(b"no tar" * 1000), "expected an archive as"),
         (b"no gzip", "cannot be read"),
         (b"", "cut short"),
@@ -508,7 +508,7 @@ def test_the_commands_say_it_and_exit_with_it(
     assert main(["suite", "pack", str(suite), str(bare), "--without-spans"]) == 0
     assert main(["suite", "verify", str(bare)]) == 4
     told = " ".join(capsys.readouterr().out.split())
-    assert "cannot be told; small: 6 results, 0 figures" in told
+    assert "cannot be checked; small: 6 results, 0 figures" in told
     assert main(["suite", "verify", str(bare), "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["holds"] is None
     assert main(["suite", "verify", str(tmp_path / "none.tar.gz")]) == 1

@@ -259,7 +259,7 @@ def test_a_run_that_takes_too_long_is_ended(
         ("batches = 4", 'batches = "few"', "cell .*Invalid value for '--batches'"),
         ("workers = [0, 1]", 'format = ["zar"]', "did you mean zarr"),
         ("workers = [0, 1]", 'format = ["source,zarr"]', "expected one format"),
-        ("workers = [0, 1]", 'framework = ["dali"]', "or leave the cell out by a"),
+        ("workers = [0, 1]", 'framework = ["dali"]', "or leave the cell out with a"),
         ('"tiny_samples:make"', '"maelstrom-ens1"', "did you mean maelstrom-ens10"),
         ('"tiny_samples:make"', '"there/is.nc"', "there is no such file"),
     ],
@@ -341,7 +341,7 @@ def test_a_lossy_store_shows_its_price(
         (["--set", "vary.format=zarr:codec=zstd"], "'codec=zstd' is no option; there are codec="),
         (["--set", "vary.format=zarr:inner-chunk=x"], "inner-chunk"),
         (["--set", "vary.format=tfrecord:encoding=x"], "there is encoding=float|bytes"),
-        (["--history", "out/history"], "is within --out out, whose results would be there twice"),
+        (["--history", "out/history"], "is inside --out out, so its results would be there twice"),
         (["--history", "tiny.toml"], "--history tiny.toml: is no folder"),
     ],
 )

@@ -176,7 +176,7 @@ def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
     (told,) = read_process_facts(tmp_path / "run" / "processes")
     said = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
     assert len(said) == 1
-    assert f"told apart in {min(n_parted)} traced steps" in said[0]
+    assert f"are separated in {min(n_parted)} traced steps" in said[0]
     text = TerminalRenderer(StringIO()).render(
         report_document([Run(open_profile(tmp_path / "run"))])
     )

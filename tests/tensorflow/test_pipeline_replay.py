@@ -175,7 +175,7 @@ def test_that_no_gpu_is_timed_is_said_where_there_is_one(
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind=None: [kind] if kind == "GPU" else devices()
     )
-    assert "GPUs: TensorFlow's tracer is asked for the host alone" in unseen(tmp_path / "with")
+    assert "GPUs: TensorFlow's tracer is used for the host only" in unseen(tmp_path / "with")
 
 
 def test_what_is_interleaved_is_replayed_too(tmp_path: Path) -> None:

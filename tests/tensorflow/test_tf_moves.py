@@ -98,7 +98,7 @@ def test_moves_are_of_the_batch_that_was_delivered(tmp_path: Path) -> None:
     own = [("identity", 40), ("convert_to_tensor", 80), ("constant", 24), ("gpu", 40)]
     of_batches = [("", call, nbytes, batch) for batch in (0, 1) for call, nbytes in own]
     assert moved(tmp_path / "run") == [("other", "convert_to_tensor", 18, -1), *of_batches]
-    assert not [each for each in unseen(tmp_path / "run") if "handed out on" in each]
+    assert not [each for each in unseen(tmp_path / "run") if "delivered on" in each]
 
 
 def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_what_is_handed_out_on_a_device_is_said_to_be_copied_unseen(
 ) -> None:
     ran(tmp_path, f"with iobench.record('run'):\n    for _ in {data}:\n        pass\n")
     assert moved(tmp_path / "run") == []
-    told = {each for each in unseen(tmp_path / "run") if "handed out on CPU:1" in each}
+    told = {each for each in unseen(tmp_path / "run") if "delivered on CPU:1" in each}
     assert len(told) == 1
 
 

@@ -49,7 +49,7 @@ COUNTS = Counts(
         "digests/profile/0": "ab",
     },
     {"asked_nbytes": 10_000_000, "peak_nbytes": 200_000_000},
-    {"stages/decode/nbytes": "the stage does not tell its bytes"},
+    {"stages/decode/nbytes": "the stage does not record its bytes"},
 )
 
 

@@ -51,12 +51,12 @@ def test_counts_are_written_and_held_against_other_runs(
 ) -> None:
     kept = str(tmp_path / "counts.json")
     assert main(["check", str(make_run("a")), "--counts", kept]) == ERROR
-    assert "make it from a run that is right, with --update" in capsys.readouterr().err
+    assert "no such file; create it from a known good run with --update" in capsys.readouterr().err
     assert main(["check", str(make_run("b")), "--counts", kept, "--update"]) == PASSED
     told = " ".join(capsys.readouterr().out.split())
     assert "bytes read per byte used: 2.50" in told
     assert "spans per sample: 0.75" in told
-    assert "never compared: opens, bytes asked of the system" in " ".join(told.split())
+    assert "so not compared: opens, bytes requested from the system" in " ".join(told.split())
     assert main(["check", str(make_run("c")), "--counts", kept]) == PASSED
     assert "passed: counts of the run\n11 figures as expected\n" in capsys.readouterr().out
     more = str(make_run("d", reads=3))
@@ -65,12 +65,14 @@ def test_counts_are_written_and_held_against_other_runs(
     assert "regression: counts of the run" in told
     assert "\nreads: 300, expected 200" in told
     assert "\nspans of read: 300, expected 200" in told
-    assert "if that is meant: --update" in told
+    assert "if this is intended, use --update" in told
     fewer = str(make_run("e", reads=1))
     assert main(["check", fewer, "--counts", kept]) == PASSED
     told = capsys.readouterr().out
     assert "passed: counts of the run\nreads: 100, expected 200: less" in told
-    assert "less work than the file expects passes; to hold later runs to it: --update" in told
+    assert (
+        "less work than the file expects passes; use --update to require it of later runs"
+    ) in told
     assert main(["check", fewer, "--counts", kept, "--json"]) == PASSED
     [gate] = json.loads(capsys.readouterr().out)["gates"]
     assert {"reads", "read_nbytes"} <= {each["name"] for each in gate["improvements"]}
@@ -104,7 +106,7 @@ def test_counts_of_a_run_that_was_killed_are_not_kept(
     killed = replace(open_profile(run), processes=(process,))
     monkeypatch.setattr(Run, "open", lambda _: Run(killed))
     assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
-    assert "expected a run that came to its end" in capsys.readouterr().err
+    assert "expected a run that has finished" in capsys.readouterr().err
     assert not kept.exists()
 
 
@@ -162,9 +164,9 @@ def test_a_limit_inside_the_interval_stays_open(
 ) -> None:
     uneven = make_run(wait_ns=lambda batch: 1000 + 2_000_000 * (batch % 37 == 5))
     assert main(["check", str(uneven), "--max-exposed", "5%"]) == OPEN
-    assert "the interval has the limit inside" in capsys.readouterr().out
+    assert "the interval contains the limit" in capsys.readouterr().out
     assert main(["check", str(make_run("s", n_batches=9)), "--max-exposed", "5%"]) == OPEN
-    assert "under 48 steps" in capsys.readouterr().out
+    assert "fewer than 48 steady-state steps" in capsys.readouterr().out
 
 
 def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 0.01) -> ExposedShare:
@@ -232,7 +234,7 @@ def test_other_formats_and_datasets_are_refused(
     assert "expected the same formats" in capsys.readouterr().err
     yr, ens = (str(make_run(name, config={"dataset": name})) for name in ("yr", "ens"))
     assert main(["check", yr, "--against", ens]) == ERROR
-    assert "is of ens" in capsys.readouterr().err
+    assert "dataset is ens" in capsys.readouterr().err
 
 
 def _paired(
@@ -360,8 +362,11 @@ def test_rounds_that_cannot_decide_are_not_run() -> None:
     assert 6 <= gate.paired.n_rounds < 12
     assert ran[-1] == (3 * (gate.paired.n_rounds + 1), 39)
     told = " ".join(TerminalRenderer().render(check_document(Checked((gate,)))).split())
-    assert f"{gate.paired.n_rounds} rounds in turns of 12; the rest could not decide" in told
-    assert "would decide this in such noise" in told
+    assert (
+        f"{gate.paired.n_rounds} alternating rounds of 12; the remaining rounds could not "
+        "change the outcome"
+    ) in told
+    assert "would decide this" in told
     assert to_plain(gate)["planned_rounds"] == 12
 
 

@@ -143,7 +143,7 @@ class _Joining:
         elif not living:
             self._why[index] = self._not_of_the_run(log, same, near)
         elif len({processes[i].host for i in living}) > 1:
-            self._why[index] = f"several hosts have a process {log.pid}, and it tells no host"
+            self._why[index] = f"several hosts have a process {log.pid}, and the log names no host"
         else:
             self._give(index, max(living, key=lambda i: self._lives[i].overlap_ns(log)))
 
@@ -201,8 +201,8 @@ class _Joining:
                 self._of_process[fitting[0]] = index
             else:
                 self._why[index] = (
-                    "of a process of this job that never closed its log; it tells no number, and "
-                    f"{len(bare)} processes of the run have no log"
+                    "of a process of this job that never closed its log; it has no process "
+                    f"number, and {len(bare)} processes of the run have no log"
                 )
 
     def _begin_of_rank(self, process: int) -> int:
@@ -226,8 +226,8 @@ class _Joining:
             after = all(log.start_ns > self._lives[i].end_ns for i in near)
             when = "began after it had ended" if after else "ended before it began"
             return (
-                f"of another process {log.pid} than the run's, since it {when}: "
-                "of another run, or from before the machine was started anew"
+                f"of another process {log.pid} than the run's, since it {when}: of another run, or "
+                "from before the machine was restarted"
             )
         if same:
             return f"of process {log.pid} on {log.host}, where no such process of the run was"

@@ -153,7 +153,7 @@ def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
     if not nbytes_per_s > 0:
         raise OptionError(f"reads of {nbytes_per_s} bytes/s: expected more than 0")
     if (run.read_nbytes < 0).any():
-        raise OptionError(f"{run.name}: nobody counted the bytes read, so no rate can be applied")
+        raise OptionError(f"{run.name}: the bytes read were not counted, so no rate can be applied")
     columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
     least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
     work, cpu, stages, beside = run.work_ns, run.cpu_ns, run.stages, run.beside_ns

@@ -335,12 +335,12 @@ class _Parts:
         if settings.unreplayed:
             return settings.unreplayed
         if rule is LoaderRule.OPAQUE:
-            return "the loader does not tell who makes its batches"
+            return "the loader does not report which workers make its batches"
         n_unseen = int((~times.seen).sum())
         if n_unseen > UNSEEN_LIMIT * len(times.seen):
-            return f"nobody saw {n_unseen} of {len(times.seen)} batches being made"
+            return f"{n_unseen} of {len(times.seen)} batches were not seen being made"
         if rule is LoaderRule.STREAM and times.stream is None:
-            return "nobody saw how the threads of its stream hang together"
+            return "how the threads of its stream depend on each other was not seen"
         return ""
 
     def _recorded(

@@ -38,7 +38,7 @@ class IndexedObject:
     @property
     def title(self) -> str:
         """One line saying what it is."""
-        apart = "its own steps" if self._in_steps else "its steps cannot be told apart"
+        apart = "its own steps" if self._in_steps else "its steps cannot be separated"
         return f"a {self.kind}, {apart}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:

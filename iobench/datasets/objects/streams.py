@@ -121,7 +121,7 @@ class StreamedObject:
             threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
             return f"a ready loader of iobench with {threads} and {ring.depth} buffers{way}"
         if not self._is_loader:
-            return "an iterable dataset, its steps cannot be told apart"
+            return "an iterable dataset, its steps cannot be separated"
         n = self._value.num_workers
         workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
         return f"a ready DataLoader {workers}"

@@ -51,7 +51,7 @@ class ReadSpeeds:
     alone_ns : int
         A read's time, where it is the only one.
     rates : mapping of int to float
-        Bytes per second by reads under way at once.
+        Bytes per second by reads in flight at once.
     """
 
     nbytes: int
@@ -141,7 +141,7 @@ def choose_ahead(
     depth: int,
     max_bytes: int,
 ) -> AheadChoice:
-    """Return how many threads and buffers keep enough reads under way.
+    """Return how many threads and buffers keep enough reads in flight.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def choose_ahead(
     fitting = max(depth, max_bytes // max(1, buffer_nbytes))
     why = (
         f"a read of {speeds.nbytes} bytes takes {speeds.alone_ns / 1e6:.2f} ms, up to "
-        f"{speeds.best_rate / 1e6:.0f} MB/s come in: {needed} reads under way, a batch is "
+        f"{speeds.best_rate / 1e6:.0f} MB/s come in: {needed} reads in flight, a batch is "
         f"{batch_reads}"
     )
     if buffers > fitting:

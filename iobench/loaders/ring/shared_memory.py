@@ -61,8 +61,8 @@ class SharedFile:
             pages = mmap.mmap(self._descriptor, size, offset=offset)
         except OSError as error:
             raise StorageError(
-                f"no shared memory for a batch of {nbytes} bytes beside {offset} bytes of others "
-                f"({error.strerror or error}); take a smaller batch_size or depth"
+                f"no shared memory for a batch of {nbytes} bytes in addition to {offset} bytes of "
+                f"others ({error.strerror or error}); take a smaller batch_size or depth"
             ) from error
         self._nbytes = max(self._nbytes, offset + size)
         self._offsets[_address(pages)] = offset

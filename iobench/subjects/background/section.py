@@ -19,10 +19,10 @@ def background_section(found: Background) -> Section:
     busy_ns = sum(each.busy_ns for each in found.stages)
     threads = "One thread" if found.n_threads == 1 else f"{found.n_threads} threads"
     told = (
-        f"{threads} beside those that make batches worked {units.duration(busy_ns)} on what no "
-        "batch tells of, as libraries do that download, decompress or read ahead. That is in no "
-        "table of stages, and no wait is charged to it: a batch that waited for such a thread "
-        "did so in making samples."
+        f"{threads} besides those that make batches worked for {units.duration(busy_ns)} on "
+        "nothing that belongs to a batch, as libraries do that download, decompress or read "
+        "ahead. No table of stages includes this work, and no wait is attributed to it: a batch "
+        "that waited for such a thread shows that wait under making samples."
     )
     table = Table(
         "",

@@ -33,7 +33,7 @@ FROM_SPANS: Final = (
 CALLS: Final = {Kind.OPEN: "opens", Kind.READ: "reads"}
 OWN_WORK: Final = "verify:digest"
 """What iobench does for digests, of no loader."""
-SUMMED: Final = "samples too short to be timed each were not all seen; use --detail sample"
+SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
 
 
 def counts_of(run: Run) -> Counts:
@@ -48,8 +48,9 @@ def counts_of(run: Run) -> Counts:
     profile = run.profile
     if profile.folded is not None:
         raise ProfileError(
-            f"{profile.path}: of its first {profile.folded.n_batches} batches there are sums only, "
-            "so that its counts are chance; record fewer batches, or with a larger IOBENCH_KEEP"
+            f"{profile.path}: only sums are kept of its first {profile.folded.n_batches} batches, "
+            "so its counts are not reproducible; record fewer batches, or set a larger "
+            "IOBENCH_KEEP"
         )
     tally = _Tally(profile)
     for each in run:
@@ -69,8 +70,8 @@ def _check_end(profile: Profile, batches: int) -> None:
     limit = asked.get("batches")
     if limit is None or batches < limit:
         raise ProfileError(
-            f"{profile.path}: ended by its time, after {batches} batches, so that its counts are "
-            "chance; profile with --batches N or --epochs E"
+            f"{profile.path}: was ended by its time limit after {batches} batches, so its counts "
+            "are not reproducible; profile with --batches N or --epochs E"
         )
 
 
@@ -91,7 +92,7 @@ class _Tally:
         self.batches += int(got.sum())
         samples = deliveries.n_samples[got]
         self._sum("samples", samples, "the batch size is not known")
-        self._sum("used_nbytes", deliveries.nbytes[got], "a batch does not tell its bytes")
+        self._sum("used_nbytes", deliveries.nbytes[got], "the size of a batch was not recorded")
         spans = profile.spans[loop.mine[profile.spans["process"]]]
         self._kinds |= {*np.unique(spans["kind"][(spans["flags"] & Flag.IO) == 0]).tolist()}
         spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
@@ -115,16 +116,16 @@ class _Tally:
             if name == OWN_WORK:
                 continue
             if Trait.COPIES in kind.traits:
-                self._sum("handed_on_nbytes", nbytes, f"{name} does not tell its bytes")
+                self._sum("handed_on_nbytes", nbytes, f"{name} does not record its bytes")
             if kind == Kind.READ:
-                self._sum("read_nbytes", nbytes, f"{name} does not tell its bytes")
+                self._sum("read_nbytes", nbytes, f"{name} does not record its bytes")
             if kind not in WORKER_KINDS:
                 continue
             for what in ("spans", "nbytes") if fuzzy and kind != Kind.COLLATE else ():
                 self._lack(f"{STAGES}{name}/{what}", SUMMED)
             count = pieces[rows]
             self._sum(f"{STAGES}{name}/spans", count)
-            self._sum(f"{STAGES}{name}/nbytes", nbytes, "the stage does not tell its bytes")
+            self._sum(f"{STAGES}{name}/nbytes", nbytes, "the stage does not record its bytes")
             if kind in CALLS:
                 self._sum(CALLS[kind], count)
 
@@ -165,7 +166,7 @@ class _Tally:
     def _digests(self, run: Run) -> dict[str, str]:
         seen = samples_seen(run)
         if not seen.recorded:
-            self._lack("digests", "none were asked for; use --digests")
+            self._lack("digests", "digests were not requested; use --digests")
             return {}
         found = {
             f"digests/{'profile' if loader == ONLY else loader}/{epoch}": each
@@ -178,11 +179,14 @@ class _Tally:
 
     def _peak(self) -> int | None:
         if self._profile.about.asked.get("workers", 0) is None:
-            self._lack("peak_nbytes", "how many processes load was left to this machine's CPUs")
+            self._lack(
+                "peak_nbytes",
+                "the number of loading processes was left to this machine's CPU count",
+            )
             return None
         peaks = [process.peak_nbytes for process in self._profile.processes]
         if None in peaks:
-            self._lack("peak_nbytes", "a process did not end its recording itself")
+            self._lack("peak_nbytes", "a process did not close its recording")
             return None
         return sum(peak for peak in peaks if peak is not None)
 

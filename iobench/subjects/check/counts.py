@@ -261,7 +261,7 @@ def read_counts(path: Path) -> dict[str, Counts]:
         data = read_small_file(path)
     except FileNotFoundError:
         raise MissingFileError(
-            f"{path}: is not there; make it from a run that is right, with --update"
+            f"{path}: no such file; create it from a known good run with --update"
         ) from None
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read ({error}); expected a JSON file") from error
@@ -270,14 +270,14 @@ def read_counts(path: Path) -> dict[str, Counts]:
         if document["iobench_counts"] != VERSION:
             raise FileFormatError(
                 f"{path}: counts of version {document['iobench_counts']}, expected {VERSION}; "
-                "make it again with --update"
+                "create it again with --update"
             )
         return {str(name): _expected(each) for name, each in document["runs"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            f"{path}: holds no counts of iobench ({error}); make it again with --update"
+            f"{path}: holds no counts of iobench ({error}); create it again with --update"
         ) from error
 
 

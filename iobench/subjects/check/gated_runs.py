@@ -74,8 +74,8 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Co
         processes = opened.profile.processes
         if any(each.role == "consumer" and not each.closed for each in processes):
             raise ProfileError(
-                f"{opened.path}: a training process was killed or is still at work, so that its "
-                "counts are chance; expected a run that came to its end"
+                f"{opened.path}: a training process was killed or is still running, so its counts "
+                "are not reproducible; expected a run that has finished"
             )
         found[name] = expected_counts(told, memory=memory)
     write_counts(counts, found)
@@ -114,25 +114,27 @@ def gate_growth(
         datasets = [each.about.dataset for each in (opened, before)]
         if datasets[0] != datasets[1]:
             raise OptionError(
-                f"{stored}: is of {datasets[1]}, {run} of {datasets[0]}; expected one"
+                f"{stored}: dataset is {datasets[1]}, but {run} has {datasets[0]}; expected the "
+                "same dataset"
             )
         unlike = unlike_machines(opened.about.machine, before.about.machine)
         if unlike and not any_machine:
             raise OptionError(
                 f"{stored}: was measured on another machine ({'; '.join(unlike)}); compare times "
-                "of like machines, or say --any-machine"
+                "from similar machines, or pass --any-machine"
             )
         if opened.ranks != before.ranks:
             raise OptionError(
-                f"{stored}: has {len(before)} training processes, {run} {len(opened)}"
+                f"{stored}: has {len(before)} training processes, but {run} has {len(opened)}; "
+                "expected the same number"
             )
         for each in opened:
             found, kept = exposed_share(each), exposed_share(before.of_rank(each.rank))
             if "whole" not in (found.window, kept.window) and found.window != kept.window:
                 has, lacks = (stored, run) if kept.window == "recurring" else (run, stored)
                 raise OptionError(
-                    f"{has}: has whole epochs after the first, whose start-up counts, and {lacks} "
-                    "has none; expected as many epochs in both"
+                    f"{has}: has complete epochs after the first, which include their start-up, "
+                    f"and {lacks} has none; expected as many epochs in both"
                 )
             gates.append(GrowthGate(_name(name, each), found, kept, margin))
     return tuple(gates)

@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 NAMES: Final = {
     "used_nbytes": "bytes used",
     "read_nbytes": "bytes read",
-    "handed_on_nbytes": "bytes handed on to the loop",
-    "asked_nbytes": "bytes asked of the system",
+    "handed_on_nbytes": "bytes delivered to the loop",
+    "asked_nbytes": "bytes requested from the system",
     "peak_nbytes": "peak memory",
 }
 DOUBTS: Final = {
-    Doubt.FEW_ROUNDS: "under 6 rounds have no interval; run more with --rounds",
+    Doubt.FEW_ROUNDS: "fewer than 6 rounds give no interval; run more with --rounds",
     Doubt.NOISE: "the machine's noise is larger than the margin; a quieter machine, --cpu, or a "
     "larger --margin would help",
-    Doubt.STRADDLES: "the interval has the limit inside; measure longer, or more rounds",
-    Doubt.SHORT: "under 48 steps of steady state, or too few whole epochs after the first (of them "
-    "four, or two of 48 steps together), have no interval; run more batches, or epochs",
-    Doubt.LOST: "spans were lost, so that waits may be missing",
+    Doubt.STRADDLES: "the interval contains the limit; measure longer, or run more rounds",
+    Doubt.SHORT: (
+        "there is no interval for fewer than 48 steady-state steps, nor for too few complete "
+        "epochs after the first (four are enough, or two with 48 steps together); run more "
+        "batches or epochs"
+    ),
+    Doubt.LOST: "spans were lost, so waits may be missing",
     Doubt.UNKNOWN: "too much of it has no known cause",
 }
 SHOWN: Final[dict[Outcome, tuple[Style, Sign]]] = {
@@ -50,8 +53,8 @@ SHOWN: Final[dict[Outcome, tuple[Style, Sign]]] = {
     Outcome.INCONCLUSIVE: ("fair", "undecided"),
 }
 MOST_LINES: Final = 40
-IF_MEANT: Final = "if that is meant: --update"
-RENEW: Final = "less work than the file expects passes; to hold later runs to it: --update"
+IF_MEANT: Final = "if this is intended, use --update"
+RENEW: Final = "less work than the file expects passes; use --update to require it of later runs"
 
 
 def check_document(found: Checked) -> Document:
@@ -80,9 +83,12 @@ def _title(gate: Gate) -> str:
             return f"counts of {_run(gate.run)}"
         case PairedGate():
             what = "CPU time" if gate.by_cpu else "time"
-            n_rounds = f"{gate.paired.n_rounds} rounds in turns"
+            n_rounds = f"{gate.paired.n_rounds} alternating rounds"
             if gate.paired.n_rounds < gate.planned:
-                n_rounds += f" of {gate.planned}; the rest could not decide and was not run"
+                n_rounds += (
+                    f" of {gate.planned}; the remaining rounds could not change the outcome "
+                    "and were not run"
+                )
             return f"{what} of two commands, {n_rounds}"
         case ShareGate():
             return (
@@ -121,7 +127,7 @@ def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str
         if len(differences) > MOST_LINES:
             yield f"and {len(differences) - MOST_LINES} more{suffix}"
     for name, why in comparison.unknown.items():
-        yield f"{_name(name)}: expected, but not known here: {why}"
+        yield f"{_name(name)}: expected, but unknown here: {why}"
     plural = "s" if comparison.n_equal != 1 else ""
     yield f"{units.count(comparison.n_equal)} figure{plural} as expected"
     if comparison.not_expected:
@@ -139,7 +145,7 @@ def kept_lines(kept: dict[str, Counts]) -> Iterator[str]:
         unknown = [_name(name) for name, value in figures.items() if value is None]
         known = len(figures) - len(unknown)
         yield f"{_run(run)}: {known} figures" + (
-            f"; not known, so never compared: {', '.join(unknown)}" if unknown else ""
+            f"; unknown, so not compared: {', '.join(unknown)}" if unknown else ""
         )
         yield from _derived(expected)
 
@@ -150,7 +156,7 @@ def _derived(expected: Counts) -> Iterator[str]:
     total = None if None in spans else sum(value for value in spans if isinstance(value, int))
     for what, above, below in (
         ("bytes read per byte used", exact.get("read_nbytes"), exact.get("used_nbytes")),
-        ("copies of a byte, at most", exact.get("handed_on_nbytes"), exact.get("used_nbytes")),
+        ("copies per byte, at most", exact.get("handed_on_nbytes"), exact.get("used_nbytes")),
         ("spans per sample", total, exact.get("samples")),
     ):
         if isinstance(above, int) and isinstance(below, int) and below:
@@ -198,7 +204,7 @@ def _paired_lines(gate: PairedGate) -> Iterator[str]:
     if paired.low is not None:
         interval = f"{units.ratio(paired.low)} to {units.ratio(paired.high)}"
         band = f"{units.ratio(paired.band_low)} to {units.ratio(paired.band_high)}"
-        yield f"A/A: the reference beside itself is {band} times as long"
+        yield f"A/A: the reference run again takes {band} times as long"
     yield f"ratio {units.ratio(paired.ratio)} ({interval}), at most {units.ratio(1 + gate.margin)}"
     for what, median_s, words in (
         ("command", gate.command_s, gate.command),
@@ -207,10 +213,12 @@ def _paired_lines(gate: PairedGate) -> Iterator[str]:
         yield f"{what}: {units.duration(units.nanoseconds(median_s))}, {shlex.join(words)}"
     if gate.judged[0] is Outcome.INCONCLUSIVE:
         yield (
-            "no number of rounds up to 1,000 would decide this in such noise"
+            "with this much noise, not even 1,000 rounds would decide this"
             if gate.enough is None
-            else f"about {units.count(gate.enough)} rounds would decide this in such noise: "
-            f"--rounds {gate.enough}"
+            else (
+                f"with this much noise, about {units.count(gate.enough)} rounds would decide "
+                f"this: --rounds {gate.enough}"
+            )
         )
 
 
@@ -220,7 +228,10 @@ def _growth_lines(gate: GrowthGate) -> Iterator[str]:
     if gate.growth is not None:
         grown, low, high = (units.signed_fraction(each) for each in gate.growth)
         yield f"exposed time per sample: {grown} ({low} to {high}) of the stored time per sample"
-    yield "what differs from one run to the next is in no interval; commands in turns tell more"
+    yield (
+        "no interval includes what differs from one run to the next; two commands in "
+        "alternation show more"
+    )
 
 
 def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
@@ -232,7 +243,7 @@ def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
     yield f"{what}: {units.fraction(found.share)} ({interval}) of {part}"
     if found.unknown_ns:
         unknown = units.fraction(found.unknown_ns / found.wall_ns)
-        yield f"of which without a known cause: {unknown}"
+        yield f"of this, without a known cause: {unknown}"
 
 
 def _kept(whose: str, found: ExposedShare) -> str:

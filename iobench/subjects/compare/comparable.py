@@ -56,7 +56,7 @@ def refuse(runs: Sequence[MeasuredRun], *, anyway: bool) -> tuple[str, ...]:
     if final is not None:
         raise ProfileError(f"{final.why}; there is nothing to compare")
     if found and not anyway:
-        raise ProfileError(f"{found[0].why}; --anyway compares them all the same")
+        raise ProfileError(f"{found[0].why}; --anyway compares them nevertheless")
     return tuple(each.why for each in found)
 
 
@@ -68,7 +68,9 @@ def _of_one(run: MeasuredRun) -> list[Obstacle]:
     if run.damaged or run.lost_spans:
         who = f" of {', '.join(run.damaged)}" if run.damaged else ""
         many = f"{units.count(run.lost_spans)} of its spans" if run.lost_spans else "spans"
-        return [Obstacle(f"{run.name}: {many}{who} were lost or are damaged, waits may be missing")]
+        return [
+            Obstacle(f"{run.name}: {many}{who} were lost or are damaged, so waits may be missing")
+        ]
     return []
 
 
@@ -77,13 +79,13 @@ def _of_two(first: MeasuredRun, other: MeasuredRun) -> list[Obstacle]:
     pair = f"{first.name} and {other.name}"
     # A script's dataset is a class; the same data may be read by two.
     if not (a.is_script or b.is_script) and a.dataset != b.dataset:
-        return [Obstacle(f"{pair} are of other datasets, {a.dataset} and {b.dataset}")]
+        return [Obstacle(f"{pair} are of different datasets, {a.dataset} and {b.dataset}")]
     if a.tiny != b.tiny:
         small = first.name if a.tiny else other.name
-        return [Obstacle(f"{pair}: {small} is of tiny stand-ins, the other of the real size")]
+        return [Obstacle(f"{pair}: {small} uses tiny stand-ins, the other data of the real size")]
     if None not in (a.sample_nbytes, b.sample_nbytes) and a.sample_nbytes != b.sample_nbytes:
         sizes = f"{units.nbytes(a.sample_nbytes)} and {units.nbytes(b.sample_nbytes)}"
-        return [Obstacle(f"{pair} are of other samples, {sizes} each")]
+        return [Obstacle(f"{pair} are of different samples, {sizes} each")]
     return []
 
 

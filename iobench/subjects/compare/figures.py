@@ -301,8 +301,8 @@ def _grouped(runs: Sequence[MeasuredRun]) -> list[ComparedRun]:
     few = next((members[0] for members in groups.values() if len(members) < 2), None)
     if few is not None:
         raise OptionError(
-            f"--group: {few.name} is the only run of its configuration{_unlike(few, runs)}, "
-            "expected two or more of each; leave --group out, or name more runs"
+            f"--group: {few.name} is the only run of its configuration{_unlike(few, runs)}; "
+            "expected two or more of each. Leave --group out, or name more runs"
         )
     if not 2 <= len(groups) <= MOST:
         raise OptionError(
@@ -424,11 +424,11 @@ def _asked(
     if samples and OTHER_BATCH in reasons:
         of_loop, one = PER_SAMPLE, "sample"
     else:
-        yield _Asked("step_ns", f"time of a {one}", "ns", "wall", of_loop)
+        yield _Asked("step_ns", f"time per {one}", "ns", "wall", of_loop)
     if samples:
         yield _Asked("sample_ns", "time per sample", "ns", "wall", "samples")
-    yield _Asked("compute_ns", f"compute of a {one}", "ns", "compute", of_loop)
-    yield _Asked("wait_ns", f"wait of a {one}", "ns", "wait", of_loop)
+    yield _Asked("compute_ns", f"compute per {one}", "ns", "compute", of_loop)
+    yield _Asked("wait_ns", f"wait per {one}", "ns", "wait", of_loop)
     if samples:
         rate = _Asked("samples_per_s", "samples/s", "per_s", "samples", "loop", factor=NS_PER_S)
         yield rate

@@ -19,8 +19,8 @@ REASONS: Final = {
     "no epoch in common": "they have no epoch of one loader in common",
     "digests are missing": "digests of delivered batches are missing",
     "no sample in common": (
-        "both ended in the middle of an epoch of another order, and no sample has one number in "
-        "both"
+        "both ended partway through epochs of different order, and no sample has the same number "
+        "in both"
     ),
 }
 
@@ -36,7 +36,7 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
     """
     if found.why_unknown.startswith("not recorded"):
         which = a if found.why_unknown.endswith(" a") else b
-        told = f"Samples: unknown, {which} was made without digests. Make both {HOW}."
+        told = f"Samples: unknown, because {which} was made without digests. Make both {HOW}."
         return [Sentence(told, "strong")]
     lines = [Sentence(f"Samples: {_verdict(found, a, b)}.", "strong")]
     if found.first is not None:
@@ -46,7 +46,7 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
             lines.append(
                 Sentence(
                     f"{units.count(n_unknown)} batches of {name} have samples without a digest: "
-                    "lost, or of objects whose value cannot be told."
+                    "lost, or belonging to objects whose value iobench cannot read."
                 )
             )
     return lines
@@ -66,7 +66,7 @@ def _verdict(found: SamplesComparison, a: str, b: str) -> str:
     if found.is_partial:
         text += (
             f" (of {units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} "
-            f"in {b}; no further can be told: not all epochs are whole in both)"
+            f"in {b}; nothing more is known, because not all epochs are complete in both)"
         )
     return text
 

@@ -23,7 +23,7 @@ class SamplesVerdict(Enum):
     """What is proven of two runs; of several epochs, the last of these that one of them has."""
 
     SAME_ORDER = "identical samples, same order"
-    OTHER_ORDER = "identical samples, other order"
+    OTHER_ORDER = "identical samples, different order"
     UNKNOWN = "unknown"
     DIFFERENT = "different samples"
 

@@ -58,12 +58,11 @@ WORTH_SAYING: Final = 0.01
 RATES: Final = ("per_s", "bytes_per_s")
 WIDEST: Final = 10.0
 """Powers of two to either side: a longer interval is cut off there, its numbers stand beside it."""
-NO_DIFFERENCE: Final = "no difference that these runs can show"
+NO_DIFFERENCE: Final = "no difference that these runs can resolve"
 REASONS: Final = {
-    OTHER_BATCH: "batches have other sizes, so that a step is another amount of work",
+    OTHER_BATCH: "batch sizes differ, so a step is a different amount of work",
     OTHER_STEP: (
-        "the emulated compute of a sample takes another time, from which waits, rates and all that "
-        "is exposed follow"
+        "the emulated compute time per sample differs, which changes waits, rates and exposed times"
     ),
 }
 FEW_RUNS: Final = 4
@@ -74,7 +73,7 @@ def comparison_document(found: Comparison) -> Document:
     names = [*NAMES[: len(found.runs)]]
     others = names[1:]
     called = [_called(name, run) for name, run in zip(names, found.runs, strict=True)]
-    waved = [Sentence(f"Compared all the same: {why}.", "caution") for why in found.waved]
+    waved = [Sentence(f"Compared nevertheless: {why}.", "caution") for why in found.waved]
     samples = [
         each
         for name, told in zip(others, found.samples, strict=False)
@@ -209,33 +208,33 @@ def _worth(pair: PairComparison, a: str, b: str) -> Iterator[Sentence]:
     yield _basis(pair, a, b)
     if any(each.interval.low is not None for each in pair.figures):
         yield Sentence(
-            f"differs: no means {NO_DIFFERENCE}, since the interval holds 1. At 95 % one interval "
-            "in 20 misses, so that of many rows one may differ by chance."
+            f"In the column 'differs', no means {NO_DIFFERENCE}: the interval contains 1. At 95 %, "
+            "one interval in 20 misses, so among many rows one may differ by chance."
         )
     for name, needed in zip((a, b), pair.forgetful_from, strict=True):
         if needed is not None:
             yield Sentence(
-                f"Steps of {name} depend on each other for long: its intervals are rather too "
-                f"short, until it has {units.count(needed)} steps or more.",
+                f"Steps of {name} are correlated over long spells, so its intervals are probably "
+                f"too narrow; {units.count(needed)} steps or more would be enough.",
                 "caution",
             )
     loop = [each for each in pair.figures if not each.stage and each.interval.value is not None]
     if loop and all(each.interval.differs is False for each in loop):
-        yield Sentence(f"Of the whole loop there is {NO_DIFFERENCE}.")
+        yield Sentence(f"For the whole loop there is {NO_DIFFERENCE}.")
     if pair.other_machine == ("host",):
-        yield Sentence(f"Other machine: {b} ran on another host of the same make.", "caution")
+        yield Sentence(f"Different machine: {b} ran on another host of the same type.", "caution")
     elif pair.other_machine:
         named = ", ".join(name.removesuffix("_nbytes") for name in pair.other_machine)
         yield Sentence(
-            f"Other machine: {b} ran elsewhere ({named}), the ratios are of machine and run "
-            "together.",
+            f"Different machine: {b} ran elsewhere ({named}), so the ratios combine the effects of "
+            "machine and run.",
             "caution",
         )
     if whys := dict.fromkeys(REASONS[each.withheld] for each in pair.figures if each.withheld):
-        told = f"Withheld: {'; '.join(whys)}. --anyway shows them all the same."
+        told = f"Withheld: {'; '.join(whys)}. --anyway shows them nevertheless."
         yield Sentence(told, "caution")
     elif pair.withheld:
-        told = f"Mind that {'; '.join(REASONS[each] for each in pair.withheld)}."
+        told = f"Note that {'; '.join(REASONS[each] for each in pair.withheld)}."
         yield Sentence(told, "caution")
 
 
@@ -245,32 +244,33 @@ def _basis(pair: PairComparison, a: str, b: str) -> Sentence:
         used, there = pair.n_turns
         rest = f" of {there}" if there > used else ""
         return Sentence(
-            f"{a} and {b} took turns in one job: ratios are of {used}{rest} turns, paired, so that "
-            "what the machine did to both alike is not in them."
+            f"{a} and {b} took turns in one job. Ratios are of {used}{rest} paired turns, so that "
+            "whatever affected both alike cancels out."
         )
     if pair.basis == BETWEEN:
-        few = " So few of them make wide intervals." if min(n_a, n_b) < FEW_RUNS else ""
+        few = " With so few runs, the intervals are wide." if min(n_a, n_b) < FEW_RUNS else ""
         return Sentence(
-            f"Intervals are of what differs between runs of one configuration: {units.count(n_a)} "
+            f"Intervals cover what differs between runs of one configuration: {units.count(n_a)} "
             f"of {a}, {units.count(n_b)} of {b}.{few}"
         )
     if pair.n_turns[1]:
         what = (
-            f"These runs took turns, but too few ({units.count(pair.n_turns[1])}): paired, which "
-            f"leaves out what the machine did to both, are {units.count(FEWEST_TURNS)} turns or "
-            "more with a steady step in each. Run more batches."
+            f"These runs took turns, but too few of them ({units.count(pair.n_turns[1])}) to be "
+            "paired, which would cancel whatever affected both. Pairing needs "
+            f"{units.count(FEWEST_TURNS)} turns or more with a steady step in each. Run more "
+            "batches."
         )
     else:
         what = (
-            "These runs were made one after the other: an interval holds what varies within a run, "
-            "not what differs between runs, days or machines, often more than a change gains. What "
-            "takes turns tells: iobench profile --format a,b, or iobench check -- COMMAND "
-            "--against -- COMMAND."
+            "These runs were made one after the other. An interval covers what varies within a "
+            "run, not what differs between runs, days or machines, which is often more than a "
+            "change gains. To compare fairly, let them take turns: iobench profile --format a,b, "
+            "or iobench check -- COMMAND --against -- COMMAND."
         )
     if short := [name for name, n in ((a, n_a), (b, n_b)) if n == 1]:
         are = "are" if len(short) > 1 else "is"
         what += (
-            f" {' and '.join(short)} {are} too short for an interval: expected {BLOCKS[-1][0]} "
+            f" {' and '.join(short)} {are} too short for an interval; expected {BLOCKS[-1][0]} "
             "steps or more."
         )
     return Sentence(what, "caution")
@@ -299,7 +299,7 @@ def _of_epochs(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
         [each for member in run.members for each in member.epochs if each.complete] for run in runs
     ]
     if all(whole):
-        for what, name in (("an epoch", "wall_ns"), ("waiting in it", "wait_ns")):
+        for what, name in (("an epoch", "wall_ns"), ("waiting during it", "wait_ns")):
             means = (sum(getattr(each, name) for each in of) / len(of) for of in whole)
             yield what, *map(Duration, means)
 
@@ -358,25 +358,23 @@ def _about(found: Comparison, names: Sequence[str]) -> Iterator[Sentence]:
     if told:
         yield Sentence(f"Not the same ({' | '.join(names)}): {'; '.join(told)}.")
     else:
-        yield Sentence("Configuration and machine: the same, as far as the runs tell.")
+        yield Sentence("Configuration and machine: the same, as far as the runs record them.")
     for name, run in zip(names, found.runs, strict=True):
         for member in run.members:
             who = f"{name} ({member.name})" if len(run.members) > 1 else name
             if member.unclosed:
                 yield Sentence(
                     f"{who}: {units.count(len(member.unclosed))} of its processes were killed or "
-                    "are still at work; what they had written is compared."
+                    "are still running; what they had written is compared."
                 )
             missing = sum(len(each.missing_workers) for each in member.exposures)
             if missing:
                 yield Sentence(
-                    f"{who}: {units.count(missing)} of its processes left no spans; what was "
-                    "waited for is partly unknown."
+                    f"{who}: {units.count(missing)} of its processes left no spans, so the causes "
+                    "of waits are partly unknown."
                 )
     if found.grouped:
-        yield from sentences(
-            ["Whether samples are the same is told of single runs only: leave --group out."]
-        )
+        yield from sentences(["Samples are compared only for single runs: leave --group out."])
 
 
 def _told(name: str, value: Any) -> str:

@@ -29,9 +29,9 @@ def device_section(found: DeviceSums) -> Section:
     where = ", ".join(found.devices) or "the device"
     if found.exposed_ns is not None:
         told.append(
-            f"On {where}: without work for want of a batch for "
-            f"{units.duration(found.exposed_ns)}; {units.duration(found.covered_ns)} of the "
-            f"{units.duration(found.host_wait_ns)} that the loop waited lay under queued work."
+            f"On {where}: idle for lack of a batch for {units.duration(found.exposed_ns)}. Of the "
+            f"{units.duration(found.host_wait_ns)} that the loop waited, "
+            f"{units.duration(found.covered_ns)} was covered by queued work."
         )
     if found.copies is not None:
         told += _copies(found.copies, where)
@@ -45,11 +45,11 @@ def _usage(gpu: GpuUsage) -> str:
     if gpu.busy_fraction is not None:
         parts.append(f"something ran on it for {units.fraction(gpu.busy_fraction)} of the time")
     if gpu.used_nbytes is not None:
-        parts.append(f"{units.nbytes(gpu.used_nbytes)} of its memory were taken at most")
+        parts.append(f"{units.nbytes(gpu.used_nbytes)} of its memory was used at most")
     if not parts:
         return ""
     n_times = "once" if gpu.n_readings == 1 else f"{units.count(gpu.n_readings)} times"
-    return f"{gpu.title}, as its driver told {n_times}, of all its processes: {', '.join(parts)}."
+    return f"{gpu.title}, all processes, as reported {n_times} by its driver: {', '.join(parts)}."
 
 
 def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
@@ -62,14 +62,14 @@ def _copies(copies: HostToDevice, where: str) -> Iterator[str]:
         moved += (
             f", {units.fraction(copies.limit_fraction)} of the "
             f"{units.byte_rate(copies.limit_bytes_per_s)} that one copy of such a size from "
-            f"{copies.memory} memory had with nothing else under way"
+            f"{copies.memory} memory reached with nothing else running"
         )
     yield f"{moved}."
     if copies.device_ns is not None and copies.device_exposed_ns is not None:
         yield (
             f"{units.duration(copies.device_exposed_ns)} of the {units.duration(copies.device_ns)} "
-            "that took kept the device from work; the rest was hidden, beside other work or before "
-            "the batch was asked for."
+            "that this took kept the device idle. The rest was hidden: it overlapped with other "
+            "work, or ended before the batch was requested."
         )
     else:
         parts = [f"waited {units.duration(copies.waited_ns)} for copies"]
@@ -88,24 +88,24 @@ def _advice(copies: HostToDevice) -> str:
     pinned, pageable = copies.pinned_bytes_per_s, copies.pageable_bytes_per_s
     if copies.memory == PAGEABLE and pinned and pageable and pinned > MUCH_FASTER * pageable:
         return (
-            f"The link carries {units.ratio(pinned / pageable)} times as much from pinned memory: "
+            f"The link is {units.ratio(pinned / pageable)} times as fast from pinned memory: use "
             "pin_memory=True with non_blocking=True, or iobench.torch.StoreLoader(device=...), "
             "which pins and copies ahead."
         )
     spent_ns = copies.loop_ns + copies.waited_ns + copies.hidden_ns
     if 2 * copies.loop_ns >= spent_ns or copies.in_loop:
         return (
-            "They are made in the loop, one by one: iobench.torch.StoreLoader(device=...) copies "
+            "They are made in the loop, one by one; iobench.torch.StoreLoader(device=...) copies "
             "ahead of it."
         )
     if (copies.limit_fraction or 0.0) >= AT_LIMIT:
         large, limit = copies.large_bytes_per_s, copies.limit_bytes_per_s
         if large and limit and large > MUCH_FASTER * limit:
             return (
-                f"Copies of this size take no less; the link carries {units.ratio(large / limit)} "
-                "times as much in larger ones, as of larger batches."
+                f"Copies of this size cannot be faster; the link is {units.ratio(large / limit)} "
+                "times as fast for larger copies, such as those of larger batches."
             )
-        return "The link carries no more: only fewer bytes help, as of a smaller dtype."
+        return "The link is at its limit: only fewer bytes help, such as a smaller dtype."
     return ""
 
 

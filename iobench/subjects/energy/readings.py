@@ -55,7 +55,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
     if here is None:
         host = "" if who is None else who.host
         untold = tuple(
-            UntoldEnergy(host, kind, "nobody read it there") for kind in ENERGY_KINDS[:3]
+            UntoldEnergy(host, kind, "it was not read there") for kind in ENERGY_KINDS[:3]
         )
         return EnergyFigures((), (), (), untold, _n_samples(run), 1, 0, None, 0)
     n_sharing = _n_ranks_at(profile, who)
@@ -110,7 +110,7 @@ def _untold(here: HostEnergy, counted: Sequence[CountedEnergy]) -> tuple[UntoldE
     told = {each.source.name for each in counted}
     for series in here.series:
         if series.source.name not in told:
-            reason = f"{series.source.title}: no two readings in the run's time"
+            reason = f"{series.source.title}: fewer than two readings during the run"
             found.append(UntoldEnergy(here.host, series.source.kind, reason))
     return tuple(dict.fromkeys(found))
 

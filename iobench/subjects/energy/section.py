@@ -86,11 +86,12 @@ def _lines(figures: EnergyFigures) -> list[str]:
     for counted in figures.sources:
         lines += _trouble(counted.source.title, counted.n_resets, counted.n_failed)
     if figures.n_damaged:
-        lines.append(f"{units.count(figures.n_damaged)} readings cannot be read and count nowhere.")
+        lines.append(f"{units.count(figures.n_damaged)} readings are damaged and left out.")
     lines += [_scope(figures), *_cost(figures)]
     if figures.is_emulated:
         lines.append(
-            "The training step was emulated by waiting: this is what loading took, and no training."
+            "The training step was emulated by waiting, so this is the energy of loading, without "
+            "training."
         )
     return lines + _published(figures)
 
@@ -116,8 +117,8 @@ def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
         lines.append(f"{name}: an estimate, from readings of power; the driver counts no energy.")
     if each.covered_fraction < COVERED:
         lines.append(
-            f"{name}: readings cover {units.fraction(each.covered_fraction)} of the run; the rest "
-            "is in no figure."
+            f"{name}: readings cover {units.fraction(each.covered_fraction)} of the run; no figure "
+            "includes the rest."
         )
     if each.wait_uj is None:
         return lines
@@ -126,8 +127,8 @@ def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
     if typical_wait_ns is not None and typical_wait_ns < each.resolution_ns:
         lines.append(
             f"{name}, waiting: waits (median {units.duration(typical_wait_ns)}) are shorter than "
-            f"the time between readings ({units.duration(each.resolution_ns)}), so that they are "
-            f"told by their share of it. It lies {between}."
+            f"the time between readings ({units.duration(each.resolution_ns)}), so each wait gets "
+            f"its share of the energy between two readings. The true value lies {between}."
         )
     else:
         lines.append(f"{name}, waiting: {between}, whatever happened between two readings.")
@@ -138,8 +139,8 @@ def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
         stages.append(f"all else {units.joules(rest)}")
     if stages:
         lines.append(
-            f"{name}, by what was waited for: {', '.join(stages)}. This follows the time of the "
-            "waits; a counter knows no stages."
+            f"{name}, by stage waited for: {', '.join(stages)}. Energy is divided by waiting time; "
+            "counters do not distinguish stages."
         )
     return lines
 
@@ -148,8 +149,8 @@ def _trouble(title: str, n_resets: int, n_failed: int) -> list[str]:
     lines = []
     if n_resets:
         lines.append(
-            f"{title}: set back {_times(n_resets)} during the run; what it had counted "
-            "since the reading before is missing."
+            f"{title}: reset {_times(n_resets)} during the run; what it had counted since the "
+            "previous reading is missing."
         )
     if n_failed:
         lines.append(f"{title}: could not be read {_times(n_failed)}.")
@@ -166,13 +167,13 @@ def _scope(figures: EnergyFigures) -> str:
     shared = ""
     if figures.n_sharing > 1:
         shared = (
-            f" Its {units.count(figures.n_sharing)} training processes have equal parts of it."
+            f" Its {units.count(figures.n_sharing)} training processes are given equal parts of it."
             if len(hosts) == 1
-            else " Training processes of one machine have equal parts of it."
+            else " Training processes of one machine are given equal parts of it."
         )
     return (
-        f"Counters are of whole GPUs and processors: all that ran on {where} is in them, other "
-        f"jobs too, and nothing is taken off for idling.{shared}"
+        f"Counters are for whole GPUs and processors: they include everything that ran on {where}, "
+        f"other jobs too, and idle power is not subtracted.{shared}"
     )
 
 
@@ -194,7 +195,7 @@ def _published(figures: EnergyFigures) -> list[str]:
     low, high = (units.watt_hours(value * UJ_PER_WH) for value in PUBLISHED_WH)
     least, most = (units.watt_hours(value * UJ_PER_WH / PUBLISHED_EPOCHS) for value in PUBLISHED_WH)
     return [
-        f"Published of ENS-10 (MAELSTROM D2.2, table 1: {PUBLISHED_EPOCHS} epochs, batch size 2, "
+        f"Published for ENS-10 (MAELSTROM D2.2, table 1: {PUBLISHED_EPOCHS} epochs, batch size 2, "
         f"one A100 of JUWELS Booster): {low} to {high} of its GPU, {least} to {most} an epoch."
     ]
 

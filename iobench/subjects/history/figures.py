@@ -375,7 +375,7 @@ def _chosen(metrics: Sequence[str], usual: Sequence[str], there: Sequence[str]) 
         matching = sorted(fnmatch.filter(there, pattern))
         if not matching:
             known = ", ".join(sorted(there))
-            raise OptionError(f"--metric {pattern}: no such figure; there are {known}")
+            raise OptionError(f"--metric {pattern}: no such figure; expected one of {known}")
         chosen += matching
     return list(dict.fromkeys(chosen))
 

@@ -50,20 +50,20 @@ HEADINGS: Final = {
     "first": "From {} on",
     "newest": "{}, the newest",
     "outlier": "{} alone",
-    "drift": "Bit by bit up to {}",
+    "drift": "Gradually up to {}",
 }
 STYLES: Final[dict[str, Style]] = {"better": "good", "worse": "bad", "": ""}
 METHOD: Final = (
-    f"Changes are told of suites, not of their repeats: stretches of {FEWEST} suites or more, each "
-    "explained by its mean and one thing more (another mean from some suite on, one suite alone, a "
-    "drift), by Student's t, with the number of stretches counted; never one that is smaller than "
-    "suites differ from each other.",
+    f"Changes are judged between suites, not between repeats. Each series of {FEWEST} suites or "
+    "more is explained by its mean and at most one change (a new mean from some suite on, a "
+    "single outlier, or a drift), by Student's t, corrected for the number of series tried. A "
+    "change smaller than the spread between suites is never reported.",
     f"All figures are judged together, so that at most {units.fraction(RATE)} of the changes named "
     "are expected to be chance (Benjamini and Hochberg).",
-    "What changed beside is what the results tell of both suites; it need not be the cause, and "
-    "what nobody recorded is not in it.",
-    "Values are means of the repeats of a suite, without those that its recipe drops. Ratios to "
-    "other suites have the interval of the repeats alone, spreads are of all repeats.",
+    "What 'also changed' is what the results record of both suites. It need not be the cause, and "
+    "unrecorded changes are not listed.",
+    "Values are means over the repeats of a suite, without those that its recipe drops. The "
+    "intervals of ratios between suites come from the repeats alone; spreads cover all repeats.",
 )
 
 
@@ -78,9 +78,9 @@ def history_document(found: History) -> Document:
         (
             Section("changes", "What changed", tuple(_changes(found))),
             *_metrics(found),
-            Section("spread", "How far figures spread", tuple(_spreads(found))),
+            Section("spread", "Spread of the figures", tuple(_spreads(found))),
             Section("suites", "Suites", tuple(_suites(found))),
-            Section("method", "How changes are told", sentences((*METHOD, *_reach(found)))),
+            Section("method", "How changes are judged", sentences((*METHOD, *_reach(found)))),
         ),
         key="history",
         figures=lambda: {"schema_version": HISTORY_VERSION, **to_plain(found)},
@@ -94,10 +94,10 @@ def _reach(found: History) -> Iterator[str]:
         return
     alone, together = (units.ratio(least_step(n, each)) for each in (n_series, 1))
     yield (
-        f"No change named is not the same as no change: amid {units.count(n)} suites one of a "
-        f"single figure is named from about {alone} times the spread of suites on, one that all "
-        f"figures have from {together} times. More suites, and fewer figures (--metric), show "
-        "smaller ones."
+        f"No reported change does not mean no change. With {units.count(n)} suites, a change in a "
+        f"single figure is reported from about {alone} times the spread of suites, and one shared "
+        f"by all figures from {together} times. More suites or fewer figures (--metric) show "
+        "smaller changes."
     )
 
 
@@ -115,11 +115,11 @@ def _changes(found: History) -> Iterator[Block]:
     most = max(figure.n_suites for figure in found.figures)
     if most < FEWEST:
         yield Sentence(
-            f"No change can be told from {units.count(most)} suite{'s' * (most > 1)}: how far "
-            f"suites differ without a reason is known from {FEWEST} on."
+            f"No change can be judged from {units.count(most)} suite{'s' * (most > 1)}: at least "
+            f"{FEWEST} are needed to know how much suites differ by chance."
         )
     elif not at:
-        yield Sentence("No change can be told from chance in any of these figures.")
+        yield Sentence("In none of these figures can a change be distinguished from chance.")
     for suite in reversed(found.suites):
         for heading in dict.fromkeys(HEADINGS.values()):
             if of := at.get((suite.name, heading)):
@@ -136,11 +136,11 @@ def _changes_at(
     for text in facts[:MOST_FACTS]:
         which = [figure for figure, change in of if _beside(change) == text]
         whose = f" ({', '.join(sorted({_named(each) for each in which})[:3])})"
-        yield Sentence(f"Beside it{whose if len(facts) > 1 else ''}: {text}.")
+        yield Sentence(f"Also changed{whose if len(facts) > 1 else ''}: {text}.")
     if any(change.other_machine for _, change in of):
         yield Sentence(
-            "The machine changed as well: what the code did and what the machine did cannot be "
-            "told apart.",
+            "The machine changed as well, so effects of the code and of the machine cannot be "
+            "separated.",
             "caution",
         )
     yield Table(
@@ -176,16 +176,16 @@ def _what(change: ChangePoint) -> str:
     return {
         "change": judged,
         "outlier": f"this suite alone ({judged})",
-        "newest": f"{judged}; a change or an outlier, the next suite tells",
+        "newest": f"{judged}; a change or an outlier, which the next suite will show",
         "first": f"{judged} than the first suite alone",
-        "drift": f"{judged}, bit by bit since {change.before}",
+        "drift": f"{judged}, gradually since {change.before}",
     }[change.what]
 
 
 def _beside(change: ChangePoint) -> str:
     told = [f"{each.what} {each.before} to {each.after}" for each in change.beside]
     more = f", and {units.count(len(told) - MOST_FACTS)} more" if len(told) > MOST_FACTS else ""
-    return f"{', '.join(told[:MOST_FACTS])}{more}" if told else "nothing that the results tell"
+    return f"{', '.join(told[:MOST_FACTS])}{more}" if told else "nothing that the results record"
 
 
 def _metrics(found: History) -> Iterator[Section]:
@@ -198,7 +198,7 @@ def _metrics(found: History) -> Iterator[Section]:
         blocks: list[Block] = [SmallCharts("", charts)]
         if len(figures) > MOST_CHARTS:
             left = units.count(len(figures) - MOST_CHARTS)
-            blocks.append(Sentence(f"Charts of {left} more figures are left out."))
+            blocks.append(Sentence(f"Charts of {left} more figures are omitted."))
         yield Section(metric, metric, (*blocks, *_tables(found, figures)))
 
 
@@ -220,7 +220,7 @@ def _tables(found: History, figures: Sequence[HistoryFigure]) -> Iterator[Block]
     if len(periods) < 2:
         return
     yield Table(
-        "The newest against others, by their repeats alone",
+        "The newest suite against others, from their repeats alone",
         tuple(map(Column, ("", "to the one before", "interval", "to the first", "interval"))),
         tuple(
             (
@@ -273,7 +273,7 @@ def _chart(figure: HistoryFigure) -> SmallChart:
         what = "spread: " * change.of_spread + _what(change)
         size = "" if change.ratio is None else f", ratio {units.ratio(change.ratio)}"
         style = "fair" if change.other_machine else STYLES[change.judged]
-        words = f"{change.suite}: {what}{size}. Beside it: {_beside(change)}.{machine}"
+        words = f"{change.suite}: {what}{size}. Also changed: {_beside(change)}.{machine}"
         marks.append(ChartMark(at, style, words))
     return SmallChart(_named(figure), points, tuple(marks))
 
@@ -284,8 +284,8 @@ def _place(figure: HistoryFigure, suite: str) -> int:
 
 def _spreads(found: History) -> Iterator[Block]:
     yield Sentence(
-        "Standard deviation over the mean: of the repeats within a suite, and of suites between "
-        "changes. What is smaller than the second is no change."
+        "Standard deviation divided by the mean: of the repeats within a suite, and of suites "
+        "between changes. A difference smaller than the second is no change."
     )
     rows: list[tuple[Cell, ...]] = []
     known = [
@@ -342,8 +342,8 @@ def _suites(found: History) -> Iterator[Block]:
         recipes[each.recipe] = told
         if before != told:
             yield Sentence(
-                f"From {each.name} on recipe {each.recipe} is another one ({before} to {told}): "
-                "figures with the same options go on, others begin anew."
+                f"From {each.name} on, recipe {each.recipe} is a different one ({before} to "
+                f"{told}): figures with the same options continue, others start again."
             )
     whys: dict[tuple[str, str], list[str]] = defaultdict(list)
     for figure in found.figures:

@@ -124,7 +124,7 @@ def in_order(
     for suite in suites:
         dated = tuple(each for each in suite.results if moment_of(each) is not None)
         if undated := len(suite.results) - len(dated):
-            why = f"{undated} of its results have no date that can be read"
+            why = f"{undated} of its results have no readable date"
             skipped.append(SkippedFile(suite.name, why))
         if dated:
             told = (
@@ -212,8 +212,8 @@ def _doubts(suite: SuiteResults) -> Iterator[str]:
                 rounds[each.round].append(moment)
         if any(min(rounds[b]) < min(rounds[a]) for a, b in pairwise(sorted(rounds))):
             yield (
-                "a later round says that it began before an earlier one: the clock was set back, "
-                "or runs were made again, so that its place among suites may be another"
+                "a later round claims to have begun before an earlier one: the clock was set back "
+                "or runs were repeated, so its position among the suites is uncertain"
             )
             break
 

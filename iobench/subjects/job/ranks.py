@@ -349,5 +349,5 @@ def missing_ranks(
         elif rank not in ranks:
             found.append(MissingRank(rank, host, "left no spans"))
         elif rank in unclosed:
-            found.append(MissingRank(rank, host, "killed, left by os._exit, or still at work"))
+            found.append(MissingRank(rank, host, "killed, left by os._exit, or still running"))
     return tuple(found)

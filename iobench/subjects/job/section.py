@@ -57,9 +57,8 @@ def _lines(job: JobExposure) -> list[str]:
         lines.append(
             f"{kept} the first wait to the end of the last step, the job waits {share} of the time "
             f"for the last rank ({units.duration(job.wait_ns)} of "
-            f"{units.duration(job.steps_wall_ns)}, "
-            f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
-            "other ranks had their batch."
+            f"{units.duration(job.steps_wall_ns)}, {units.count(job.n_steps)} steps). For "
+            f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
         )
     if job.imbalance is not None:
         lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
@@ -67,21 +66,23 @@ def _lines(job: JobExposure) -> list[str]:
     if idle:
         whose = f"Rank {idle[0]}" if len(idle) == 1 else f"Ranks {', '.join(idle)}"
         lines.append(
-            f"{whose} asked no loader that is seen: of input that came late, nothing is known."
+            f"{whose} asked no loader that iobench sees, so whether their input came late is "
+            "unknown."
         )
     if job.n_single_steps:
-        lines.append(f"Left out: steps of one rank alone ({units.count(job.n_single_steps)}).")
+        lines.append(f"Left out: steps of only one rank ({units.count(job.n_single_steps)}).")
     if job.clock_uncertainty_ns is not None:
         within = f"to within {units.duration(job.clock_uncertainty_ns)}"
-        how = f"their wall clocks; if those agree, {within}"
+        how = f"their wall clocks ({within}, if those agree)"
         if job.n_clock_operations:
             how = (
                 f"{units.count(job.n_clock_operations)} collective operations, which no rank "
-                f"leaves before all have come: {within}"
+                f"leaves before all have arrived ({within})"
             )
         lines.append(
-            f"Times of {units.count(len(job.hosts))} machines are set by {how}. In "
-            f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than that."
+            f"Clocks of {units.count(len(job.hosts))} machines are aligned by {how}. In "
+            f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than this "
+            "uncertainty."
         )
     return lines
 
@@ -138,16 +139,15 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
     own = f"{units.duration(held)} for the operations themselves"
     if alone:
         own += (
-            f"; of that, {units.duration(alone)} in operations that no other rank tells of, or "
-            "between two, where waiting for other ranks may be in it"
+            f"; {units.duration(alone)} of that in operations that no other rank recorded, or "
+            "between two operations, which may include waiting for other ranks"
         )
     n_batches = sum(each.n_batches for each in job.ranks)
     kept = f"In {kept_words(n_batches, job.n_folded)}, collective" if job.n_folded else "Collective"
     line = (
-        f"{kept} operations hold the training {whose} for "
-        f"{units.duration(held + late + other)} in all: {units.duration(late)} until a rank came "
-        f"that had waited longer for its input, {units.duration(other)} until one came that was "
-        f"late otherwise, {own}."
+        f"{kept} operations hold the training {whose} for {units.duration(held + late + other)} in "
+        f"total: {units.duration(late)} until a rank arrived that had waited longer for its input, "
+        f"{units.duration(other)} until a rank arrived that was late for another reason, and {own}."
     )
     return (
         *sentences([line]),
@@ -172,8 +172,9 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
                 for each in shown
             ),
             note=(
-                "Hidden: operations went on and did not hold the loop. Rate: bytes of tensors over "
-                "the time of operations after the last rank came (algorithm bandwidth)."
+                "Hidden: operations ran without holding up the loop. Rate: bytes of tensors "
+                "divided by the time of operations after the last rank arrived (algorithm "
+                "bandwidth)."
             )
             if rates
             else "",
@@ -182,7 +183,7 @@ def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
 
 
 def _rest(shown: Sequence[RankExposure], n_all: int) -> str:
-    return f", the {len(shown)} that wait longest of {n_all}" if n_all > len(shown) else ""
+    return f", the {len(shown)} of {n_all} that wait longest" if n_all > len(shown) else ""
 
 
 def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:
@@ -193,7 +194,7 @@ def _heat_map(job: JobExposure) -> tuple[HeatMap, ...]:
     shown = sorted(each.rank for each in _slowest(job, MOST_HEAT_RANKS))
     return (
         HeatMap(
-            "Waiting by rank and time, from blank (not at all) to full (all of it); a column is "
+            "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
             f"{units.duration(job.bin_ns)} of {units.duration(job.steps_wall_ns)}",
             tuple(map(str, shown)),
             tuple(

@@ -192,11 +192,11 @@ def _cold_by_residency(run: RankRun) -> float | None:
 
 def _why(window: PartExposure, cold: float | None, limits: StorageLimits) -> str:
     if not window.read_nbytes:
-        return "what the run read was not counted"
+        return "the bytes that the run read were not counted"
     if cold is None:
-        return "what of it came from storage is not known"
+        return "how much of it came from storage is unknown"
     refused = next((each.refused for each in limits.reads if each.refused), "")
-    return refused or "the probe met no reads that were served alike"
+    return refused or "the probe had no reads that were served in the same way"
 
 
 def limit_use(
@@ -261,8 +261,8 @@ def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
     n_read = 0 if access is None else sum(access.size_nbytes)
     if access is None or not n_read or 2 * seen < n_read:
         raise StorageError(
-            "which files were read, and how much at once, was not seen; --darshan auto, or "
-            "--detail sample, may see it"
+            "which files were read, and in what sizes, was not seen; --darshan auto or --detail "
+            "sample may show it"
         )
     sums = list(accumulate(access.size_nbytes))
     middle = next(place for place, done in enumerate(sums) if 2 * done >= sums[-1])

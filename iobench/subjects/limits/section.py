@@ -22,7 +22,7 @@ def limit_section(use: LimitUse) -> Section:
         told: tuple[Sentence, ...] = (Sentence(f"The storage was not probed: {use.reason}."),)
     else:
         told = tuple(_of_probes(use))
-    return Section("storage_limit", "What storage can do", told)
+    return Section("storage_limit", "What the storage can deliver", told)
 
 
 def _reads(use: LimitUse) -> str:
@@ -39,15 +39,15 @@ def _of_probes(use: LimitUse) -> Iterator[Sentence]:
         gave = [
             f"{units.byte_rate(rate)} {where}"
             for rate, where in (
-                (use.storage_bytes_per_s, "past the page cache"),
-                (use.cache_bytes_per_s, "out of it"),
+                (use.storage_bytes_per_s, "bypassing the page cache"),
+                (use.cache_bytes_per_s, "from it"),
             )
             if rate is not None
         ]
         told = " and ".join(gave) or "nothing that could be timed"
         line = (
-            f"{used}probed {use.probed} the run, storage gave a reader of its shape {told} "
-            f"({_reads(use)}). What share that is, is not known: {use.reason}."
+            f"{used}probed {use.probed} the run, storage delivered {told} to a reader of the same "
+            f"pattern ({_reads(use)}). What share of that the run used is unknown: {use.reason}."
         )
         yield Sentence(line[0].upper() + line[1:])
     else:
@@ -56,26 +56,28 @@ def _of_probes(use: LimitUse) -> Iterator[Sentence]:
         told = (
             f"so it used {share} of it"
             if use.used_fraction <= 1
-            else "less than it read: it reads in another size or order than the probe, or the "
-            "probe met more load"
+            else (
+                "less than the run read: the run reads in another size or order than the "
+                "probe, or the probe met more load"
+            )
         )
         who = "storage" if set(use.served_by) - {CACHE} else "the page cache"
         yield Sentence(
-            f"{used}{who} gave a reader of its shape {units.byte_rate(use.limit_bytes_per_s)}, "
-            f"{told} (random {_reads(use)}{known}, {use.probed} the run).",
+            f"{used}{who} delivered {units.byte_rate(use.limit_bytes_per_s)} to a reader of the "
+            f"same pattern, {told} (random {_reads(use)}{known}, {use.probed} the run).",
             "" if use.used_fraction <= 1 else "caution",
         )
     if use.changed and use.before_bytes_per_s and use.after_bytes_per_s:
         slower = use.after_bytes_per_s < use.before_bytes_per_s
         why = (
-            "others use it or the CPUs, or it slows down once much was read"
+            "others use it or the CPUs, or it slows down after much has been read"
             if slower
-            else "others used it or the CPUs, or it keeps what the run read"
+            else "others used it or the CPUs, or it caches what the run read"
         )
         before, after = map(units.byte_rate, (use.before_bytes_per_s, use.after_bytes_per_s))
         yield Sentence(
-            f"The storage gave {before} before the run and {after} after it, further apart than "
-            f"its repeats: {why}.",
+            f"The storage delivered {before} before the run and {after} after it, which differ by "
+            f"more than its repeats: {why}.",
             "caution",
         )
 

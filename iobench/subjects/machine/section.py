@@ -43,8 +43,8 @@ def machine_section(found: MachineFigures) -> Section:
     told += _notes(ordered)
     if found.damaged:
         files = ", ".join(found.damaged)
-        told.append(f"Damaged, what it should say of a machine is not known: {files}.")
-    return Section("machine", "The machine meanwhile", sentences(told))
+        told.append(f"Damaged files, whose content is missing here: {files}.")
+    return Section("machine", "The machine during the run", sentences(told))
 
 
 def _saturated(each: MachineUse) -> list[ResourceUse]:
@@ -94,7 +94,7 @@ def _memory(each: MachineUse) -> Iterator[str]:
     cache = ""
     if each.cache_peak_nbytes is not None:
         cache = f", and {units.nbytes(each.cache_peak_nbytes)} of page cache on the machine"
-    told = [f"Memory: at most {taken}{of} taken{cache}"]
+    told = [f"Memory: at most {taken}{of} used{cache}"]
     if each.swapped_nbytes is not None:
         told.append(
             f"{units.nbytes(each.swapped_nbytes)} swapped" if each.swapped_nbytes else "no swapping"
@@ -103,7 +103,7 @@ def _memory(each: MachineUse) -> Iterator[str]:
         held = ResourceUse(
             "", each.memory.wait_fraction, each.memory.other_fraction, saturated=False
         )
-        told.append(f"tasks were held up for want of it for {_both(held)}")
+        told.append(f"tasks were held up for lack of memory for {_both(held)}")
     short = ": short of memory" if each.memory is not None and each.memory.saturated else ""
     yield f"{'; '.join(told)}{short}."
     yield from _processes(each.processes)
@@ -120,11 +120,13 @@ def _processes(processes: Sequence[ProcessMemory]) -> Iterator[str]:
     else:
         told = [f"{name} {units.nbytes(nbytes)}" for name, nbytes in known]
     if untold:
-        told.append(f"unknown of {units.count(untold)} that did not tell it, as one killed")
+        told.append(
+            f"unknown for {units.count(untold)} that did not record it, such as a killed one"
+        )
     if told:
         yield (
-            f"Its {units.count(len(processes))} processes at most, what they share counted in "
-            f"each: {', '.join(told)}."
+            f"Its {units.count(len(processes))} processes at most, counting shared memory in each: "
+            f"{', '.join(told)}."
             if len(processes) > 1
             else f"Its process at most: {', '.join(told)}."
         )
@@ -137,9 +139,9 @@ def _devices(each: MachineUse) -> Iterator[str]:
     busy = sorted(filter(_is_used, each.disks), key=_rank, reverse=True)
     for disk in busy[:MOST_DEVICES]:
         end = SATURATED if disk.saturated else ""
-        yield f"Disk {disk.name}: requests under way for {_both(disk)}{end}."
+        yield f"Disk {disk.name}: requests in flight for {_both(disk)}{end}."
         if disk.saturated and disk.name not in each.spinning:
-            yield "A disk that serves many requests at once can still give more then."
+            yield "A disk that serves many requests at once may still deliver more then."
     if each.disks and not busy:
         yield "Disks: idle."
     if not each.disks:
@@ -169,22 +171,22 @@ def _rank(use: ResourceUse) -> tuple[float, float]:
 def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
     if any(map(_saturated, machines)):
         yield (
-            "Saturated is what was busy for 90 % of the time that the loop waited, or more: it is "
-            "beside the wait, and need not be its cause."
+            "Saturated means busy for at least 90 % of the time that the loop waited. It coincides "
+            "with the wait, but need not be its cause."
         )
     mixed = [each for each in machines if each.told_apart < TOLD_APART]
     if mixed and any(each.wait_ns for each in mixed):
         yield (
-            f"Waits and other time alternate faster than the machine was looked at (every "
-            f"{units.duration(mixed[0].step_ns)}): what is told of one has the other in it."
+            "Waits and other time alternate faster than the machine was sampled (every "
+            f"{units.duration(mixed[0].step_ns)}), so figures for one include some of the other."
         )
     if machines:
-        yield "All that ran on the machine is in these figures, other jobs too."
+        yield "These figures include everything that ran on the machine, other jobs too."
     costs = [each for each in machines if each.reading_ns]
     if costs and costs[0].reading_ns:
         share = costs[0].reading_ns / costs[0].step_ns
         yield (
-            f"Looking took {units.duration(costs[0].reading_ns)} of CPU time each, "
+            f"Each sample took {units.duration(costs[0].reading_ns)} of CPU time, "
             f"{units.fraction(share)} of one CPU."
         )
 

@@ -30,13 +30,13 @@ def operators_section(found: Operators) -> Section | None:
 def _sentence(loader: str, rows: Iterable[LoaderOperator]) -> str:
     blamed = [each.share for each in rows if each.share.exposed_ns]
     parts = [
-        f"{each.operation} ({each.kind}) {units.duration(each.exposed_ns)}, which worked "
-        f"{units.duration(each.busy_ns)} in its last round"
+        f"{each.operation} ({each.kind}) {units.duration(each.exposed_ns)} (busy for "
+        f"{units.duration(each.busy_ns)} in its last round)"
         for each in sorted(blamed, key=lambda each: -each.exposed_ns)[:MOST_LISTED]
     ]
     return (
-        f"Estimated, not measured by batch: of the opaque wait for loader {loader} its busiest "
-        f"operations cost {'; '.join(parts)}."
+        f"Estimated, not measured by batch: the busiest operations of loader {loader} account for "
+        f"this part of its opaque wait: {'; '.join(parts)}."
     )
 
 

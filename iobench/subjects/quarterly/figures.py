@@ -290,15 +290,16 @@ def _nothing(folders: Sequence[Path], skipped: Sequence[SkippedRun]) -> ProfileE
     if skipped:
         first = skipped[0]
         return ProfileError(
-            f"{where}: none of {len(skipped)} run(s) can be used; of {first.run}: {first.why}"
+            f"{where}: none of {len(skipped)} run(s) can be used; for example {first.run}: "
+            f"{first.why}"
         )
-    return ProfileError(f"{where}: no run in it, however deep; expected folders with a run.json")
+    return ProfileError(f"{where}: no run in it or below; expected folders with a run.json")
 
 
 def _runs_below(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
     """Yield run directories by name; what cannot be listed is skipped, and said to be."""
     if not folder.is_dir():
-        raise ProfileError(f"{folder}: is no folder; expected one that holds runs, however deep")
+        raise ProfileError(f"{folder}: is not a folder; expected one with runs in it or below")
 
     def untold(error: OSError) -> None:
         skipped.append(SkippedRun(str(error.filename), f"cannot be listed ({error.strerror})"))

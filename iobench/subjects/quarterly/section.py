@@ -39,10 +39,10 @@ UNTIMED: Final = TimedRow((None,) * len(PUBLISHED_FIGURES))
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would compute."""
 NOTES: Final = (
-    "A batch lasts from being asked for to the next being asked for, I/O is the part of it that "
-    "was waited for, and an epoch is the sum of its batches where all of them were measured.",
-    "Exposed share of the sum: mean I/O over mean batch. A median may hide what few long waits "
-    "cost.",
+    "A batch lasts from one request to the next; I/O is the part of it that was waited for. An "
+    "epoch is the sum of its batches where all of them were measured.",
+    "Exposed share of the sum: mean I/O divided by mean batch. A median may hide the cost of a few "
+    "long waits.",
 )
 
 
@@ -142,9 +142,10 @@ def _about(run: QuarterlyRun) -> str:
 def _notes(published: Sequence[Published], *, tiny: bool) -> list[str]:
     if not published:
         return []
-    real = "; those are of samples of the real size" if tiny else ""
+    real = "; those have samples of the real size" if tiny else ""
     return [
-        f"Rows without a number of batches are published ones, on the machines named there{real}."
+        "Rows without a number of batches are published figures, from the machines named "
+        f"there{real}."
     ]
 
 

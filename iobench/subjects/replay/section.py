@@ -31,7 +31,7 @@ def replay_sentence(found: Payoffs) -> str:
     error = units.signed_fraction(found.error_fraction)
     if found.withheld:
         return f"Replay error {error}, more than 10 % off, so no gain is predicted."
-    return f"{_gain(found)}. Replay error of the run as it was{_extent(found)}: {error}."
+    return f"{_gain(found)}. Replay error on the unmodified run{_extent(found)}: {error}."
 
 
 def _gain(found: Payoffs) -> str:
@@ -42,8 +42,8 @@ def _gain(found: Payoffs) -> str:
     best = found.stages[0]
     if together is not None and found.no_single_stage_helps:
         return (
-            f"No single stage will help, the best alone would save {_saved(best)}{of}; "
-            f"halving {together.title} together would save {_saved(together)}{_miss(together)}"
+            f"No single stage will help: the best one alone would save {_saved(best)}{of}; halving "
+            f"{together.title} together would save {_saved(together)}{_miss(together)}"
         )
     text = f"Halving {best.title} would save {_saved(best)}{of}{_miss(best)}"
     if together is not None:
@@ -64,7 +64,7 @@ def _saved(each: Payoff) -> str:
 def _miss(each: Payoff) -> str:
     """Return between what it lies in another run, whose batches vary as this one's do."""
     if each.low is None or each.high is None:
-        return " (too few batches to tell how surely)"
+        return " (too few batches for an interval)"
     low, high = (units.fraction(max(0.0, value)) for value in (each.low, each.high))
     return f" ({low} to {high} in another run)"
 
@@ -73,7 +73,7 @@ def _extent(found: Payoffs) -> str:
     """Say what was replayed, where that is not all of the run."""
     text = ""
     if found.n_loaders > 1:
-        text += f", of {found.loader} alone, one of {units.count(found.n_loaders)} loaders"
+        text += f", only of {found.loader}, one of {units.count(found.n_loaders)} loaders"
     if found.is_traced:
         text += f", over {units.count(found.n_batches)} batches that were traced"
     elif found.is_part:

@@ -27,7 +27,7 @@ def samples_section(found: SampleDigests) -> Section:
         "",
         COLUMNS,
         tuple(map(_row, found.epochs[:N_EPOCHS])),
-        note=f"{units.count(more)} epochs more: --json." if more > 0 else "",
+        note=f"{units.count(more)} more epochs are in --json." if more > 0 else "",
     )
     return Section("samples", "Samples", (*sentences(_lines(found)), table), is_folded=True)
 
@@ -41,7 +41,7 @@ def _lines(found: SampleDigests) -> Iterator[str]:
     if found.n_unknown_batches:
         yield (
             f"{units.count(found.n_unknown_batches)} batches have samples without a digest: lost, "
-            "or of objects whose value cannot be told."
+            "or belonging to objects whose value iobench cannot read."
         )
     if found.n_damaged:
         yield f"{units.count(found.n_damaged)} digests cannot be read."

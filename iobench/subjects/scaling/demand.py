@@ -167,12 +167,12 @@ def rank_demand(
 
 def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
     if run.rule not in (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS):
-        reason = run.reason or "nobody saw who made its batches"
+        reason = run.reason or "the making of its batches was not seen"
         if run.rule is LoaderRule.PIPELINE:
             raise ProfileError(
                 f"{run.name}: cannot be simulated on more ranks: the operations of a tf.data "
-                "pipeline were seen on this rank's threads, and what they share with those of "
-                "others was not; iobench advise tells what changes to this pipeline would gain"
+                "pipeline were seen on this rank's threads, but not what they share with other "
+                "ranks; iobench advise predicts what changes to this pipeline would gain"
             )
         raise ProfileError(
             f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
@@ -182,13 +182,13 @@ def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
     if len(run) < FEWEST_BATCHES:
         raise ProfileError(
             f"{run.name}: has {len(run)} batch{'es' * (len(run) != 1)}, expected at least "
-            f"{FEWEST_BATCHES} to tell how they differ; run it for longer"
+            f"{FEWEST_BATCHES} to know how they vary; run it for longer"
         )
     known = run.read_nbytes >= 0
     if nbytes_per_sample is None and not known.all():
         raise ProfileError(
-            f"{run.name}: does not tell how many bytes {int((~known).sum())} of its batches read; "
-            "give --bytes-per-sample"
+            f"{run.name}: does not record how many bytes {int((~known).sum())} of its batches "
+            "read; give --bytes-per-sample"
         )
 
 

@@ -98,7 +98,7 @@ def measured_job(
         profile, found = rank.profile, recorded_runs(rank)
         if not found:
             raise ProfileError(
-                f"{profile.path}: no loader brought a batch, expected a run that trains on some"
+                f"{profile.path}: no loader delivered a batch; expected a run that trains"
             )
         measured = rank.exposure
         runs.append(found[0])

@@ -72,7 +72,7 @@ def staged_scenario(
     """
     if not hosts.dataset_nbytes:
         raise OptionError(
-            f"{job.name}: does not tell how many bytes an epoch has; give --dataset-size"
+            f"{job.name}: does not record how many bytes an epoch has; give --dataset-size"
         )
     shared = curve.later_epochs or curve.first_epoch
     near = SharedStorage(

@@ -56,7 +56,7 @@ def scaling_document(found: ScalingFigures) -> Document:
             Section("verdict", "", sentences(found.verdict)),
             Section("ranks", "", tuple(curves)),
             *_staged(found),
-            Section("assumed", "What this rests on", sentences(_assumed(found))),
+            Section("assumed", "Assumptions", sentences(_assumed(found))),
         ),
         figures=lambda: to_plain(found),
     )
@@ -90,7 +90,7 @@ def _table(
         "ranks",
         *["nodes"] * shows_hosts,
         "samples/s",
-        *["if storage gives all"] * measured,
+        *["if storage delivers all"] * measured,
         "spread",
         "efficiency",
         "exposed",
@@ -137,20 +137,20 @@ def _range(spread: Spread, shown: Callable[[float], str]) -> str:
 def _assumed(found: ScalingFigures) -> Iterator[str]:
     """Yield what the figures rest on."""
     curve, job, demand = found.curve, found.job, found.job.demand
-    more, beyond = "", " Communication that the run did not have is left out."
+    more, beyond = "", " Communication that the run did not have is not included."
     if found.allreduce_ms:
         more = f", {units.duration(found.allreduce_ms * 1e6)} more for the allreduce"
         beyond = ""
     yield (
-        f"Every rank does what was measured, on batches drawn from {units.count(len(demand))}: "
-        f"a step of {units.duration(demand.compute_median_ns)} besides loading (median){more}; "
-        "each step waits for the slowest rank. Steady state, without the start of an epoch."
-        f"{beyond}"
+        f"Every rank does what was measured, on batches drawn from {units.count(len(demand))}. A "
+        f"step takes {units.duration(demand.compute_median_ns)} besides loading (median){more}, "
+        "and waits for the slowest rank. Figures are for the steady state, without the start of "
+        f"epochs.{beyond}"
     )
     if demand.n_ranks > 1:
         yield (
-            f"The batches are of {units.count(job.n_looked_at)} ranks of the job; a step besides "
-            "loading is that of the rank that waited for the others least."
+            f"The batches come from {units.count(job.n_looked_at)} ranks of the job. The step time "
+            "besides loading is that of the rank that waited least for the others."
         )
     if job.n_loaders > 1:
         yield f"The run has {job.n_loaders} loaders; this one trains, or has most batches."
@@ -159,41 +159,47 @@ def _assumed(found: ScalingFigures) -> Iterator[str]:
     yield (
         f"A sample takes {units.nbytes(demand.sample_nbytes)} from storage, in "
         f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)},{loaded}; "
-        "reads under way share storage alike."
+        "concurrent reads share storage equally."
     )
     yield _reading(found)
     yield from _measured_limit(found)
     if not demand.reading_known:
-        yield "Reading is no stage of its own here: what its stage does off the CPU counts as it."
+        yield (
+            "Reading is not a separate stage here: the off-CPU time of the stage that contains "
+            "it counts as reading."
+        )
     if not demand.in_order:
-        yield "Batches are taken in their order here; the run's loader took any that was ready."
+        yield "The model takes batches in order; the run's loader took whichever was ready."
     yield from _caches(found)
     yield from _epoch(found)
     error = curve.model_error_fraction
     if error is not None:
         sign = "longer" if error > 0 else "shorter"
-        yield f"Of the measured run the model makes a step {units.fraction(abs(error))} {sign}."
+        yield f"For the measured run, the model's step is {units.fraction(abs(error))} {sign}."
     if any(point.is_bound for point in curve.first_epoch):
         yield (
-            f"Beyond {units.count(BOUND_FACTOR * demand.n_ranks)} ranks, {BOUND_FACTOR} times what "
-            "was measured, figures are bounds: at most so many samples/s, at least such a share "
-            "exposed, at this step."
+            f"Beyond {units.count(BOUND_FACTOR * demand.n_ranks)} ranks ({BOUND_FACTOR} times what "
+            "was measured), figures are bounds for this step time: upper bounds of samples/s, "
+            "lower bounds of the exposed share."
         )
-    yield f"Spread: of {curve.n_seeds} simulations with batches drawn anew."
+    yield f"Spread: over {curve.n_seeds} simulations with newly drawn batches."
 
 
 def _reading(found: ScalingFigures) -> str:
     cold, storage = found.job.cold_fraction, found.storage
     if cold is not None and cold >= COLD:
-        return "What a read takes a rank alone was measured from storage."
-    source = "Nobody counted whether the run read from storage or from the page cache"
+        return "The time of a read by one rank alone was measured from storage."
+    source = "It was not counted whether the run read from storage or from the page cache"
     if cold is not None:
         source = f"{units.fraction(1 - cold)} of what the run read came from the page cache"
     if storage.read_latency_ns or storage.reader_bytes_per_s is not None:
-        return f"{source}; --read-latency and --client-bandwidth say what the target adds."
+        return (
+            f"{source}; set what the target storage adds with --read-latency and "
+            "--client-bandwidth."
+        )
     return (
-        f"{source}, so what a read takes on this storage is not known: it is taken to be no "
-        "slower; --read-latency and --client-bandwidth tell."
+        f"{source}, so the time of a read from this storage is unknown and is assumed to be no "
+        "slower; set it with --read-latency and --client-bandwidth."
     )
 
 
@@ -207,9 +213,9 @@ def _measured_limit(found: ScalingFigures) -> Iterator[str]:
         f"A probe of {limit.mount} on {units.moment(limit.wall_ns)} got "
         f"{units.byte_rate(limit.bytes_per_s)} with reads of {units.nbytes(limit.request_nbytes)} "
         f"from one node. Nothing was measured beyond {units.count(limit.readers)} "
-        f"reader{'s' * (limit.readers != 1)}: from {ranks_words(first)} on storage may give more "
-        "than them. The first column of samples/s is of storage that does not, the second of one "
-        "that gives all that is asked for."
+        f"reader{'s' * (limit.readers != 1)}: from {ranks_words(first)} on, storage may deliver "
+        "more than the probe got. The first column of samples/s assumes that it does not, the "
+        "second that it delivers everything requested."
     )
 
 
@@ -237,13 +243,16 @@ def _staged(found: ScalingFigures) -> tuple[Section, ...]:
     latency = units.duration(staged.read_latency_ns)
     told = (
         f"Each node copies {copied} ({units.nbytes(staged.copy_nbytes[0])} with "
-        f"{ranks_words(staged.points[0].ranks)}) to storage of its own that gives it "
-        f"{units.byte_rate(staged.near_bytes_per_s)} and each read {latency} of latency; all nodes "
-        "copy at once, as fast as storage, their link and their loading processes read. Whether it "
-        "has the room is not known here."
+        f"{ranks_words(staged.points[0].ranks)}) to its own storage, which delivers "
+        f"{units.byte_rate(staged.near_bytes_per_s)} with {latency} of latency per read. All nodes "
+        "copy at once, as fast as the shared storage, their link and their loading processes "
+        "allow. Whether a node has enough space is unknown here."
     )
     if found.limit is not None:
-        told += " T_staging and T_epoch without it are those of storage that gives no more."
+        told += (
+            " T_staging, and T_epoch without staging, assume storage that delivers no more "
+            "than the probe got."
+        )
     table = Table("", tuple(map(Column, names)), rows)
     return (Section("staged", "Staged on every node", (*sentences([told]), table)),)
 
@@ -256,20 +265,20 @@ def _caches(found: ScalingFigures) -> Iterator[str]:
     whose = (
         "each rank reads the same samples again"
         if hosts.own_shards
-        else "samples are dealt anew in every epoch, and nodes do not serve each other"
+        else "samples are redistributed in every epoch, and nodes do not serve each other"
     )
     epochs = cache.warm_after_epochs
     yield (
         f"A node keeps {units.nbytes(hosts.cache_nbytes)}; an epoch has "
         f"{units.nbytes(hosts.dataset_nbytes)}; {whose}: with {units.count(last.hosts)} "
         f"node{'s' * (last.hosts != 1)} {units.fraction(cache.hit_fraction)} of reads are served "
-        f"once caches are warm, after {units.count(epochs)} epoch{'s' * (epochs != 1)}. What is "
-        "cached takes a rank what it took in the run."
+        f"from cache once it is warm, after {units.count(epochs)} epoch{'s' * (epochs != 1)}. A "
+        "cached read takes a rank as long as it took in the run."
     )
     if cache.evicting_hit_fraction < cache.hit_fraction:
         yield (
-            "That is a cache that keeps what it has; one that drops what was used longest ago, "
-            f"such as a page cache, serves {units.fraction(cache.evicting_hit_fraction)}."
+            "This assumes a cache that keeps what it has. A least-recently-used cache, such as a "
+            f"page cache, serves {units.fraction(cache.evicting_hit_fraction)}."
         )
 
 

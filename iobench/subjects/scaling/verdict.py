@@ -36,14 +36,14 @@ def scaling_verdict(curve: ScalingCurve, *, unknown_from: int | None = None) -> 
     free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
     if last.ranks > 1 and free < LOSS:
         lines.append(
-            f"Whatever storage gives, efficiency falls to {units.fraction(free)} at "
-            f"{ranks_words(last.ranks)}: a step waits for the slowest of them."
+            f"However fast the storage, efficiency falls to {units.fraction(free)} at "
+            f"{ranks_words(last.ranks)}, because a step waits for the slowest rank."
         )
     error = curve.model_error_fraction
     if error is not None and abs(error) > MISSED:
         lines.append(
-            f"The model misses the measured run's step by {units.fraction(abs(error))}: "
-            "rely on the shape of the curve only."
+            f"The model misses the measured run's step by {units.fraction(abs(error))}: rely only "
+            "on the shape of the curve."
         )
     return lines
 
@@ -60,21 +60,21 @@ def _saturation_lines(
         (each.ranks or FARTHEST + 1, _saturation_line(what, each, most, known))
         for what, each, known in (
             ("Storage", of_storage, unknown_from),
-            ("What reaches a node", of_host, None),
+            ("A node's network link", of_host, None),
         )
         if each is not None
     ]
     return [line for _, line in sorted(found)] or [
-        "No bound of storage is given: --storage-bandwidth and --storage-iops set one."
+        "No storage limit is given; set one with --storage-bandwidth or --storage-iops."
     ]
 
 
 def _saturation_line(what: str, found: Saturation, most: int, unknown_from: int | None) -> str:
     if unknown_from is not None and (found.ranks or FARTHEST) >= unknown_from:
         told = _saturation_line(what, found, most, None)
-        return f"If it gives no more than was measured: {told[0].lower()}{told[1:]}"
+        return f"If it delivers no more than was measured: {told[0].lower()}{told[1:]}"
     if found.ranks is None:
-        return f"{what} does not saturate, not with {ranks_words(FARTHEST)} either."
+        return f"{what} does not saturate, even with {ranks_words(FARTHEST)}."
     if found.ranks <= most:
         return f"{what} saturates at {ranks_words(found.ranks)}: {found.by}."
     return (

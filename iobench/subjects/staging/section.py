@@ -26,34 +26,35 @@ def _lines(found: Staging) -> Iterator[str]:
     part = f"part {found.part} of " if found.part else ""
     if found.copy_of is not None:
         yield (
-            f"What is read is a copy of {part}{found.copy_of}, staged before this run, in no clock "
-            f"of it: {took}, {units.nbytes(found.nbytes)}, {units.byte_rate(found.bytes_per_s)}."
+            f"The run reads a copy of {part}{found.copy_of} that was staged before it, in time not "
+            f"included here: {took}, {units.nbytes(found.nbytes)}, "
+            f"{units.byte_rate(found.bytes_per_s)}."
         )
         yield from _epoch(found)
         return
     if found.nbytes is None:
-        yield f"Staging took {took}; how many bytes were copied is not known."
+        yield f"Staging took {took}; the number of bytes copied is unknown."
     elif not found.nbytes:
-        yield f"Nothing was copied: it took {took} to find the staged copy as it was, or to wait."
+        yield f"Nothing was copied: checking the staged copy, or waiting for it, took {took}."
     else:
         rate = units.byte_rate(found.bytes_per_s)
         yield f"Staging took {took}: {units.nbytes(found.nbytes)} copied, {rate}."
     if found.hidden_ns or found.waited_ns:
         yield (
-            f"Of that, {units.duration(found.hidden_ns)} are hidden, beside a loop that computed; "
-            f"{units.duration(found.waited_ns)} lie beside waits for batches, which may have been "
-            f"for it, and {units.duration(found.outside_ns)} held the training up."
+            f"Of that, {units.duration(found.hidden_ns)} is hidden behind compute, "
+            f"{units.duration(found.waited_ns)} coincides with waits for batches, which staging "
+            f"may have caused, and {units.duration(found.outside_ns)} held the training up."
         )
     else:
-        yield "All of that is exposed: no loop computed meanwhile."
+        yield "All of that is exposed: no training loop was computing at the time."
     if part:
-        yield f"The copy is {part}the store: its epochs are of these samples alone."
+        yield f"The copy is {part}the store, so epochs cover only these samples."
     yield from _epoch(found)
 
 
 def _epoch(found: Staging) -> Iterator[str]:
     if found.epoch_ns is None:
-        yield "T_staging / T_epoch is not known: no whole epoch began after it."
+        yield "T_staging / T_epoch is unknown: no complete epoch began after staging."
         return
     of = (
         "all samples at the time of one"
@@ -74,16 +75,17 @@ def _pays(found: Staging) -> Iterator[str]:
         return
     if slowdown - 1 < WORTH_FRACTION:
         yield (
-            "A loader that read the source at the rate of this copying would be no slower, by "
-            "replay: staging shortens epochs only if the source gives the loader's own reads less."
+            "By replay, a loader that read the source at the rate of this copy would be no slower. "
+            "Staging shortens epochs only if the source serves the loader's own reads more slowly "
+            "than that."
         )
         return
     before_ns, has = slowdown * (found.epoch_ns or 0), units.count(found.n_all_epochs)
     yield (
-        "Were the source read in each epoch at the rate of this copying, an epoch would take "
-        f"{units.duration(before_ns)}, by replay: staging has paid for itself after "
-        f"{units.epochs(at_rate.epochs or 0.0)} epochs"
-        f"{f'; this run has {has}' if found.n_all_epochs else ''}."
+        "By replay, reading the source in each epoch at the rate of this copy would make an epoch "
+        f"take {units.duration(before_ns)}: staging pays for itself after "
+        f"{units.epochs(at_rate.epochs or 0.0)} "
+        f"epochs{f'; this run has {has}' if found.n_all_epochs else ''}."
     )
 
 

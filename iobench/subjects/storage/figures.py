@@ -155,8 +155,8 @@ class StorageFigures:
     untold: tuple[str, ...] = field(default=(), metadata=key("not_evaluated"))
 
 
-UNCOUNTED: Final = "the run counted no bytes that they could be held against"
-TOO_MANY: Final = "jobs of so many training processes are reported without; --lanes draws the first"
+UNCOUNTED: Final = "the run counted no bytes to compare them with"
+TOO_MANY: Final = "not evaluated for jobs with so many training processes; --lanes draws the first"
 
 
 def storage_of(run: RankRun) -> StorageFigures | None:

@@ -1,4 +1,4 @@
-"""What storage did: bytes by who counted them, storage inside stages, dear reads."""
+"""Storage: bytes by who counted them, storage inside stages, dear reads."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MOST: Final = {"run": 1, "process": 8, "file": 8}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10
 NARROW_NAME: Final = 20
-TITLE: Final = "What storage did"
+TITLE: Final = "Storage"
 TRACED: Final = ("posix", "stdio", "segments")
 COUNTED: Final = {
-    "asked": "asked by stages",
+    "asked": "requested by stages",
     "posix": "POSIX",
     "stdio": "STDIO",
     "segments": "segments",
@@ -82,18 +82,18 @@ def _covered(traced: TracedStorage) -> Iterator[str]:
         f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
     )
     if not seen.complete:
-        yield "What these logs count is not all that was read."
+        yield "These logs do not cover everything that was read."
     if seen.missing:
         yield f"No log of: {', '.join(seen.missing)}."
     if seen.partial:
         yield (
-            f"Incomplete, the tracer ran out of room: {'; '.join(seen.partial)}. "
-            "Raise MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
+            f"Incomplete because the tracer ran out of memory: {'; '.join(seen.partial)}. Raise "
+            "MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
         )
     if seen.n_stray:
         yield (
-            f"{units.count(seen.n_stray)} stray segments of {units.nbytes(seen.stray_nbytes)} in "
-            "all, credited to the wrong file, count nowhere."
+            f"{units.count(seen.n_stray)} stray segments ({units.nbytes(seen.stray_nbytes)} in "
+            "total) are credited to the wrong file and left out."
         )
     if seen.n_extra_logs:
         yield f"Logs of other processes: {units.count(seen.n_extra_logs)}."
@@ -119,9 +119,9 @@ def _clock_lines(clocks: Sequence[LogClock]) -> Iterator[str]:
         elif each.reason and not each.known:
             rest.append(f"{each.process} ({each.reason}; within {width})")
     if marked:
-        yield f"Clocks moved as markers tell: {', '.join(marked)}."
+        yield f"Clocks aligned by markers: {', '.join(marked)}."
     if matched:
-        yield f"Clocks moved so that reads lie in their stages: {', '.join(matched)}."
+        yield f"Clocks aligned so that reads fall within their stages: {', '.join(matched)}."
     if rest:
         yield f"Clocks that could not be matched: {', '.join(rest)}."
 
@@ -149,7 +149,7 @@ def _wait_line(access: AccessFigures | None) -> str | None:
     if access is None or access.top_fraction is None or access.top_exposed_fraction is None:
         return None
     return (
-        f"{units.fraction(access.top_fraction)} of the reads cost "
+        f"{units.fraction(access.top_fraction)} of the reads caused "
         f"{units.fraction(access.top_exposed_fraction)} of the wait for reads."
     )
 
@@ -160,7 +160,7 @@ def _byte_table(figures: StorageFigures) -> Table:
     shown = [row for scope in MOST for row in _scope(figures.rows, scope)]
     processes = Counter(row.name.partition(" (")[0] for row in figures.rows)
     return Table(
-        f"Bytes read, by who counted them{_left_out(figures.rows)}",
+        f"Bytes read, by counter{_left_out(figures.rows)}",
         (Column(""), *(Column(COUNTED[name]) for name in columns), Column("gaps")),
         tuple(
             (
@@ -211,7 +211,7 @@ def _stage_table(stages: Sequence[StageStorage]) -> Table:
         "Storage inside the stages that read" if traced else "Stages that read",
         (
             *(Column("stage"), Column("busy", "time"), *storage),
-            *(Column("off the CPU"), Column("handed on"), Column("bytes are")),
+            *(Column("off-CPU"), Column("output"), Column("bytes are")),
         ),
         tuple(line for row in stages for line in _stage_rows(row, traced=traced)),
     )
@@ -247,7 +247,7 @@ def _cost_table(reads: Sequence[ReadCost]) -> Table:
     if all(each.offset is None for each in reads):
         del columns["offset"]
     headings, cells = zip(*columns.values(), strict=True)
-    return Table("Reads that were waited for longest", headings, tuple(zip(*cells, strict=True)))
+    return Table("Reads waited for longest", headings, tuple(zip(*cells, strict=True)))
 
 
 def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
@@ -281,7 +281,7 @@ def _order(access: AccessFigures) -> str:
     order = ", ".join(
         f"{units.fraction(share)} {name}"
         for share, name in (
-            (access.consecutive_fraction, "where the last one ended"),
+            (access.consecutive_fraction, "where the previous read ended"),
             (access.sequential_fraction, "further on"),
             (access.random_fraction, "elsewhere"),
         )
@@ -295,12 +295,12 @@ def _sanity(sanity: SanityLine) -> str:
         units.duration(units.nanoseconds(value))
         for value in (sanity.estimated_s, sanity.epoch_s, sanity.epoch_s - sanity.wait_s)
     )
-    says = "room to hide it" if sanity.fits else "no room to hide it"
+    says = "it can be hidden" if sanity.fits else "it cannot be hidden"
     number = sanity.n_processes
     by = f"{units.count(number)} processes or threads" if number > 1 else "one process or thread"
     each = " each" if number > 1 else ""
     return (
-        f"{units.nbytes(sanity.nbytes)} an epoch, read by {by} at "
+        f"{units.nbytes(sanity.nbytes)} per epoch, read by {by} at "
         f"{units.byte_rate(sanity.bytes_per_s)}{each}, is {takes} of reading; an epoch took "
         f"{took}, {rest} of it without waiting: {says}."
     )
@@ -311,11 +311,13 @@ def _access_lines(access: AccessFigures, sanity: SanityLine | None) -> list[str]
     what = "segments" if access.of_segments else "reads of stages"
     lines = [f"{units.count(access.n_reads)} {what}{_order(access)}."]
     if access.stride is not None:
-        lines.append(f"Most reads lie {units.nbytes(access.stride)} after the last one: strided.")
+        lines.append(
+            f"Most reads begin {units.nbytes(access.stride)} after the previous one: strided."
+        )
     lines.append(
-        f"Reads below 64 KiB: {units.fraction(access.small_read_fraction)}. "
-        f"Bytes read for each distinct one: {units.ratio(access.reread_factor)}, "
-        f"for each byte of the samples: {units.ratio(access.read_per_used)}."
+        f"Reads below 64 KiB: {units.fraction(access.small_read_fraction)}. Bytes read per "
+        f"distinct byte: {units.ratio(access.reread_factor)}; per byte of the samples: "
+        f"{units.ratio(access.read_per_used)}."
     )
     if access.bytes_per_s:
         known = list(access.bytes_per_s.items())[:8]

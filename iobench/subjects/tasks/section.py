@@ -37,8 +37,9 @@ def _told(found: Tasks) -> Iterator[str]:
     if found.worked_ns and found.lock_ns > LOCKED * found.worked_ns:
         share = units.fraction(found.lock_ns / found.worked_ns)
         yield (
-            f"Threads waited {units.duration(found.lock_ns)} for a lock of xarray's ({share} of "
-            "the tasks' time): one at a time reads NetCDF and HDF5, however many threads there are."
+            f"Threads waited {units.duration(found.lock_ns)} for xarray's lock ({share} of the "
+            "tasks' time): only one thread at a time reads NetCDF and HDF5, however many there "
+            "are."
         )
     for stage in found.unseen:
         yield (
@@ -48,8 +49,7 @@ def _told(found: Tasks) -> Iterator[str]:
     if found.unseen and found.elsewhere_nbytes:
         read = units.nbytes(found.elsewhere_nbytes)
         yield (
-            f"Other threads and processes that recorded read {read} while the loop went on, of no "
-            "batch that is known."
+            f"Other recorded threads and processes read {read} during the loop, for no known batch."
         )
 
 
@@ -57,7 +57,7 @@ def _who(found: Tasks) -> str:
     graphs, tasks = units.count(found.n_graphs), units.count(found.n_tasks)
     text = f"dask computed {graphs} graphs of {tasks} tasks"
     if found.schedulers == ("synchronous",):
-        return f"{text}, in the thread that asks (scheduler synchronous)."
+        return f"{text}, in the calling thread (scheduler synchronous)."
     text += f", in {units.count(found.threads)} thread{'s' * (found.threads != 1)}"
     if found.processes > 1:
         text += f" of each of {units.count(found.processes)} processes"
@@ -65,7 +65,7 @@ def _who(found: Tasks) -> str:
         return f"{text}."
     return (
         f"{text}: up to {units.count(found.at_once)} at once on {units.count(found.cpus)} CPUs. "
-        "DASK_NUM_WORKERS in the environment sets the threads of each."
+        "DASK_NUM_WORKERS in the environment sets the threads of each process."
     )
 
 
@@ -77,10 +77,10 @@ def _read_often(variable: ChunkedVariable) -> str:
     read, reads = units.nbytes(variable.read_nbytes), units.count(variable.n_reads)
     whole, chunks = units.nbytes(variable.nbytes), units.count(variable.n_chunks)
     return (
-        f"Of {variable.name} each byte was read {units.ratio(variable.reads_of_each)} times in an "
-        f"epoch, in the mean: {read} in {reads} reads, of {whole} in {chunks} chunks. Samples take "
-        "parts of chunks (then chunks=None or smaller ones read less), or share them (then data "
-        "that is loaded once is read less, where it fits into memory)."
+        f"Each byte of {variable.name} was read {units.ratio(variable.reads_of_each)} times per "
+        f"epoch on average: {read} in {reads} reads, from {whole} in {chunks} chunks. Either "
+        "samples take parts of chunks (then chunks=None or smaller chunks read less), or they "
+        "share chunks (then loading the data once reads less, where it fits into memory)."
     )
 
 

@@ -30,7 +30,7 @@ def utilisation_section(found: Utilisation) -> Section:
 def _lines(found: Utilisation) -> Iterator[str]:
     formula = f"Accelerator utilisation by MLPerf Storage's formula ({found.formula})"
     if found.fraction is None:
-        yield f"{formula}: unknown, as it leaves out the first step and there was no other."
+        yield f"{formula}: unknown, because it leaves out the first step and there was no other."
         return
     over = f", mean of {found.n_ranks} ranks" if found.n_ranks > 1 else ""
     over += f", mean of {len(found.epochs)} epochs" if len(found.epochs) > 1 else ""
@@ -40,8 +40,8 @@ def _lines(found: Utilisation) -> Iterator[str]:
     by_value: dict[float, list[str]] = {}
     for workload, value in MLPERF_THRESHOLDS.items():
         by_value.setdefault(value, []).append(workload)
-    told = [f"{units.fraction(value)} of {' and '.join(n)}" for value, n in by_value.items()]
-    yield f"For comparison, MLPerf Storage asks for {', '.join(told)}."
+    told = [f"{units.fraction(value)} for {' and '.join(n)}" for value, n in by_value.items()]
+    yield f"For comparison, MLPerf Storage requires {', '.join(told)}."
 
 
 def _missing(shares: Mapping[str, float]) -> str:

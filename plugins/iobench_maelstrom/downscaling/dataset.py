@@ -47,7 +47,7 @@ HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap
 MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."
 DATASET_TEXT = (
     "Upstream's name of a split, or of a single augmented file of tier 1. By default all months "
-    "whose files are at hand."
+    "whose files are found."
 )
 SUMMER, WHOLE_YEAR = range(4, 10), range(1, 13)
 
@@ -191,7 +191,7 @@ class Downscaling(Recipe):
         held = [key["months"] for key in keys]
         if self.chosen["dataset"] and not set(self.upstream_months) & set(held):
             raise OptionError(
-                f"dataset {self.chosen['dataset']!r}: no file of it is at hand, and the stand-in "
+                f"dataset {self.chosen['dataset']!r}: no file of it was found, and the stand-in "
                 f"holds only the months {' '.join(held)}; choose another or give --data-dir"
             )
 
@@ -324,7 +324,8 @@ class DownscalingTier2(Downscaling):
         batches_per_step=6,  # five for the critic, one for the generator
         source=(
             "MAELSTROM D2.3, A5: WGAN, tier 2, Keras on TensorFlow 2.6, one A100 40 GB; 200 ms per "
-            "effective batch of 192, the whole step, in which I/O was not told apart: at most"
+            "effective batch of 192, the whole step, in which I/O was not measured separately: at "
+            "most"
         ),
         sample_nbytes=(16 + 2) * 96 * 120 * 4,
         tables={

@@ -143,7 +143,7 @@ class Ens10(PublishedFiles):
         Option(
             "date",
             "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
-            "By default all whose files are at hand.",
+            "By default all whose files are found.",
             (),
             parse=parse_dates,
         ),

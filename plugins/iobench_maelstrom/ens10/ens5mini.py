@@ -85,7 +85,7 @@ class Ens5mini(Recipe):
         Option(
             "date",
             "Months as upstream, MM (or MMDD, YYYYMMDD, of which the month counts), separated by "
-            "commas. By default all whose files are at hand.",
+            "commas. By default all whose files are found.",
             (),
             parse=parse_months,
         ),

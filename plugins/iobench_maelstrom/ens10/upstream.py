@@ -153,7 +153,7 @@ def _source(training: TrainingFiles, *, stand_in: bool) -> str:
         return f"{text}."
     text = f"{text}; the stand-in's {training.n_times} fields are repeated to make them"
     if times < N_TRAINING_TIMES:
-        return f"{text}, fewer than upstream's {N_TRAINING_TIMES} for want of memory."
+        return f"{text}, fewer than upstream's {N_TRAINING_TIMES} for lack of memory."
     return f"{text} as many as upstream's."
 
 

@@ -99,7 +99,7 @@ class CosmoFlow(SplitFolders):
             "MLPerf HPC v2.0 closed, NVIDIA, dgxa100_n64_pytorch, result_0 to result_9: from "
             "epoch_start to eval_start, by its 1024 steps, median of all epochs but the first; 512 "
             "A100, one sample each, data staged before; the whole step with its collectives, in "
-            "which I/O was not told apart: at most"
+            "which I/O was not measured separately: at most"
         ),
         sample_nbytes=SIDE**3 * REDSHIFTS * 4 + PARAMETERS * 4,
         tables={

@@ -97,7 +97,7 @@ class DeepCam(SplitFolders):
             "MLPerf HPC v2.0 closed, Dell, 32xXE8545x4A100-SXM4-40GB, result_0 to result_4: from "
             "epoch_start to eval_start, by its 473 steps, median of all epochs but the first; 128 "
             "GPUs, 2 samples each, mixed precision; the whole step with its collectives, in which "
-            "I/O was not told apart: at most"
+            "I/O was not measured separately: at most"
         ),
         sample_nbytes=768 * 1152 * (16 * 4 + 8),
         tables={

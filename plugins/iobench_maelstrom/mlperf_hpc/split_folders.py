@@ -77,7 +77,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     tiny_files: tuple[int, int, int]
     ordinary_files: tuple[int, int, int]
     spec: SampleSpec
-    keys = (Key("split", SPLITS, "Folders. By default all at hand."),)
+    keys = (Key("split", SPLITS, "Folders. By default all that are found."),)
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)

@@ -74,7 +74,7 @@ def parse_days(text: str) -> tuple[str, ...]:
 
 DATE = Option(
     "date",
-    "Days, YYYY-MM-DD, separated by commas. By default all whose files are at hand.",
+    "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
     (),
     parse=parse_days,
 )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SAMPLE = Option(
     "sample",
     "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's "
-    "file era5_pl_1964_2023_12.nc where it is at hand.",
+    "file era5_pl_1964_2023_12.nc where it is found.",
     "fields",
     ("fields", "clustering"),
 )

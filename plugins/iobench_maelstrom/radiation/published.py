@@ -71,7 +71,7 @@ class RadiationFiles(PublishedFiles):
         batch_size=512,
         source=(
             "MAELSTROM D2.3, A3: CNN + self-attention, TensorFlow 2.9.1, one A100 40 GB; the whole "
-            "step, in which I/O was not told apart: at most"
+            "step, in which I/O was not measured separately: at most"
         ),
         tables={
             "D2.3, A3, TensorFlow": {
@@ -164,7 +164,7 @@ class RadiationFiles(PublishedFiles):
         for url in self.urls():
             if url not in held:
                 raise OptionError(
-                    f"{self.name}: {url.removeprefix(BUCKET_URL + '/')} is not at hand, and the "
+                    f"{self.name}: {url.removeprefix(BUCKET_URL + '/')} was not found, and the "
                     f"stand-in holds {len(held)} files of tripleclouds, first those of "
                     f"{', '.join(self.stand_in_subsets)}; choose among them, give --data-dir, or a "
                     "larger --scale"

@@ -21,7 +21,7 @@ PLUGIN: Final = "climetlab_maelstrom_radiation"
 SOURCE = (
     "climetlab-maelstrom-radiation 0.7.5: each variable of a column by isel from what its "
     "to_xarray gives, which is lazy, so that reading, decoding, heating rates and grouping cannot "
-    "be told apart. Assumed: a PyTorch DataLoader and batches of 512"
+    "be separated. Assumed: a PyTorch DataLoader and batches of 512"
 )
 
 

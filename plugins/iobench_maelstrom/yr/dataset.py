@@ -123,7 +123,7 @@ class Yr(Recipe):
         Option("parameter", "The only one.", "air_temperature", ("air_temperature",)),
         Option(
             "dates",
-            "As upstream: 2020-03-01, a list or A/to/B. By default all whose files are at hand.",
+            "As upstream: 2020-03-01, a list or A/to/B. By default all whose files are found.",
             (),
             parse=parse_dates,
         ),

@@ -139,7 +139,7 @@ def test_what_nobody_saw_is_judged_unknown():
     sketch.round(0, 100)
     judged = faster_stages(Run(sketch.profile()).of_rank())
     assert (judged.error_fraction, judged.stages, judged.withheld) == (None, (), True)
-    assert judged.reason == "the loader does not tell who makes its batches"
+    assert judged.reason == "the loader does not report which workers make its batches"
 
 
 def test_a_run_without_batches_is_not_judged():

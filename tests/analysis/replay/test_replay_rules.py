@@ -254,7 +254,7 @@ def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
     sketch.round(0, 100)
     (run,) = recorded_runs(Run(sketch.profile()).of_rank())
     assert (run.rule, run.wait_ns) == (LoaderRule.OPAQUE, 25)
-    with pytest.raises(ProfileError, match="does not tell who makes"):
+    with pytest.raises(ProfileError, match="does not report which workers make"):
         replay(run)
 
 
@@ -263,7 +263,7 @@ def test_a_worker_without_spans_is_no_worker_that_takes_no_time():
     sketch = pool(durations, workers=2, step_ns=15)
     (run,) = recorded_runs(Run(sketch.without(("worker", 1)).profile()).of_rank())
     assert run.rule is LoaderRule.OPAQUE
-    assert run.reason == "nobody saw 15 of 30 batches being made"
+    assert run.reason == "15 of 30 batches were not seen being made"
 
 
 def test_only_the_first_batches_are_taken_where_so_many_are_enough():

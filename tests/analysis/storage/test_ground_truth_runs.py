@@ -195,7 +195,7 @@ def test_a_number_used_again_is_another_process() -> None:
     found = place_segments(profile_of("s1_raw_fork"), earlier)
     assert found.coverage.n_found == 0
     assert "ended before it began" in found.coverage.extra[0]
-    assert "before the machine was started anew" in found.coverage.extra[0]
+    assert "before the machine was restarted" in found.coverage.extra[0]
 
 
 def test_another_host_may_use_the_same_numbers() -> None:
@@ -356,7 +356,7 @@ def test_two_leftovers_of_a_job_are_given_to_nobody() -> None:
     found = place_segments(killed_run(), twice)
     assert found.processes[1].trace == -1
     assert found.coverage.n_extra_logs == 2
-    assert "tells no number" in found.coverage.extra[0]
+    assert "has no process number" in found.coverage.extra[0]
     other_job = replace(logs, processes=(*_without(logs), replace(leftover, job_id=1)))
     found = place_segments(killed_run(), other_job)
     assert found.processes[1].trace == -1

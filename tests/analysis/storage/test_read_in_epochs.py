@@ -100,8 +100,8 @@ def test_workers_made_anew_are_so_many_as_there_are_at_once():
     assert found.sanity.fits
     assert [*found.access.bytes_per_s] == ["worker-0", "worker-1"]
     said = said_of(found)
-    assert "6.00 MB an epoch, read by 2 processes or threads at 250 MB/s each, is 12.0 ms" in said
-    assert "an epoch took 60.0 ms, 36.0 ms of it without waiting: room to hide it." in said
+    assert "6.00 MB per epoch, read by 2 processes or threads at 250 MB/s each, is 12.0 ms" in said
+    assert "an epoch took 60.0 ms, 36.0 ms of it without waiting: it can be hidden." in said
 
 
 def test_what_is_read_before_the_loop_is_in_no_epoch():

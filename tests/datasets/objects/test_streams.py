@@ -22,7 +22,7 @@ def test_a_generator_is_called_anew_for_each_pass(own_module, opened):
     assert (stream.n_samples_all, stream.batched, stream.stages, stream.ahead) == (0, False, (), 0)
     values = [float(item["v"]) for item in itertools.islice(stream.items(0), 7)]
     assert values == [0, 1, 2, 0, 1, 2, 0]
-    assert dataset.title == "an iterable dataset, its steps cannot be told apart"
+    assert dataset.title == "an iterable dataset, its steps cannot be separated"
 
 
 def test_an_iterable_of_known_length_has_passes(own_module, opened):

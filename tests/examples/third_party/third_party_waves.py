@@ -21,7 +21,7 @@ class NorthSea(Recipe):
     name = "north-sea"
     title = "hourly waves of the North Sea, from wind and depth"
     url = "https://waves.example.org/north-sea/{month}.nc"
-    keys = (Key("month", MONTHS, "Months as 2019-01. By default all at hand."),)
+    keys = (Key("month", MONTHS, "Months as 2019-01. By default all that are found."),)
     axes = (
         Axis("time"),
         Axis("latitude", 48, 51.0, 0.2, "degrees_north"),

@@ -310,7 +310,7 @@ def test_other_file_systems_go_through_fsspec(tmp_path: Path) -> None:
 def test_the_loader_measures_and_tells(tmp_path: Path, bucket: str) -> None:
     store = uploaded(write_numbers(tmp_path / "store", n_samples=16), f"s3://{bucket}/store")
     loader = iobench.loader(store, 4)
-    assert "reads under way" in loader.choice
+    assert "reads in flight" in loader.choice
     assert loader.depth >= loader.threads + 2 or loader.threads <= 4
     assert sum(len(batch["number"]) for batch in loader) == 16
     loader.close()

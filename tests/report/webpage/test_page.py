@@ -68,7 +68,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "Wait per step",
         "Bytes and rates",
         "Start-up, fill, steady state, end",
-        "What storage did",
+        "Storage",
         "MLPerf Storage",
         "Machine and configuration",
         "How far to trust these figures",

@@ -40,7 +40,7 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     profile = run.profile()
     page = PageParts(render_page([Run(profile, run.trace())]))
     assert wrong_figures(page.figures) == []
-    assert "What storage did" in page.texts["h2"]
+    assert "Storage" in page.texts["h2"]
     storage = page.document["runs"][0]["storage"]
     assert storage["bytes"][0]["posix_nbytes"] in values_of(page, "bytes")
     assert round(storage["stages"][0]["busy_s"] * 1e9) in values_of(page, "duration")

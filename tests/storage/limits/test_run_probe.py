@@ -93,7 +93,9 @@ def test_files_whose_pages_nobody_tells_are_read_past_the_page_cache_only(files,
     monkeypatch.undo()
     assert set(pages(files)) == {0}
     told = {each.way: each.refused for each in found.reads}
-    assert told["buffered"].startswith("what the page cache holds of these files cannot be asked")
+    assert told["buffered"].startswith(
+        "how much of these files the page cache holds cannot be queried"
+    )
 
 
 class Storage:
