@@ -462,8 +462,8 @@ def _codec(configuration: str) -> Any:
 
 def _numcodecs() -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it would rather have installed
+        # Of what it would rather have installed; it puts a filter of its own before any other.
+        with warnings.catch_warnings(record=True):
             import numcodecs
     except ImportError as error:
         raise MissingExtraError(

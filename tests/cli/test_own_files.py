@@ -129,16 +129,6 @@ def test_a_folder_that_a_profile_failed_in_can_be_converted_into(own, capsys, tm
     assert main(command) == 0, capsys.readouterr().err
 
 
-def test_a_probe_of_before_beside_the_data_is_used(own, runs, tmp_path: Path) -> None:
-    names = own(MEMBERS)
-    common = (*names, "--sample-dim", "time", "--format", "numpy")
-    runs(*common, "--store-dir", ".iobench")
-    shutil.rmtree("run")
-    runs(*common, "--store-dir", "stores")
-    assert json.loads(Path("run/run.json").read_text())["store"]["reused"] is True
-    assert not list((tmp_path / "stores").rglob("iobench.json"))
-
-
 def cut(name: str, nbytes: int) -> str:
     whole = Path(name)
     Path("cut").write_bytes(whole.read_bytes()[:nbytes])

@@ -157,6 +157,7 @@ def test_torchrun_of_two_ranks(launch: Launch, script: Script) -> None:
 MEETING = """
 import atexit
 import os
+import sys
 import time
 import torch
 import torch.distributed as dist
@@ -196,7 +197,9 @@ def train(data, work, hook=None):
         optimizer.step()
         if rank == 1:
             time.sleep(work)  # it computes longer
-    print(rank, *(float(each.sum()).hex() for each in model.state_dict().values()), flush=True)
+    sums = [float(each.sum()).hex() for each in model.state_dict().values()]
+    # One write, which ranks do not mix: torchrun starts them with -u.
+    sys.stdout.write(" ".join([str(rank), *sums]) + "\\n")
 
 
 same = torch.arange(512.0).reshape(8, 64)
