@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from iobench.report.renderers.quantities import SpelledTable
 
 INDENT: Final = 2
-NARROWEST: Final = 80
+NARROWEST: Final = 60
 WIDEST: Final = 110
-"""Between these the report follows the terminal: tables need the one, sentences the other."""
+"""Between these the report follows the terminal; what is narrower breaks lines itself."""
 NAME: Final = 24
 """Characters that names of rows get before columns have to stand below; longer ones are folded."""
 LAST: Final = "next"
