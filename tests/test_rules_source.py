@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TOP_LEVEL = {
-    ".ci", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md",
-    "converters", "iobench", "notebooks", "plugins", "pyproject.toml", "tests",
+    ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
+    "LICENSE", "README.md", "converters", "iobench", "notebooks", "plugins", "pyproject.toml",
+    "tests",
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
