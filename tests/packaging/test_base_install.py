@@ -7,32 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = ROOT / "tests" / "examples" / "third_party"
-ENVIRONMENT = dict(os.environ)
-"""With the user's own home, where pip has its settings; tests get another one."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(wheel: Path, new_environment: Callable[..., Path]) -> Path:
     """Return an environment with iobench's base and nothing else."""
-    folder = tmp_path_factory.mktemp("base")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    wanted = [str(ROOT), *(["numpy==1.26.4"] if sys.version_info < (3, 13) else [])]
-    answer = subprocess.run(
-        [folder / "bin" / "pip", "install", "--quiet", *wanted],
-        capture_output=True, text=True, check=False, cwd=folder, env=ENVIRONMENT,
-    )  # fmt: skip
-    if "(from versions: none)" in answer.stderr and not os.environ.get("IOBENCH_INDEX_REQUIRED"):
-        pytest.skip("no package index can be reached")
-    assert answer.returncode == 0, answer.stderr
-    return folder
+    return new_environment(str(wheel), *(["numpy==1.26.4"] if sys.version_info < (3, 13) else []))
 
 
 def iobench(base: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

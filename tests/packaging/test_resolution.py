@@ -1,4 +1,4 @@
-"""The base goes beside what training environments pin: a resolver is asked, nothing installed."""
+"""Extras go beside what training environments pin: a resolver is asked, nothing installed."""
 
 from __future__ import annotations
 
@@ -7,38 +7,46 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 UNREACHABLE = re.compile(
     r"error sending request|network was disabled"  # uv
     r"|\(from versions: none\)|NewConnectionError"  # pip
 )
 ENVIRONMENT = dict(os.environ)
 """With the user's own home, where pip and uv have their settings; tests get another one."""
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def resolve(tmp_path: Path, *requirements: str) -> dict[str, str]:
-    """Return the versions the resolver chooses for iobench's base beside the requirements.
+def resolve(
+    tmp_path: Path, *requirements: str, extras: bool = False, python: str = RUNNING
+) -> dict[str, str]:
+    """Return the versions that the resolver chooses for iobench beside the requirements.
 
     uv, which takes seconds; pip where uv does not see the package index that pip is set up for.
     """
-    wanted = [str(ROOT), *requirements]
     listed = tmp_path / "requirements.in"
-    listed.write_text("\n".join(wanted))
+    listed.write_text("\n".join(requirements))
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-    answer = _run([*uv, "--python", sys.executable, str(listed)])
+    uv += ["--python-version", python, *(["--all-extras"] if extras else [])]
+    answer = _run([*uv, str(ROOT / "pyproject.toml"), str(listed)])
     if answer.returncode == 0:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", answer.stdout, re.MULTILINE))
     if UNREACHABLE.search(answer.stderr) is None:
         pytest.fail(answer.stderr)
+    if python != RUNNING:
+        pytest.skip(f"uv reaches no package index, and pip here resolves for {RUNNING} alone")
+    named = f"[{','.join(PROJECT['optional-dependencies'])}]" if extras else ""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
     report = tmp_path / "report.json"
-    answer = _run([*pip, "--report", str(report), *wanted])
+    answer = _run([*pip, "--report", str(report), f"{ROOT}{named}", *requirements])
     if answer.returncode != 0 and UNREACHABLE.search(answer.stderr) is None:
         pytest.fail(answer.stderr)
     if answer.returncode != 0:
@@ -55,9 +63,28 @@ def test_base_resolves_beside_anemoi_datasets(tmp_path: Path) -> None:
     assert {"numpy", "psutil", "typer", "rich", "crc32c"} <= set(chosen)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="numpy 1.26 has no build for this Python")
-def test_base_resolves_beside_numpy_1_26(tmp_path: Path) -> None:
-    assert resolve(tmp_path, "numpy==1.26.4")["numpy"] == "1.26.4"
+# What all extras together go beside, any of them does. Of Python 3.13 there is no NumPy 1.26, no
+# torch before 2.5, and no reader of Darshan's logs.
+@pytest.mark.parametrize(
+    ("python", "pins"),
+    [
+        ("3.11", []),
+        ("3.12", []),
+        ("3.13", []),
+        ("3.11", ["anemoi-datasets>=0.5.30"]),
+        ("3.11", ["numpy==1.26.4", "torch==2.4.1", "zarr>=3"]),
+        ("3.11", ["numpy==1.26.4", "torch==2.4.1", "zarr==2.18.7"]),
+        ("3.12", ["numpy==1.26.4", "torch==2.4.1", "zarr==2.18.7"]),
+        ("3.13", ["torch==2.5.0", "zarr==2.18.7"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value) or "the newest",
+)
+def test_all_extras_resolve_together(tmp_path: Path, python: str, pins: list[str]) -> None:
+    chosen = resolve(tmp_path, *pins, extras=True, python=python)
+    print({name: chosen[name] for name in ("numpy", "torch", "zarr", "numcodecs", "xarray")})
+    assert ("darshan" in chosen) == (python != "3.13")
+    for name, same, version in (pin.partition("==") for pin in pins):
+        assert not same or chosen[name] == version
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
