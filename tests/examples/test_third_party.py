@@ -159,7 +159,7 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
         for batch, end_ns in enumerate((9_000_000, 20_250_000)):
             recorder.emit(Kind.WAIT, batch * 10_000_000, end_ns, batch=batch)
     page = tmp_path / "page.html"
-    told = iobench_here("report", str(run.path), "--html", str(page))
+    told = iobench_here("report", str(run.path), "--full", "--html", str(page))
     assert told.returncode == 0, told.stderr
     texts = {"terminal": told.stdout, "html": page.read_text()}
     for name in ("markdown", "notebook"):
