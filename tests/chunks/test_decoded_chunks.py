@@ -312,7 +312,7 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
 
     profile = (
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--out",
+        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--full", "--out",
     )  # fmt: skip
     monkeypatch.setenv(CHUNK_CACHE, "0")
     report = told(*profile, "none")
@@ -369,7 +369,7 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     monkeypatch.chdir(tmp_path)
     words = [
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--out", "loop",
+        "--workers", "0", "--store-dir", "stores", "--full", "--out", "loop",
     ]  # fmt: skip
     assert main(words) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -51,7 +51,7 @@ def test_what_would_be_replaced_is_shown(run: Path, capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     (mine,) = (line for line in lines if line.endswith(f"user: {USER}"))
     assert mine.split()[0].startswith("user-")
-    assert any(line.endswith("also a word of reports)") for line in lines)
+    assert any(line.endswith("because reports use this word)") for line in lines)
     assert main(["bundle", str(run), "--show", "--json", "--keep", "magrathea"]) == 0
     rows = json.loads(capsys.readouterr().out)["replacements"]
     assert {row["name"] for row in rows} >= {USER, HOST}

@@ -57,7 +57,7 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     text = compared(capsys, slow, fast)
     assert f"A: {slow} B: {fast}" in text
     assert "samples/s 100 125 1.25" in text
-    assert "wait of a step 4.00 ms 2.00 ms 0.50 - -" in text
+    assert "wait per step 4.00 ms 2.00 ms 0.50 - -" in text
     assert "exposed share 40 % 25 % accelerator util" in text
     assert "accelerator util., MLPerf 60 % 75 %" in text
     assert "Stages, exposed per batch 95 % stage A B B/A interval differs" in text
@@ -93,7 +93,7 @@ def test_three_runs_and_one_without_digests(
     c = made(tmp_path / "c", [0, 1], digests=False)
     text = compared(capsys, a, b, c)
     assert "Samples: identical samples, same order" in text
-    assert "Samples: unknown, C was made without digests. Make both with digests" in text
+    assert "Samples: unknown, because C was made without digests. Make both with digests" in text
 
 
 def test_the_report_tells_digests_and_utilisation(

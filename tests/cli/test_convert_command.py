@@ -282,13 +282,13 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     assert planned["lossy"] == done["lossy"]
     assert main(["convert", *common, "said", "--dtype", "float16"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "What fewer bits do to the values" in said
+    assert "Effect of fewer bits on the values" in said
     assert "Errors and deviations are over all 6 samples" in said
     assert "Scales of t are not given: its fields have fewer than 16 points along a side." in said
     assert main(["info", "said"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Values, over all samples" in said
-    assert "What fewer bits do to the values" in said
+    assert "Effect of fewer bits on the values" in said
     line = refused(*common, "strict", "--dtype", "float16", "--max-error", "t=0.001")
     assert "own.nc sample 0" in line
     assert "t is off by up to" in line

@@ -68,13 +68,13 @@ def test_reads_are_like_those_of_a_dataset(
     assert main(["limits", str(data), *FEW, "--like", "maelstrom-ens10", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["request_nbytes"] == 33_334
-    assert told["like"] == "samples of maelstrom-ens10, told from the files at hand"
+    assert told["like"] == "samples of maelstrom-ens10, according to the files at hand"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["none"], "none: is not there"),
+        (["none"], "none: no such file or folder"),
         (["empty"], "holds no file to read"),
         (["data", "--threads", "0"], "--threads 0: expected numbers"),
         (["data", "--threads", "some"], "--threads some: expected numbers"),

@@ -225,7 +225,7 @@ def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = made(tmp_path / "run")
     for arguments, message in (
         ([tmp_path / "none", "--quarterly"], "no run in it or below"),
-        ([tmp_path / "nowhere", "--quarterly"], "is no folder"),
+        ([tmp_path / "nowhere", "--quarterly"], "is not a folder"),
         ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
         ([run, "--quarterly", "--group"], "--quarterly: cannot be combined with --group"),
         ([run, run, "--csv"], "--csv: needs --quarterly; add it"),

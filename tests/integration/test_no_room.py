@@ -73,7 +73,7 @@ def test_a_recording_without_room_says_that_nothing_was_recorded(
     with iobench.record(tmp_path / "run", spool=folder if spool else None):
         train()
     text, document = said(tmp_path / "run", capsys)
-    assert f"Nothing was recorded, because recording stopped ({NO_ROOM} in {folder})" in text
+    assert f"Nothing was recorded, because recording stopped ({NO_ROOM} in {folder}" in text
     assert (
         f"No verdict: nothing was recorded, because recording stopped ({NO_ROOM} in {folder}"
     ) in text
@@ -138,4 +138,4 @@ def test_a_profile_without_room_says_that_nothing_was_recorded(tmp_path, monkeyp
     shown = capsys.readouterr()
     assert code == 0, shown.err
     text = " ".join(shown.out.split())
-    assert f"recording stopped, {NO_ROOM} in {tmp_path / 'run'}" in text
+    assert f"recording stopped ({NO_ROOM} in {tmp_path / 'run'}" in text

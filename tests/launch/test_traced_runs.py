@@ -125,7 +125,7 @@ def test_nothing_is_set_unless_asked_for_and_logs_of_the_users_own_are_named(
 
 
 def test_logs_that_are_not_there_are_refused_before_anything_starts(tmp_path, launch) -> None:
-    with pytest.raises(OptionError, match="--darshan /nowhere/logs: is not there"):
+    with pytest.raises(OptionError, match="--darshan /nowhere/logs: no such file or folder"):
         launch(sys.executable, "-c", "", darshan=("/nowhere/logs",))
     assert not (tmp_path / "run").exists()
 

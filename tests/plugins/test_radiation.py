@@ -398,7 +398,7 @@ def test_default_and_scaled_sizes():
 
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():
-    with pytest.raises(OptionError, match=r"rad4NN_outputs_.* not at hand.*of tripleclouds"):
+    with pytest.raises(OptionError, match=r"rad4NN_outputs_.* was not found.*of tripleclouds"):
         Radiation(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
-    with pytest.raises(OptionError, match=r"rad4NN_inputs_2020010100_0c1\.nc is not at hand"):
+    with pytest.raises(OptionError, match=r"rad4NN_inputs_2020010100_0c1\.nc was not found"):
         Radiation(patch="1").synthesis_nbytes(scale=None, tiny=True)

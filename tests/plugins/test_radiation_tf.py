@@ -335,5 +335,5 @@ def test_default_and_scaled_sizes(tiny):
 
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():
-    with pytest.raises(OptionError, match=r"TFR/TripCloud0\.0\.tfrecord is not at hand"):
+    with pytest.raises(OptionError, match=r"TFR/TripCloud0\.0\.tfrecord was not found"):
         RadiationTf(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)

@@ -131,7 +131,7 @@ def test_the_digest_is_fixed() -> None:
 
 @pytest.mark.parametrize("value", [object(), {"x": {1, 2}}, [lambda: None]])
 def test_what_cannot_be_told_is_refused(value: Any) -> None:
-    with pytest.raises(UndigestibleError, match="whose value cannot be told"):
+    with pytest.raises(UndigestibleError, match="whose value iobench cannot read"):
         sample_digest(value)
 
 

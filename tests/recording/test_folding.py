@@ -329,7 +329,7 @@ def test_a_comparison_says_which_of_its_runs_is_not_whole(
 
 
 def test_counts_of_a_part_are_held_against_nothing(folded: Path) -> None:
-    with pytest.raises(ProfileError, match="sums only"):
+    with pytest.raises(ProfileError, match="only sums are kept"):
         counts_of(Run(open_profile(folded)))
 
 

@@ -93,11 +93,11 @@ def test_where_the_two_disagree_statfs_is_believed_and_nothing_counted():
     assert found.doubt == "statfs tells nfs, the list of mounts ext4"
 
 
-def test_each_says_in_one_sentence_what_cold_can_mean():
+def test_each_says_in_a_sentence_or_two_what_cold_can_mean():
     for name in itertools.chain(*MAGIC.values()):
         cold = known_by(-1, Mount(Path("/"), name)).cold
         assert cold.endswith(".")
-        assert cold.count(". ") == 0
+        assert cold.count(". ") <= 1
 
 
 def test_a_url_lies_on_none():

@@ -360,7 +360,7 @@ def test_cells_of_other_machines_are_said_to_be_theirs(
     words = ["suite", str(write_recipe()), "--out", "out", "--set", "vary.machine=no-such-*"]
     assert main(words) == 75
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 cells have runs left; the same command goes on, each on its own machines" in text
+    assert "2 cells have runs left; the same command continues, each on its own machines" in text
     assert "(no-such-*)" in text
 
 

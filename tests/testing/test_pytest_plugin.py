@@ -63,7 +63,7 @@ def _run(
 def test_the_file_is_written_and_compared(session: pytest.Pytester) -> None:
     missing = _run(session)
     missing.assert_outcomes(failed=1)
-    missing.stdout.fnmatch_lines(["*loader.json: is not there*pytest --iobench-update writes*"])
+    missing.stdout.fnmatch_lines(["*loader.json: no such file*pytest --iobench-update writes*"])
     _run(session, "--iobench-update").assert_outcomes(passed=1)
     kept = json.loads((session.path / "counts" / "loader.json").read_text())["runs"]["run"]
     assert kept["exact"]["reads"] == 10

@@ -151,7 +151,7 @@ def test_samples_whose_value_cannot_be_told_are_unknown(tmp_path, caplog):
     profile = recorded(tmp_path / "run", Odd(), **options)
     assert samples_seen(Run(profile)).n_unknown_batches == 2
     assert compare_samples(Run(profile), Run(profile)).verdict is SamplesVerdict.UNKNOWN
-    assert "whose value cannot be told" in caplog.text
+    assert "whose value iobench cannot read" in caplog.text
 
 
 def measured(path, make, *, batch_size=4, seed=0, numbers=range(12)):

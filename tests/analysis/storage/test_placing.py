@@ -197,10 +197,10 @@ def test_where_no_offset_fits_nothing_is_shifted_and_little_is_placed() -> None:
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [
-        ([(0, 10**6)], "its clock is unknown: .*chance"),
+        ([(0, 10**6)], "its clock is not known: .*chance"),
         (
             [(10_000 + number, 10_000.00001 + number) for number in range(200)],
-            "its clock is unknown: .*fits into",
+            "its clock is not known: .*fits into",
         ),
         ([(0, 1000)], ""),
     ],

@@ -39,7 +39,7 @@ def test_samples_are_fused_and_strings_left_out(own_module, opened):
     sample = make_sample(dataset, index.where[3])
     assert sample["y"] == 9
     np.testing.assert_array_equal(sample["x"], np.full((2, 3), 1.5, "f4"))
-    assert dataset.title == "a map-style dataset, its steps cannot be told apart"
+    assert dataset.title == "a map-style dataset, its steps cannot be separated"
 
 
 @pytest.mark.parametrize("name", ["Steps", "Stepped"])

@@ -234,7 +234,7 @@ class TestChoosingFiles:
     @pytest.mark.parametrize(
         ("path", "error", "told"),
         [
-            ("none", MissingFileError, "is not there"),
+            ("none", MissingFileError, "no such file or folder"),
             ("empty", MissingFileError, "holds no file to read"),
             ("pipe", OptionError, "neither a file nor a folder"),
             ("s3://bucket/data", OptionError, "mounted folder"),
