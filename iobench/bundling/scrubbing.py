@@ -115,10 +115,12 @@ class Scrubber:
 
     def _ip(self, text: str) -> str:
         try:
-            ip_address(text)
+            address = ip_address(text)
         except ValueError:
             return self.names.replaced(text)
-        return text if text in LOCAL else self.names.give("ip", text)
+        # No host has an address of the network 0; versions such as 0.9.15.1 look like one.
+        is_of_nobody = address.version == 4 and address.packed[0] == 0
+        return text if is_of_nobody or text in LOCAL else self.names.give("ip", text)
 
     def _is_path(self, text: str) -> bool:
         """Tell a path from words with a stroke between them, such as "I/O" and "samples/s"."""

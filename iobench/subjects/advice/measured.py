@@ -206,7 +206,9 @@ def _folder(found: RankRun) -> str | None:
     if near is None or near.folder is not None or not found.about.is_script:
         return None if near is None else near.folder
     storage = found.once(storage_of)
-    rows = () if storage is None else storage.rows
+    if storage is None or not storage.rows:
+        return None
+    rows = storage.rows
     files = [row for row in rows if row.scope == "file" and row.name.startswith("/")]
     # What a script reads beside its data, as settings, may lie elsewhere.
     far = [row for row in files if near.mount_of(row.name) is not None]
