@@ -69,7 +69,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert run["wait_per_step"]["mean_s"] * 1e9 == pytest.approx(sum(waited) / 20, abs=1)
     assert sum(each["exposed_s"] for each in run["stages"]) == pytest.approx(run["wait_s"])
     found = text_of(told.run)
-    assert "20 steps of 6 batches, as --batches-per-step says: a step takes" in found
+    assert "20 steps of 6 batches, as given by --batches-per-step" in found
     assert "Wait per step of 6 batches" in found
     assert "A step waits" in found
 
@@ -85,7 +85,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert "A step waits" not in found
 
     (pair,) = compare_runs([told.run, untold.run]).pairs
-    assert "time of a batch" in {each.name for each in pair.figures}
+    assert "time per batch" in {each.name for each in pair.figures}
     (pair,) = compare_runs([told.run, told.run]).pairs
     of = {each.key: each for each in pair.figures}
     assert of["step_ns"].name == "time of a step"

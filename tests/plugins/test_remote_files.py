@@ -240,7 +240,7 @@ def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
     with pytest.raises(FileFormatError, match=f"{files[0].name}: was rewritten since"):
         opened[0]
     sent = pickle.loads(pickle.dumps(opened))  # as to a process
-    with pytest.raises(FileFormatError, match="was written anew since"):
+    with pytest.raises(FileFormatError, match="was rewritten since"):
         sent[0]
     filesystem.rm_file(name)
     with pytest.raises(MissingFileError, match=f"{files[0].name}: no such file any more"):

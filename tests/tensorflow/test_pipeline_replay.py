@@ -20,6 +20,7 @@ from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import stage_title
 from iobench.recording.session import record
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -149,7 +150,7 @@ def test_reports_and_advice_name_the_calls_of_tf_data(tmp_path: Path) -> None:
     assert f"over {len(run)} batches that were traced" in text
     assert "Estimated, not measured by batch" not in text
     assert found.stages[0].stage.startswith("opaque:parse/")
-    assert f"Halving {found.stages[0].stage} would save" in text
+    assert f"Halving {stage_title(found.stages[0].stage)} would save" in text
     advice = advice_of([measured_rank(rank, [run])])
     assert advice is not None
     told = [each.candidate.title for each in (*advice.changes, *advice.to_measure)]
@@ -203,4 +204,4 @@ def test_a_pipeline_that_was_not_traced_is_not_replayed(tmp_path: Path) -> None:
             pass
     (run,) = recorded_runs(Run(open_profile(tmp_path / "run")).of_rank())
     assert run.rule is LoaderRule.OPAQUE
-    assert "nobody saw" in run.reason
+    assert "were not seen" in run.reason

@@ -111,7 +111,7 @@ def test_a_report_says_what_was_trained_and_where(module: str) -> None:
     assert "parameters trained on fields of 8 x 9, on the CPU in" in text
     assert "compete with those that load" in text
     assert "emulated" not in text
-    assert "no number" not in text
+    assert "finite number" not in text
 
 
 @pytest.mark.thorough
@@ -120,7 +120,7 @@ def test_a_loss_that_is_no_number_is_told(module: str) -> None:
     training = told_of(run)["training"]
     assert training["loss"] is None  # the weights are no numbers either from then on
     assert 1 <= training["n_not_finite"] <= 12
-    assert f"no number in {training['n_not_finite']} of 12 batches" in shown(run)
+    assert f"not a finite number in {training['n_not_finite']} of 12 batches" in shown(run)
 
 
 def test_samples_without_a_field_are_refused_before_anything_is_measured(module: str) -> None:
