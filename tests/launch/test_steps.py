@@ -88,7 +88,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert "time per batch" in {each.name for each in pair.figures}
     (pair,) = compare_runs([told.run, told.run]).pairs
     of = {each.key: each for each in pair.figures}
-    assert of["step_ns"].name == "time of a step"
+    assert of["step_ns"].name == "time per step"
     assert of["step_ns"].values[0] >= STEP_NS
 
 
