@@ -69,6 +69,8 @@ DEFAULT_REQUEST_NBYTES: Final = 1 << 20
 MAX_REQUEST_NBYTES: Final = 64 << 20
 MAX_HELD_NBYTES: Final = 4 << 30
 """Of the buffers of all threads."""
+DROP_TRIES: Final = 4
+"""A page that the kernel is moving just then is dropped at the next."""
 ORDERS: Final = ("random", "sequential")
 
 LIMITS: Final = "IOBENCH_LIMITS"
@@ -441,13 +443,19 @@ class _Running:
             self._drop(fds, cold)
 
     def _drop(self, fds: list[int], requests: NDArray[Any]) -> None:
-        left = 0
-        for file, offset, nbytes in requests.tolist():
-            os.posix_fadvise(fds[file], offset, nbytes, os.POSIX_FADV_DONTNEED)
-            pages = pages_of(fds[file], offset, nbytes, tries=False)
-            left += 0 if pages is None else pages.resident
-        if left:
-            self.notes.append(f"{left} pages that it read stayed in the page cache")
+        left = requests.tolist()
+        n_left = 0
+        for _ in range(DROP_TRIES):
+            found = []
+            for file, offset, nbytes in left:
+                os.posix_fadvise(fds[file], offset, nbytes, os.POSIX_FADV_DONTNEED)
+                found.append(pages_of(fds[file], offset, nbytes, tries=False))
+            stayed = [0 if pages is None else pages.resident for pages in found]
+            left = [request for request, n in zip(left, stayed, strict=True) if n]
+            n_left = sum(stayed)
+            if not left:
+                return
+        self.notes.append(f"{n_left} pages that it read stayed in the page cache")
 
     def _arm(self, way: str, step: _Step, held: float | None = None) -> _Arm:
         key = step.order, step.threads, f"{way} {held}"
