@@ -225,7 +225,7 @@ def test_shards_brought_and_inflated_in_the_background_are_charged_to_no_wait(
     beside = {each.stage: each.nbytes for each in background.stages}
     in_batches = stages(found.profile).get("decode:inflated", (0, 0))[1]
     assert beside["decode:inflated"] == raw - in_batches
-    assert "no wait is charged to it" in str(background_section(background).blocks[0])
+    assert "no wait is attributed to it" in str(background_section(background).blocks[0])
 
 
 # -- LitData ------------------------------------------------------------------------------
