@@ -77,7 +77,8 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     yield (
         "epoch",
         f"loading takes {source} from the source, {store} from the store, with "
-        f"{request.n_workers} workers",
+        f"{request.n_workers} workers; timed on a probe just read and written, so local files came "
+        "from the page cache",
     )
     yield "pay-back", _payback(request, planned)
     if planned.keep_bits:

@@ -269,10 +269,11 @@ def _print_screen(
     document: Document, run: Path, logs: Sequence[Path] = (), file: TextIO | None = None
 ) -> None:
     """Print one screen of a report, and the command that prints all of it."""
+    from iobench.masking import as_typed
     from iobench.report.one_screen import one_screen
 
     given = (word for log in logs for word in ("--darshan", str(log)))
-    whole = shlex.join(["iobench", "report", str(run), *given, "--full"])
+    whole = shlex.join(["iobench", "report", str(as_typed(run)), *given, "--full"])
     write_text(one_screen(document, whole, file), sys.stdout if file is None else file)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -119,7 +120,8 @@ def _tell(
     from iobench.errors import IobenchError
 
     assert ended.run is not None
-    kept = [f"kept in {ended.run}; show this report again with: iobench report {ended.run}"]
+    again = shlex.join(["iobench", "report", str(ended.run)])
+    kept = [f"kept in {ended.run}; show this report again with: {again}"]
     lines = []
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")

@@ -36,8 +36,9 @@ class FileKind:
         What it is of: ``"store"`` or ``"dataset"``.
     missing, damaged : type of IobenchError
         What is raised of a file that is not there, and of one that is not as it was.
-    if_missing, if_changed, if_cut : str
-        What is said then, and what to do about one that has another size, or ends too early.
+    if_missing, if_changed, if_cut, if_removed : str
+        What is said then, and what to do about one that has another size, ends too early, or was
+        removed while it was read.
     is_dated : bool
         Whether a file that was modified is another one; a store has checksums for that.
     """
@@ -48,6 +49,7 @@ class FileKind:
     if_missing: str
     if_changed: str
     if_cut: str
+    if_removed: str
     is_dated: bool
 
 
@@ -59,6 +61,7 @@ STORE_FILE: Final = FileKind(
     f" is missing, its store's manifest lists it; {MADE_AGAIN}",
     MADE_AGAIN,
     MADE_AGAIN,
+    MADE_AGAIN,
     is_dated=False,
 )
 SOURCE_FILE: Final = FileKind(
@@ -68,6 +71,7 @@ SOURCE_FILE: Final = FileKind(
     ": no such file",
     "open the dataset again",
     "it is cut short or has changed since it was indexed; fetch it again",
+    "fetch it again, or stage its copy again",
     is_dated=True,
 )
 
@@ -132,11 +136,14 @@ class OpenFile:
         if status.st_size != self.nbytes:
             how = f"{status.st_size} bytes, its {owner} was opened with {self.nbytes}"
             return self.kind.damaged(f"{self.path}: {how}; {self.kind.if_changed}")
-        if not status.st_nlink:
-            how = f"was removed or replaced while its {owner} was read"
-        else:
+        what = "open it again"
+        if status.st_nlink:
             how = f"was modified after its {owner} was opened"
-        return self.kind.damaged(f"{self.path} {how}; open it again")
+        elif os.path.lexists(self.path):
+            how = f"was replaced while its {owner} was read"
+        else:
+            how, what = f"was removed while its {owner} was read", self.kind.if_removed
+        return self.kind.damaged(f"{self.path} {how}; {what}")
 
     def read_at(self, offset: int, nbytes: int) -> bytes:
         """Return some bytes; fewer where the file ends."""

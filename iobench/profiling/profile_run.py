@@ -56,6 +56,7 @@ from iobench.profiling.profiled import samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.canonical import load_xxhash
+from iobench.recording.clocks import now_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import wants_energy
@@ -89,6 +90,8 @@ if TYPE_CHECKING:
 
 __all__ = ["profile"]
 
+GATHERED_EVERY_NS: Final = 10 * 10**9
+"""What bringing span files home at the end of a round may not be sooner than: home may be slow."""
 LONGEST_NAME: Final = 100
 """Of a folder for one of several runs, whose labels may be longer."""
 
@@ -403,11 +406,16 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
 def _after_round(
     directory: RunDirectory, loader: MeasuredLoader, copies: DeviceCopies | None
 ) -> Callable[[], None]:
+    gathered_ns = 0
+
     def after_round() -> None:
+        nonlocal gathered_ns
         loader.after_round()
         if copies is not None:
             copies.settle()
-        directory.gather()
+        if now_ns() - gathered_ns > GATHERED_EVERY_NS:  # what is left the report gathers
+            directory.gather()
+            gathered_ns = now_ns()
 
     return after_round
 

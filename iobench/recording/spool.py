@@ -23,6 +23,7 @@ SHARED_TYPES: Final = frozenset(
     | {"gpfs", "lustre", "mmfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2"}
     | {"smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"}
 )
+COPIED_AT_ONCE: Final = 1 << 20
 MOUNT_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
@@ -133,8 +134,9 @@ def _bring(source: Path, target: Path, *, remove: bool) -> None:
     ended = remove and _has_ended(source)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        shutil.copyfile(source, part)
-        with part.open("rb+") as copy:
+        with source.open("rb") as file, part.open("wb") as copy:  # opened once: home may be slow
+            shutil.copyfileobj(file, copy, COPIED_AT_ONCE)
+            copy.flush()
             os.fsync(copy.fileno())
         part.replace(target)
     finally:

@@ -321,6 +321,12 @@ class Command:
     command: str
     reason: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The reason as it stands before the command, or alone."""
+        ending = ":" if self.command else "" if self.reason.endswith(".") else "."
+        return f"{self.reason}{ending}" if self.reason else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Drawing:

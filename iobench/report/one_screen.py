@@ -123,8 +123,11 @@ def _blocks(told: Mapping[str, Section], key: str) -> tuple[Block, ...]:
 
 def _steps(section: Section, width: int, n_steps: int) -> Section:
     steps = [each for each in section.blocks if isinstance(each, Command)]
-    short = (replace(each, reason=shortened(each.reason, 2 * width - 16)) for each in steps)
-    return Section("steps", section.title, tuple(short)[:n_steps])
+    shown = steps[:n_steps]
+    if not any(each.command for each in shown):  # of a script: what says how to write them
+        shown += [each for each in steps[n_steps:] if each.command][:1]
+    short = (replace(each, reason=shortened(each.reason, 2 * width - 16)) for each in shown)
+    return Section("steps", section.title, tuple(short))
 
 
 def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:

@@ -184,10 +184,20 @@ def test_a_store_made_anew_at_the_same_place_is_another_one(paths: list[Path]) -
     replace(paths[0])
     new = FileSet(paths, {paths[0]: 10})
     assert new.opened(0).read_at(0, 1) == b"y"
-    with pytest.raises(StoreError, match="was removed or replaced"):
+    with pytest.raises(StoreError, match="was replaced while its store was read; open it again"):
         old.opened(0)
     old.close()
     assert old.opened(0).read_at(0, 1) == b"y"
+
+
+def test_of_a_staged_copy_removed_while_it_is_read_the_error_says_to_stage_it_again(
+    paths: list[Path],
+) -> None:
+    files = FileSet(paths, {paths[0]: 10})
+    files.opened(0)
+    paths[0].unlink()
+    with pytest.raises(StoreError, match=r"was removed while .* stage its copy again$"):
+        files.opened(0)
 
 
 def test_a_short_file_says_where_it_ends(paths: list[Path]) -> None:

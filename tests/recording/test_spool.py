@@ -170,12 +170,12 @@ def test_a_copy_that_fails_loses_nothing(run, monkeypatch):
     with run.recorder(role="worker", worker=0) as recorder:
         recorder.emit(Kind.READ, 1, 2)
 
-    def full(source, target):
-        target.write_bytes(b"half")
+    def full(source, target, nbytes):
+        target.write(b"half")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.copyfile", full)
+        patch.setattr("shutil.copyfileobj", full)
         with pytest.raises(StorageError, match=r"\.spans: cannot be copied .*No space left"):
             run.gather()
     assert list(run.spans_path.iterdir()) == []

@@ -15,7 +15,7 @@ from schedules import pool
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.figures import AdviceOutcome, Circumstances
+from iobench.subjects.advice.figures import AdviceOutcome, Circumstances, Evidence
 from iobench.subjects.advice.measured import MeasuredRank, measured_rank
 from iobench.subjects.advice.next_steps import SUBJECT, NextSteps
 
@@ -127,6 +127,20 @@ def test_the_command_of_a_step_tries_it() -> None:
     assert script[0].reason.startswith(
         "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the time by replay"
     )
+    assert [step.command is None for step in script] == [True, True, False]
+    assert script[2].command is not None
+    assert script[2].command.startswith("iobench advise ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_bound_that_is_printed_exceeds_what_the_loop_waits(kind: str) -> None:
+    run = Run(run_of(**KINDS[kind])).of_rank()
+    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    assert advice is not None
+    wait = advice.baseline.wait_fraction
+    for change in (*advice.changes, *advice.to_measure):
+        if change.gain.evidence is Evidence.BOUND and wait is not None:
+            assert change.gain.expected <= wait
 
 
 def test_without_compute_a_step_time_is_proposed(make: Make) -> None:

@@ -101,7 +101,11 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
     assert "of the time spent computing, or in collective operations (" in text
     assert "emulated" not in text
     assert "iobench convert" not in text
-    assert "saves 68 % of the time at most, to be measured." in text
+    # The loop waits 65 %; were all steps as short as the shortest, it would be 68 %.
+    assert (
+        "saves 65 % of the time at most, to be measured; more only if training steps get shorter "
+        "as well." in text
+    )
     assert "too short to time" not in text
     found = document(tmp_path / "run")
     assert found["job"] is None

@@ -98,7 +98,7 @@ def _block(block: Block) -> Iterator[str]:
             yield _fenced(block.lines)
         case Command():
             if block.reason:
-                yield f"{escaped(block.reason)}{':' if block.command else '.'}"
+                yield escaped(block.sentence)
             if block.command:
                 yield _fenced([block.command], "sh")
 

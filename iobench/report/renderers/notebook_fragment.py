@@ -90,7 +90,7 @@ def _block(block: Block) -> Iterator[str]:
             yield _lines(block.lines)
         case Command():
             if block.reason:
-                yield _div(f"{block.reason}{':' if block.command else '.'}", "margin:0")
+                yield _div(block.sentence, "margin:0")
             if block.command:
                 yield _lines([block.command])
 

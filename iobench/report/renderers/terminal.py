@@ -148,8 +148,7 @@ class TerminalRenderer:
 
     def _command(self, command: Command) -> None:
         if command.reason:
-            ending = ":" if command.command else "."
-            self._sentence(f"{command.reason}{ending}", indent=INDENT)
+            self._sentence(command.sentence, indent=INDENT)
         if command.command:
             self._line(f"    {command.command}", "cyan")
 

@@ -167,7 +167,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     gain = predictor.gain(Change(), instead=kept)
     least = predictor.gain(Change(), instead=slow)
     if least.is_proven and least.low is not None and gain.low is not None:
-        most = predictor.bound(Change(), instead=kept).expected
+        most = predictor.bound(Change(), instead=kept).high or 0.0
         gain = replace(gain, low=min(gain.low, least.low), high=max(gain.high or most, most))
     else:
         saved = gain.saved or 0.0

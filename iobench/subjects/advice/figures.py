@@ -224,6 +224,9 @@ class Gain:
     low, high : float or None
         Between which it lies in another run, with what is known of errors; None where too few
         batches were measured to tell. Of a bound 0 and the bound.
+    waiting : float or None
+        Of a bound, the part that cannot exceed the loop's waiting. The rest would be training steps
+        that all become as short as their shortest tenth, which is not proven.
     is_proven : bool or None
         Whether noise does not explain it: what is unknown is not proven.
     """
@@ -233,11 +236,14 @@ class Gain:
     low: float | None = field(metadata=key("low_fraction"))
     high: float | None = field(metadata=key("high_fraction"))
     is_proven: bool | None = None
+    waiting: float | None = field(default=None, metadata=key("waiting_fraction"))
 
     @property
     def expected(self) -> float:
-        """What to rank it by: the gain, or the bound."""
-        return (self.high or 0.0) if self.saved is None else self.saved
+        """What is said of it and what to rank it by: the gain, or how much waiting may go."""
+        if self.saved is not None:
+            return self.saved
+        return (self.high or 0.0) if self.waiting is None else self.waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,10 @@ class GainPredictor:
         run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
         gains = (self.gain(change, instead=run, parallel=each) for each in (False, True))
         most = max(0.0, *(gain.saved or 0.0 for gain in gains))
-        return Gain(Evidence.BOUND, None, 0.0, most)
+        wait = self.baseline.wait_fraction
+        return Gain(
+            Evidence.BOUND, None, 0.0, most, waiting=None if wait is None else min(most, wait)
+        )
 
     def _times(self, run: RecordedRun, change: Change, shared: bool) -> Floats:
         replayed = replay(run, change, self._machine if shared else None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.json_keys import HIDDEN, ITSELF, figure
+from iobench.masking import as_typed
 from iobench.report import units
 from iobench.report.document import Command, Section
 from iobench.report.sentences import MOST
 from iobench.subjects.advice.advising import advice_of
+from iobench.subjects.advice.candidates import WORTH_SAYING
 from iobench.subjects.advice.commands import ProfileCommand
 from iobench.subjects.advice.figures import Evidence
 from iobench.subjects.advice.measured import reported_rank
@@ -146,12 +149,17 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
         if gain.evidence is not Evidence.MEASURED:  # first of all to be tried
             commands.sort(key=lambda line: not line.startswith("iobench profile "))
         how = f"saves {units.fraction(gain.expected)} of the time {EVIDENCE[gain.evidence]}"
+        if gain.evidence is Evidence.BOUND and (gain.high or 0.0) >= gain.expected + WORTH_SAYING:
+            how += "; more only if training steps get shorter as well"
         if not gain.is_proven and gain.evidence is not Evidence.BOUND:
             how += ", too few batches to be certain"
         settings = [line for line in lines if line.startswith(("DataLoader(...", "grain."))]
         code = f" ({settings[0]})" if settings and not commands else ""
         reason = f"{change.candidate.title}{code}: {how}"
         yield NextStep(reason, commands[0] if commands else None)
+    if script and changes:
+        command = shlex.join(["iobench", "advise", str(as_typed(ranks[0].path))])
+        yield NextStep("the lines to change, what they cost, and other changes", command)
 
 
 def _about_starts(best: MeasuredRank, diagnosis: Diagnosis) -> str:

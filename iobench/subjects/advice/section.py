@@ -97,8 +97,7 @@ def advice_document(advice: Advice, run: str) -> Document:
         found.append(Section("changes", f"What would help, best first{epoch}", changes))
     if advice.to_measure:
         bounds = any(each.gain.evidence is Evidence.BOUND for each in advice.to_measure)
-        # What bounds take for granted of the training itself.
-        most = " (upper bounds: every training step taken to be as short as the shortest tenth)"
+        most = " (upper bounds on the waiting that goes; steps that loading slows may get shorter)"
         title = f"What may help but has to be measured{most if bounds else ''}"
         changes = _changes(advice.to_measure, 1 + len(advice.changes))
         found.append(Section("to-measure", title, changes))
@@ -234,7 +233,7 @@ def _gain_text(change: AdvisedChange) -> str:
     gain = change.gain
     epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
     if gain.saved is None:
-        return f"saves {units.fraction(gain.high)}{epoch} {EVIDENCE[gain.evidence]}"
+        return f"saves {units.fraction(gain.expected)}{epoch} {EVIDENCE[gain.evidence]}"
     between = ""
     if gain.low is not None and gain.high is not None:
         another = " in another run" if gain.evidence is Evidence.REPLAYED else ""
@@ -341,7 +340,7 @@ def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
     obtained = _between(tried.low_fraction, tried.high_fraction)
     return (
         tried.title,
-        Share(gain.high, "at most {}") if bound else SignedShare(gain.saved),
+        Share(gain.expected, "at most {}") if bound else SignedShare(gain.saved),
         NOT_APPLICABLE if bound else _between(gain.low, gain.high) or "too few batches",
         SignedShare(tried.saved_fraction),
         obtained or "no interval",

@@ -164,7 +164,7 @@ def test_a_file_that_is_missing_or_replaced_is_named(
     other = file.with_name("other")
     other.write_bytes(file.read_bytes())
     other.replace(file)
-    with pytest.raises(StoreError, match="removed or replaced"):
+    with pytest.raises(StoreError, match="was replaced"):
         rows_of(filler, [0, 5])
     file.unlink()
     store.close()
