@@ -14,7 +14,6 @@ from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.ring_run import RingRun
 
 if TYPE_CHECKING:
@@ -34,9 +33,8 @@ HELD_BY_LOOP = 2
 class PlannedRing(MeasuredLoader):
     """Fills batches ahead of the training loop, in threads of its process or in others, or in it.
 
-    With ``threads``, as ``--framework native`` has them, batches stay valid as long as they are
-    held. With ``workers``, and with neither of both, a batch is valid until the next one is asked
-    for. Processes start with the first round and stay until the end.
+    Batches stay valid as long as they are held. Processes start with the first round and stay until
+    the end.
 
     Parameters
     ----------
@@ -92,12 +90,8 @@ class PlannedRing(MeasuredLoader):
         self.copied_from = "pageable" if device is None else "pinned"
         prepare = None if device is None else device.prepare
         self._processes: ProcessSource | None = None
-        if threads:
-            self._n_feeding, self._ahead = threads, max(prefetch, threads)
-            depth = self._ahead + HELD_BY_LOOP
-            self._pool = BufferPool(source.spec, batch_size, depth=depth, prepare=prepare)
-            return
-        self._n_feeding = self._ahead = workers * prefetch
+        self._n_feeding = threads or workers * prefetch
+        self._ahead = max(prefetch, threads) if threads else self._n_feeding
         if workers:
             self._source = self._processes = ProcessSource(
                 source,
@@ -106,12 +100,13 @@ class PlannedRing(MeasuredLoader):
                 start_method=start_method or _usual_start_method(),
                 run_directory=run_directory,
             )
-        new_memory = None if self._processes is None else self._processes.new_memory
-        # One that the loop has, unless it makes the next one itself and nobody writes meanwhile.
-        self._pool = ReusedBuffers(
-            source.spec, batch_size, depth=2 if workers else 1, ahead=max(1, self._ahead),
-            prepare=prepare, new_memory=new_memory,
-        )  # fmt: skip
+        self._pool = BufferPool(
+            source.spec,
+            batch_size,
+            depth=max(1, self._ahead) + HELD_BY_LOOP,
+            prepare=prepare,
+            new_memory=None if self._processes is None else self._processes.new_memory,
+        )
 
     @property
     def expect(self) -> Callable[[NDArray[np.int64]], None] | None:

@@ -105,8 +105,7 @@ def test_every_stage_of_every_batch_is_recorded_by_its_worker(run):
     assert sorted(row.batch for row in rows if row.flags & Flag.IO) == list(range(8))
 
 
-def test_a_batch_is_valid_until_the_next_is_asked_for(run):
-    # One worker, one ahead: two slots, so that each is filled again after one more batch.
+def test_a_batch_is_valid_while_the_next_is_made(run):
     with workers_of(run, workers=1, prefetch=1) as loader:
         for batch in loader.batches(planned(12)):
             following = (Kind.COLLATE, batch.planned.batch + 1)
