@@ -81,23 +81,6 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
         "from the page cache",
     )
     yield "pay-back", _payback(request, planned)
-    if planned.keep_bits:
-        kept = " ".join(f"--keep-bits {name}={bits}" for name, bits in planned.keep_bits.items())
-        yield (
-            "fewer bits",
-            f"{kept} would keep 99 % of the real information (Klöwer et al. 2021), estimated from "
-            f"a few samples; numbers that were packed before may need fewer{_smaller(request)}; "
-            "--dry-run with them shows the effect on the values",
-        )
-
-
-def _smaller(request: ConvertRequest) -> str:
-    """Return what it takes for fewer bits to make a store smaller, in words."""
-    if request.to == "zarr" and request.format_options.get("codec", "none") == "none":
-        return "; this makes the store smaller only with --codec blosc-lz4"
-    if request.to in ("numpy", "tfrecord"):
-        return f"; {request.to} does not compress, so the store would be no smaller"
-    return ""
 
 
 def _held(planned: ConversionForecast) -> str:

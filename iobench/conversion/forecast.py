@@ -34,7 +34,6 @@ from iobench.registry import find_converter
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.places import FILES_OF_A_SHARD
 from iobench.stores.plan import StoreRequest, probe_samples
-from iobench.stores.real_information import bits_worth_keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.memory_bound import MemoryBound
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.datasets.contract import SampleIndex, Where
+    from iobench.datasets.contract import Where
     from iobench.sources.request import Screen
-    from iobench.stores.contract import Store
     from iobench.stores.plan import ConversionPlan
 
 
@@ -143,8 +141,6 @@ class MeasuredProbe:
         Seconds one process takes to load one sample from the source, and from the store.
     lossy : mapping
         What fewer bits did to the values of the probe, by variable (`Manifest.lossy`).
-    keep_bits : mapping of str to int
-        Bits of the mantissa that are worth keeping (`bits_worth_keeping`).
     """
 
     n_samples: int
@@ -156,7 +152,6 @@ class MeasuredProbe:
     source_sample_s: float
     store_sample_s: float
     lossy: Mapping[str, Any] = field(default_factory=dict)
-    keep_bits: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +196,6 @@ class ConversionForecast:
     lossy : mapping
         What fewer bits do to the values, of the samples of the probe; by variable as in
         `Manifest.lossy`, empty where nothing is lossy.
-    keep_bits : mapping of str to int
-        Bits of the mantissa that tell 99 % of the real information of a variable, by a few
-        samples of the probe; of variables on a grid for which that is known and less than all.
-        Empty where something is lossy.
     """
 
     n_samples: int
@@ -228,7 +219,6 @@ class ConversionForecast:
     payback_epochs: float | None
     probe_n_samples: int
     lossy: Mapping[str, Any]
-    keep_bits: Mapping[str, int]
 
     @property
     def least_files(self) -> int:
@@ -319,7 +309,6 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         payback_epochs=full.payback_epochs,
         probe_n_samples=probe.n_samples,
         lossy=probe.lossy,
-        keep_bits=probe.keep_bits,
     )
 
 
@@ -351,7 +340,6 @@ PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
 LOADED_N_SAMPLES: Final = 8
 LOADED_S: Final = 1.0
-N_FOR_BITS: Final = 4
 
 
 def conversion_plan(
@@ -559,15 +547,9 @@ def measure_probe(
             source_sample_s=source_s,
             store_sample_s=store_s,
             lossy=store.manifest.lossy,
-            keep_bits={} if prepared.encoding else _worth_keeping(store, prepared.index),
         )
         store.close()
         return probe
-
-
-def _worth_keeping(store: Store, index: SampleIndex) -> dict[str, int]:
-    some = [store[number] for number in range(min(len(store), N_FOR_BITS))]
-    return bits_worth_keeping(store.spec, some, index.meteorology)
 
 
 def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int], list[int]]:

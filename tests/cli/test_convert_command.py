@@ -34,7 +34,7 @@ PLAN = {
     "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
     "spilled_nbytes", "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
-    "probe_n_samples", "lossy", "keep_bits", "free_files", "least_files",
+    "probe_n_samples", "lossy", "free_files", "least_files",
 }  # fmt: skip
 TELLING = """\
 import os, sys
@@ -293,35 +293,6 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     assert "own.nc sample 0" in line
     assert "t is off by up to" in line
     assert "there is t" in refused(*common, "strict", "--dtype", "u=float16")
-
-
-@pytest.mark.thorough
-def test_a_plan_without_loss_tells_which_bits_are_worth_keeping(
-    converts, capsys, tmp_path, monkeypatch
-) -> None:
-    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
-    monkeypatch.chdir(tmp_path)
-    y, x = np.mgrid[:64, :128]
-    wave = 280 + 10 * np.sin(y / 20) * np.cos(x / 25)
-    with netcdf4.Dataset("own.nc", "w") as file:
-        for dim, length in (("time", 3), ("y", 64), ("x", 128)):
-            file.createDimension(dim, length)
-        noise = np.random.default_rng(1).normal(0, 0.1, (3, 64, 128))
-        file.createVariable("t", "f4", ("time", "y", "x"))[:] = wave + noise
-    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--dry-run")
-    planned = converts(*common)
-    assert 4 < planned["keep_bits"]["t"] < 16
-    assert main(["convert", *common]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"--keep-bits t={planned['keep_bits']['t']} would keep 99 % of the real" in said
-    assert "numpy does not compress" in said
-    in_zarr = [*common[:3], "zarr", *common[4:]]
-    assert main(["convert", *in_zarr]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "smaller only with --codec blosc-lz4" in said
-    assert main(["convert", *in_zarr, "--codec", "blosc-lz4"]) == 0
-    assert "makes the store smaller" not in " ".join(capsys.readouterr().out.split())
-    assert converts(*common, "--keep-bits", "9")["keep_bits"] == {}
 
 
 def test_a_store_without_loss_says_nothing_of_any(netcdf, converts, capsys) -> None:
