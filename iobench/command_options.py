@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 __all__ = [
     "NOT_OF_STORES",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandOption:
     """One option of a command.
 

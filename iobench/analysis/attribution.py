@@ -5,7 +5,6 @@ Section numbers are those of the definition (``iobench/README.md``, how the numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
 from iobench.analysis.stage_table import StageTable, find_lanes
 from iobench.analysis.time_intervals import overlap_ns
+from iobench.frozen import frozen
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 NOBODY: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attribution:
     """Every delivery's busy and exposed time by stage.
 

@@ -6,16 +6,17 @@ took turns. Nothing is simulated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import PartExposure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakEven:
     """When what is spent once has been saved again, epoch by epoch.
 
@@ -60,7 +61,7 @@ class BreakEven:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FullConversion:
     """The conversion of every sample of the dataset.
 

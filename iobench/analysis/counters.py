@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.read_spans import find_read_spans
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys
@@ -27,7 +27,7 @@ COUNTED: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counters:
     """What was counted for each delivery, in a table; integers, exact.
 

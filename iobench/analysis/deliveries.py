@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from iobench.analysis.loop import ONLY
 from iobench.analysis.optimizer_steps import find_steps
 from iobench.analysis.rounds import find_rounds
 from iobench.analysis.time_intervals import union
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ STEPPED: Final = "trains"
 TRAINS: Final = kinds_that(Trait.TRAINS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deliveries:
     """The waits of one training loop, in order of time; arrays of one row per wait.
 

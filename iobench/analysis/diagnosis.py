@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
@@ -37,7 +38,7 @@ class Verdict(Enum):
     """It waits for 20 % of its time or more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnosis:
     """What a run's figures mean.
 

@@ -6,7 +6,7 @@ and its I/O: min, mean, median, max and standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.waits import step_statistics
+from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.kinds import Kind
 
@@ -28,7 +29,7 @@ Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochFigures:
     """One pass of the training loop over its samples.
 
@@ -87,7 +88,7 @@ class EpochFigures:
     computed: Mapping[str, StepStatistics]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochTime:
     """What one epoch took.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageExposure:
     """One stage's work inside a window, and the part of it that the training loop waited for.
 
@@ -81,7 +82,7 @@ class StageExposure:
         return None if self.cpu_ns is None else max(0, self.busy_ns - self.cpu_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComputeStage:
     """One stage of the training loop itself inside a window.
 
@@ -105,7 +106,7 @@ class ComputeStage:
     per_step_ns: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepFigures:
     """How many batches a step of the optimiser takes.
 
@@ -138,7 +139,7 @@ class StepFigures:
     why_unknown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepStatistics:
     """A time that each of several steps of the training loop took: its wait, a pass, a stage.
 
@@ -169,7 +170,7 @@ class StepStatistics:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodedChunkFigures:
     """What loading decoded of chunked files, as counted where it was decoded.
 
@@ -194,7 +195,7 @@ class DecodedChunkFigures:
         return self.nbytes / self.used_nbytes if self.used_nbytes else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartExposure:
     """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
@@ -304,7 +305,7 @@ def _per_s(amount: int | None, ns: int) -> float | None:
     return None if amount is None or not ns else amount * 1_000_000_000 / ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """One stretch of every round: ``startup``, ``fill``, ``first epoch``, ``steady``, ``drain``.
 
@@ -337,7 +338,7 @@ class Phase:
         return self.wait_ns / self.wall_ns if self.wall_ns else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Coincidence:
     """Something that long waits fall together with.
 
@@ -355,7 +356,7 @@ class Coincidence:
     n_steps: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LongWaits:
     """Few waits that hold much of the run's time, so that the median step misleads.
 
@@ -392,7 +393,7 @@ class LongWaits:
     coincidences: tuple[Coincidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoaderExposure:
     """One loader of the training loop, and what of the wait was for it.
 
@@ -434,7 +435,7 @@ class LoaderExposure:
     restarts: bool = field(default=False, metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OtherLoop:
     """A thread that waited for batches beside the training loop; in no other figure.
 
@@ -455,7 +456,7 @@ class OtherLoop:
     wait_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoldedWaits:
     """The batches of a long run before those that are kept one by one.
 
@@ -471,7 +472,7 @@ class FoldedWaits:
     all_wait_fraction: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exposure:
     """Who was waited for, over one training process's run.
 

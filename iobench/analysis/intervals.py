@@ -12,12 +12,13 @@ Where there are too few blocks or rounds for an interval there is None: it is un
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import comb, exp, fsum, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ STUDENT: Final = (
 """97.5 % of Student's t lie below, by degrees of freedom from 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blocks:
     """A quotient's two sums, in parts.
 
@@ -63,7 +64,7 @@ class Blocks:
         return float(self.amounts.sum()) / weight if weight > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """A figure, and between what it may lie.
 
@@ -328,7 +329,7 @@ def _around(ratio: float, variance: float, free: float) -> Interval:
     return Interval(ratio, exp(max(low, -690.0)), exp(min(high, 690.0)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoundRatio:
     """Two things timed in rounds of turns, and one of them beside itself (A/A).
 

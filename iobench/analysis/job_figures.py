@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobPart:
     """One part of a job's time.
 
@@ -46,7 +47,7 @@ class JobPart:
     n_files: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImportTime:
     """What importing one top-level package took.
 
@@ -75,7 +76,7 @@ class ImportTime:
     file_system: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartUp:
     """What a process did before its first batch, as far as it is known.
 
@@ -104,7 +105,7 @@ class StartUp:
         return sum(each.n_modules for each in self.packages)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobTime:
     """Where the time of a training process went, from its start to its end.
 

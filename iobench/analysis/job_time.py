@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from iobench.analysis.deliveries import EVALUATION
 from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
 from iobench.analysis.read_spans import names_interpreter
 from iobench.analysis.time_intervals import covered, union
+from iobench.frozen import frozen
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -366,7 +367,7 @@ def _first_batch_ns(deliveries: Deliveries) -> int | None:
     return int(deliveries.delivered_ns[first] - asked_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _InitialLoad:
     start_ns: Integers
     end_ns: Integers

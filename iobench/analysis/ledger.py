@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Ledger:
         self.busy_ns[:, waiting] = self.exposed_ns[:, waiting]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChargedWork:
     """Parts of the spans that load, each in the delivery that counts it as busy time.
 

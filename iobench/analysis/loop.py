@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.exposure_figures import OtherLoop
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_keys import lane_keys
@@ -24,7 +25,7 @@ ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader nobody noted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainingLoop:
     """The thread whose waits are counted, and everything that works for it.
 

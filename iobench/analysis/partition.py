@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.time_intervals import Nesting, nesting, overlap_ns
+from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pieces:
     """Stretches of threads that never overlap on one lane, by lane and time.
 

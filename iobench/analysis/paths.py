@@ -12,11 +12,12 @@ released: by the training loop, which is slack, or by a later stage's turn, its 
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turns:
     """The pieces of the loading threads, joined where they follow each other in one batch.
 
@@ -66,7 +67,7 @@ def make_turns(pieces: Pieces, part: Integers | None = None, item: Integers | No
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """A part of a path: ``[low_ns, high_ns)`` inside a turn, or between turns (turn -1).
 
@@ -79,7 +80,7 @@ class Stretch:
     late: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Path:
     """What a batch's readiness hung on, without slack, from ``start_ns`` to ``ready_ns``.
 

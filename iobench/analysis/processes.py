@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageWork:
     """One stage of one process.
 
@@ -41,7 +41,7 @@ class StageWork:
     cpu_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessWork:
     """What one process did.
 

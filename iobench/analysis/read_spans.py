@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -25,7 +25,7 @@ NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
 """Flags of spans whose time and bytes another one counts, or no thread spent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadSpans:
     """The spans that read, those of one run that count in its sums.
 
@@ -44,7 +44,7 @@ class ReadSpans:
     decoding: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountedBytes:
     """What the kernel counted in one process, as ``/proc`` tells.
 

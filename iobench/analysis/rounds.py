@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
+from iobench.frozen import frozen
 from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
 from iobench.recording.kinds import Kind, is_one_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rounds:
     """The rounds of a training loop, by their starts.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -22,7 +23,7 @@ NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
 LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanSums:
     """By row of ``Profile.spans``; -1, or NaN, where a span has none or it is not known.
 

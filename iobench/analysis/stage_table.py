@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.task_lines import laid_in_line
+from iobench.frozen import frozen
 from iobench.recording.kinds import (
     LIFE_KINDS,
     LOOP_KINDS,
@@ -77,7 +77,7 @@ class StageTable:
         return self._number[kind, ""]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """The spans that carry time, apart by where they ran.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from iobench.analysis.intervals import (
     block_ratio,
     paired_ratio,
 )
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ PARTS: Final[tuple[Window, ...]] = ("recurring", "steady", "whole")
 Sums = Mapping[str, "NDArray[np.float64]"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RoundTimes:
     """When the rounds of a training process were, by their starts.
 
@@ -48,7 +48,7 @@ class RoundTimes:
     end_ns: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepSums:
     """Sums over some steps of a run, in stretches of neighbouring ones, and by round.
 

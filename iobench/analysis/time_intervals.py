@@ -6,11 +6,12 @@ All are pairs of arrays of int64 of one length, in ns unless said otherwise.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
@@ -49,7 +50,7 @@ def overlap_ns(
     return np.maximum(inside, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nesting:
     """Which intervals of a lane lie inside which.
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from iobench.command_options import OF_PROFILE
+from iobench.frozen import frozen
 
 __all__ = ["IobenchCommand", "declared", "make_typer"]
 
@@ -22,7 +22,7 @@ _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Plainly:
     """What typer makes of a value, without its help for what is plain already: that loads pydantic.
 

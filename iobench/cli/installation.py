@@ -16,10 +16,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from importlib.util import find_spec
 from typing import Any, Final
+
+from iobench.frozen import frozen
 
 UNIONS = ("all", "test", "test-all")
 """Extras made of other ones."""
@@ -69,7 +71,7 @@ print(chr(10) + json.dumps(found))
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Package:
     """One package of an extra, or one dataset of a plugin.
 
@@ -83,7 +85,7 @@ class Package:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """An extra or a plugin.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.span_file import SPAN_DTYPE
@@ -31,7 +32,7 @@ PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread
 """A span, the index of its process in ``Profile.processes`` and of its thread within that."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folded:
     """What a long run no longer has one by one: the sums of its first spans.
 
@@ -58,7 +59,7 @@ class Folded:
     workers_own_ns: int = field(default=0, metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Process:
     """One process that recorded.
 
@@ -113,7 +114,7 @@ class Process:
         return f"{self.role}-{self.worker}" if self.worker >= 0 else self.role
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile:
     """One measured run, independent of the order in which its files were found.
 

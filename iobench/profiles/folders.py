@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundRun:
     """A run in a folder of runs.
 

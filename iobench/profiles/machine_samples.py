@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
 from iobench.recording.machine_counters import MachineHead
 from iobench.recording.monitor import (
@@ -32,7 +32,7 @@ SECOND: Final = 1e9
 WRAPS: Final = 1 << 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class MachineSamples:
     """One machine's readings.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import read_fields
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fields asks
@@ -38,7 +39,7 @@ FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkFacts:
     """How the variable of a source is cut of which chunks hold most for a sample.
 
@@ -87,7 +88,7 @@ class ChunkFacts:
             raise ValueError(f"{self.dims} have no such lengths")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmulatedStep:
     """What was waited after each batch in place of its part of a training step.
 
@@ -116,7 +117,7 @@ class EmulatedStep:
         return self.forward_ns + self.backward_ns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvaluatedSamples:
     """What was evaluated after each epoch.
 
@@ -132,7 +133,7 @@ class EvaluatedSamples:
     n_samples: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainedModel:
     """The model that was trained on the batches, where ``--compute`` named one.
 
@@ -180,7 +181,7 @@ class TrainedModel:
     n_not_finite: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PublishedWait:
     """What was published of the wait of a step.
 
@@ -196,7 +197,7 @@ class PublishedWait:
     exposed_io_s: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheFacts:
     """The page cache before the run.
 
@@ -215,7 +216,7 @@ class CacheFacts:
     cold_known: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreFacts:
     """The store that was read.
 
@@ -253,7 +254,7 @@ class StoreFacts:
     lossy: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LinkFacts:
     """What the link to a device was measured to carry, before the run.
 
@@ -280,7 +281,7 @@ class LinkFacts:
     large_nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceFacts:
     """The device that batches were copied to.
 
@@ -319,7 +320,7 @@ class DeviceFacts:
         return told if isinstance(told, str) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NearPlace:
     """A folder of this machine alone that files could be staged in.
 
@@ -340,7 +341,7 @@ class NearPlace:
     free_nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NearPlaces:
     """Where files could be staged, and which mounts other machines share.
 
@@ -367,7 +368,7 @@ class NearPlaces:
         return at if at in self.shared else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagedFacts:
     """How the copy that a profile reads was staged.
 
@@ -402,7 +403,7 @@ class AskedLoader(Protocol):
     def n_batches(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFacts:
     """What ``run.json`` says of a run, parsed once; what it does not say has the default.
 

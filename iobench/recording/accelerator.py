@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from iobench.frozen import frozen
 from iobench.recording.clocks import DeviceClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceCopy:
     """Arrays on their way to a device.
 

@@ -11,9 +11,9 @@ device's time since, and an idle device passes another mark at once.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.recording.span_file import Flag
@@ -39,7 +39,7 @@ MARKS_A_WRITE: Final = 3
 _pending: Final[set[DeviceLane]] = set()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceRegion:
     """A stretch of a device's queue: two marks in it, and when or before they were put there."""
 
@@ -53,7 +53,7 @@ class DeviceRegion:
     nbytes: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sighting:
     """A mark that the device passed between two times of the host."""
 

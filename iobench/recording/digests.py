@@ -17,12 +17,12 @@ import os
 import re
 import struct
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_small_file
 from iobench.recording.canonical import (
     UndigestibleError,
@@ -211,7 +211,7 @@ def _numbers(numbers: Sequence[Any] | None, n_samples: int) -> list[int]:
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DigestTable:
     """The digests of a run, in no order.
 

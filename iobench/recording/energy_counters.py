@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ NO_COUNTER: Final = "no counter"
 LINE_NBYTES: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CounterRoots:
     """Where a machine's counters are; others than the system's are for tests.
 
@@ -56,7 +57,7 @@ class CounterRoots:
 SYSTEM_ROOTS: Final = CounterRoots()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EnergySource:
     """One counter of energy, as it describes itself.
 
@@ -87,7 +88,7 @@ class EnergySource:
     estimated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnreadableEnergy:
     """Energy that cannot be told.
 
@@ -103,7 +104,7 @@ class UnreadableEnergy:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EnergyHead:
     """What is read of one machine's counters.
 
@@ -153,7 +154,7 @@ class EnergyCounter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageGauge:
     """What a driver tells of the use of a GPU whose counter is open.
 
@@ -183,7 +184,7 @@ def _known(ask: Callable[[], int | None]) -> int | None:
     return value if type(value) is int else None  # AMD's tells "N/A"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundCounters:
     """Counters that can be read, and what cannot."""
 

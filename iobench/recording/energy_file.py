@@ -23,12 +23,13 @@ taken.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
 from iobench.recording.energy_counters import EnergyHead, EnergySource, UnreadableEnergy
 
@@ -44,7 +45,7 @@ MOST_WATTS: Final = 10_000
 """No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EnergySeries:
     """One counter's readings.
 
@@ -69,7 +70,7 @@ class EnergySeries:
     n_failed: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuReading:
     """What a driver told of the use of a GPU.
 
@@ -91,7 +92,7 @@ class GpuReading:
     used_nbytes: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class HostEnergy:
     """What one machine's counters showed.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.recording.this_process import boot_id
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
 """Set by who starts a run of several processes: the same for all of them, new for each run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobRank:
     """One training process of a job.
 
@@ -41,7 +41,7 @@ class JobRank:
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobHost:
     """The machine of a job that this process is on.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import cgroup_folders
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ BUSY_FIELDS: Final = (1, 2, 3, 6, 7, 8)
 UNKNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineHead:
     """What is read of one machine.
 

@@ -6,11 +6,11 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 from iobench.masking import mask_words
 from iobench.recording.kept_spans import keep_nbytes
 from iobench.recording.this_process import machine
@@ -26,7 +26,7 @@ NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
 """Set by Jupyter to the notebook's path."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptCommit:
     """The commit that a script was of when it was started.
 

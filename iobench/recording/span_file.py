@@ -17,11 +17,12 @@ off by SIGKILL has 0 there. A chunk whose head is all zeros is reserved and not 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def plain_text(field: bytes) -> str:
     return field.rstrip(b"\0").decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """Who writes a span file, and the (monotonic, wall) time at which it began."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
@@ -30,7 +31,7 @@ LATEST_NS: Final = 2**61
 MOST_NBYTES: Final = 2**53
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Anchor:
     """The same instant on the monotonic clock and on the wall clock, in nanoseconds."""
 
@@ -38,7 +39,7 @@ class Anchor:
     wall_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed.
 
@@ -55,7 +56,7 @@ class Head:
     fold: Fold | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpanFile:
     """The spans of one process.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NAME: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoppedRecording:
     """A process that could not go on recording.
 

@@ -8,8 +8,9 @@ Markdown, the page and a notebook say the same of the same figure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
+
+from iobench.frozen import frozen
 
 __all__ = [
     "NOT_APPLICABLE",
@@ -63,7 +64,7 @@ Sign = Literal["", "passed", "failed", "undecided"]
 """What became of something that could fail: a sign before the words that say it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantity:
     """A figure; its class says what it is a figure of.
 
@@ -134,7 +135,7 @@ class WattHours(Quantity):
 Cell = Quantity | str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sentence:
     """A line of prose, with its figures as text in it."""
 
@@ -143,7 +144,7 @@ class Sentence:
     sign: Sign = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BarPart:
     """A piece of a bar: how it is drawn (``"exposed"``, ``"hidden"``...), and its length."""
 
@@ -152,7 +153,7 @@ class BarPart:
     what: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bar:
     """One bar: its pieces one after the other, and what it is of.
 
@@ -164,7 +165,7 @@ class Bar:
     swatch: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bars:
     """Bars on one scale, on which the longest fills the width; only pages that draw show them.
 
@@ -175,7 +176,7 @@ class Bars:
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A column of a table.
 
@@ -197,7 +198,7 @@ class Column:
     is_spare: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """A table; its first column names the row.
 
@@ -227,7 +228,7 @@ class Table:
     is_folded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyFigure:
     """A figure that is said first: its name, itself, and the rest of the sentence."""
 
@@ -236,14 +237,14 @@ class KeyFigure:
     rest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyFigures:
     """The figures that are said first: tiles of a page, lines of a terminal."""
 
     figures: tuple[KeyFigure, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeatMap:
     """A colour for each row and time.
 
@@ -264,7 +265,7 @@ class HeatMap:
     column_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChartPoint:
     """A figure at its place: what the place is called, the figure, and its interval if it has one.
 
@@ -278,7 +279,7 @@ class ChartPoint:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChartMark:
     """A point of a chart to look at, by its number from 0: how it is meant, and what is there."""
 
@@ -287,7 +288,7 @@ class ChartMark:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SmallChart:
     """A figure from place to place, all points of one sort of quantity."""
 
@@ -296,7 +297,7 @@ class SmallChart:
     marks: tuple[ChartMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SmallCharts:
     """Charts side by side, each on a scale of its own; only pages that draw show them.
 
@@ -307,14 +308,14 @@ class SmallCharts:
     charts: tuple[SmallChart, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """Lines that stand as they are, spaces included."""
 
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """A command line to copy; ``reason`` is why, without the full stop."""
 
@@ -328,7 +329,7 @@ class Command:
         return f"{self.reason}{ending}" if self.reason else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drawing:
     """A picture that only some pages can draw, by name; others leave it out.
 
@@ -342,7 +343,7 @@ class Drawing:
 Block = Sentence | Table | Bars | KeyFigures | HeatMap | SmallCharts | Lines | Command | Drawing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A part of a document.
 
@@ -367,7 +368,7 @@ class Section:
         return all(isinstance(block, Drawing | Bars | SmallCharts) for block in self.blocks)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """All that a report says.
 

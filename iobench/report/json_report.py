@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.job_figures import JobTime, job_of_ranks
+from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports
@@ -31,7 +32,7 @@ OF_THE_RUN: Final = (
 NOT_WAITED: Final = ("stages", "compute_stages")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunDocument:
     """One training process of a run, as JSON has it.
 

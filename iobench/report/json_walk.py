@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
 OTHER_UNITS: Final = {
@@ -25,7 +25,7 @@ OTHER_UNITS: Final = {
 """What a figure is divided by, from the unit of its field to that of its key."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownFigure:
     """One field or property of a dataclass, and how JSON shows it.
 

@@ -12,10 +12,10 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from iobench.analysis.job_figures import JobTime
+from iobench.frozen import frozen
 from iobench.json_keys import ITSELF, figure
 from iobench.registry import installed_subjects
 from iobench.report.json_report import OF_THE_RUN, RunDocument
@@ -38,7 +38,7 @@ INTRODUCTION: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExplainedKey:
     """One key of JSON.
 

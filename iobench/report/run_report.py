@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "source"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunReport:
     """All that is shown of one run.
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from iobench.errors import FileFormatError
+from iobench.frozen import frozen
 
 LOG_MAGIC: Final = 6567223
 """``DARSHAN_MAGIC_NR`` of ``include/darshan-log-format.h``, after a version of eight bytes."""
@@ -108,7 +108,7 @@ _FINISHED: Final = re.compile(
 _MAPPED: Final = re.compile(r".*_id(?P<job>\d+)_mmap-log-\d+-(?P<rank>\d+)\.darshan")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogName:
     """What the name of a log tells; -1 is unknown.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PID: Final = re.compile(r"_id-?\d+-(\d+)_")
 LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatheredLogs:
     """What is there of the logs of a run.
 

@@ -9,12 +9,12 @@ log, C being C: `iobench.storage.darshan_reader` runs it in a process of its own
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import FileFormatError, MissingExtraError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ _CHUNK: Final = 4096
 """Files whose counters are held in full at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobFacts:
     """What a log says of the job it is of; times in nanoseconds, 0 where the log has none."""
 
@@ -36,7 +36,7 @@ class JobFacts:
     executable: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RawSegments:
     """The segments of one file in one rank, as the library gives them: the writes first."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
+from iobench.frozen import frozen
 from iobench.recording.clock_marker import is_clock_marker
 from iobench.storage.darshan_library import JobFacts, OpenLog, RawSegments
 from iobench.storage.storage_trace import (
@@ -43,7 +44,7 @@ _STREAM: Final = -2
 _MARKER: Final = -3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogContents:
     """The traces of one log, and what of it was left out.
 

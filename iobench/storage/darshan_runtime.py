@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
 from iobench.recording.clock_marker import MARKER_NAME
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.darshan_gathering import make_dated
@@ -27,7 +27,7 @@ LISTED: Final = re.compile(rf"^\s*{re.escape(LIBRARY)}\S*\s.*=>\s*(\S+)$", re.MU
 LDCONFIG_S: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DarshanRuntime:
     """A ``libdarshan.so``.
 
@@ -271,7 +271,7 @@ if hasattr(os, "fork"):
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbedRuntime:
     """What came of trying a runtime.
 

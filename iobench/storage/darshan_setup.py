@@ -10,11 +10,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from iobench.errors import OptionError, StorageError
+from iobench.frozen import frozen
 from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
@@ -37,7 +38,7 @@ NOT_ASKED = "not requested; --darshan auto traces the reads of a run, if a runti
 OWN_LOGS = "the logs are of a Darshan that iobench did not set up"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DarshanChoice:
     """Whether a run is to be traced by us, or has logs of the user's own set-up.
 
@@ -101,7 +102,7 @@ DAYS: Final = 8
 DROPPED: Final = ("DARSHAN_LOGFILE",)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DarshanSetup:
     """How the processes of a run are traced.
 

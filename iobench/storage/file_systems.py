@@ -14,12 +14,13 @@ import re
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from iobench.files.urls import is_url
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -125,7 +126,7 @@ COLD["erofs"] = COLD["squashfs"]
 COLD_MEMORY: Final = "Nothing is cold here: the files are in memory (or swapped out)."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mount:
     """One line of the list of mounts: where, of which type, and of what."""
 
@@ -134,7 +135,7 @@ class Mount:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileSystem:
     """What a path lies on.
 
@@ -204,7 +205,7 @@ def within_time(ask: Callable[[], T]) -> T | None:
     return answers[0] if answers else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NfsMount:
     """How an NFS server is spoken to, and how it answered so far.
 

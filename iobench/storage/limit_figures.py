@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.errors import StorageError
+from iobench.frozen import frozen
 from iobench.json_files import read_fields
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ NEARLY_ALL, HARDLY_ANY = 0.9, 0.1
 """Shares that count as all and none: a bandwidth is told to a tenth."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ReadFigures:
     """Reads of one order, in one way, by so many threads.
 
@@ -105,7 +106,7 @@ class ReadFigures:
         return self.n_reads / self.wall_ns * 1e9 if self.wall_ns and self.n_reads else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class OpenFigures:
     """Opening and closing files, whose names were looked up before."""
 
@@ -120,7 +121,7 @@ class OpenFigures:
         return self.n_opens / self.wall_ns * 1e9 if self.wall_ns and self.n_opens else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StorageLimits:
     """What a probe of existing files found.
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
+from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, read_process_io
 from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
@@ -85,7 +86,7 @@ HELD_NBYTES: Final = 256 << 20
 MOST_READERS: Final = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Probe:
     """What to read and for how long at most; all of it within these bounds.
 
@@ -270,7 +271,7 @@ def probe_run(
     return running.measure(steps, path, request_nbytes, like)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Step:
     """Requests past the page cache, or through it and what was read once more, ``n`` in all."""
 

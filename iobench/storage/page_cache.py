@@ -22,13 +22,13 @@ import mmap
 import os
 import random
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError, StorageError
 from iobench.files.urls import is_url
+from iobench.frozen import frozen
 from iobench.storage.file_systems import file_system_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def warm_up(files: Sequence[Path]) -> None:
             os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Residency:
     """What share of some files the page cache holds, and how that is known.
 
@@ -177,7 +177,7 @@ LOADED_AT_ONCE: Final = 128 << 20
 """Length of the mappings that are asked by ``mincore``: one byte a page is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pages:
     """How many pages were asked about, how many the page cache holds, and by which means.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.urls import is_url
+from iobench.frozen import frozen
 from iobench.storage.limit_figures import OpenFigures
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SMALL: Final = 0.1
 """Files shorter than half a request are left out if they hold less than this share of all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeFile:
     """A file that is there, with its size."""
 
@@ -41,7 +42,7 @@ class ProbeFile:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChosenFiles:
     """Files to read, by path, and what was not looked at, in words."""
 
@@ -171,7 +172,7 @@ SHUFFLED: Final = 1 << 20
 """So many slots are shuffled; of more, some are drawn."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestSlots:
     """Files cut into ranges of one request each, and these dealt out in stretches to sets.
 

@@ -8,11 +8,13 @@ wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +64,7 @@ NO_SEGMENTS: Final[NDArray[Any]] = np.zeros(0, SEGMENT_DTYPE)
 NO_COUNTERS: Final[NDArray[Any]] = np.zeros(0, COUNTER_DTYPE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModuleState:
     """One sort of calls that a tracer followed in one process.
 
@@ -83,7 +85,7 @@ class ModuleState:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessTrace:
     """What a tracer saw of one process, or of all that share a log.
 
@@ -150,7 +152,7 @@ class ProcessTrace:
         return tuple(each.problem for each in self.modules if each.problem)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorageTrace:
     """All that tracers left of a run.
 

@@ -13,9 +13,9 @@ import re
 import shutil
 import struct
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.storage.file_systems import TIMEOUT_S, within_time
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LOV_V1, LOV_V3, LOV_COMPOSITE = 0x0BD10BD0, 0x0BD30BD0, 0x0BD60BD0
 """Magic numbers: one layout, one with the name of a pool, several in a row."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StripedPart:
     """One part of a file, in stripes over targets.
 
@@ -62,7 +62,7 @@ class StripedPart:
     targets: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileLayout:
     """How a file lies on the servers; of a folder, how new files in it will."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
@@ -15,7 +16,7 @@ __all__ = ["Subject"]
 F = TypeVar("F")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subject(Generic[F]):
     """One question asked of a run, and how it is answered in every report.
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.placement.stage_groups import Groups, Reach, contained, reaches
+from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 Window = tuple[int, int]
@@ -40,7 +41,7 @@ _TOLERATED: Final = 50
 """Of so many items one may lie elsewhere: its file was read outside of stages, or times jitter."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundOffset:
     """What was found.
 
@@ -66,7 +67,7 @@ class FoundOffset:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Steps:
     """A step function over offsets: intervals one after the other, ends included."""
 

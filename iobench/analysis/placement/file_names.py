@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.read_spans import NOT_SUMMED
+from iobench.frozen import frozen
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.storage_trace import is_of_interpreter
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileNames:
     """Which texts of stages name which files of a tracer.
 

@@ -6,12 +6,12 @@ What a killed process leaves has no number; it is given to a process only if no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.analysis.read_spans import names_interpreter
+from iobench.frozen import frozen
 from iobench.recording.kinds import Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FOREVER: Final = np.iinfo(np.int64).max
 _SHOWN: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinedLogs:
     """The log of each process, and what the other logs are.
 
@@ -45,7 +45,7 @@ class JoinedLogs:
     same: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Life:
     """When a process lived, by the wall clock, as far as is known."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ WELL_TOLD_NS: Final = 1_000_000
 """A tracer's zero that is known to so much needs no matching: DFTracer's is, to microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessPlacement:
     """One process of the profile and what a tracer saw of it.
 
@@ -117,7 +118,7 @@ class ProcessPlacement:
         return int((self.segments["stray"] & ~self.segments["write"]).sum())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TraceCoverage:
     """How much of the run the tracer saw; what comes before any other figure.
 
@@ -173,7 +174,7 @@ class TraceCoverage:
         return len(self.extra)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """The processes of a profile with what a tracer saw of them, on one clock."""
 

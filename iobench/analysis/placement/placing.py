@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from iobench.analysis.placement.traced_stages import (
     rows_by_process,
     traced_stages,
 )
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ def _n_files_read(trace: StorageTrace, joined: JoinedLogs) -> int:
     return len(found)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _OneProcess:
     """One process and its log."""
 

@@ -7,18 +7,19 @@ its file. All groups are laid out one after the other on one axis, so that one s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 NO_ROW: Final = -1
 _AXIS: Final = 1 << 61
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Groups:
     """Stages by group, and the groups of items.
 

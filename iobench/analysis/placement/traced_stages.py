@@ -7,7 +7,6 @@ whose reading no stage names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from iobench.analysis.placement.file_names import file_of, match_names
 from iobench.analysis.placement.stage_groups import Groups
 from iobench.analysis.read_spans import NOT_SUMMED
+from iobench.frozen import frozen
 from iobench.recording.kinds import (
     MIXED_KINDS,
     READING_KINDS,
@@ -42,7 +42,7 @@ _SYSTEM: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedStages:
     """Stages of one process in which calls may lie.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.stream_shape import StreamPieces, find_shape
 from iobench.analysis.stage_table import StageTable
+from iobench.frozen import frozen
 from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import lane_keys, stages_of
 
@@ -30,7 +31,7 @@ UNKNOWN: Final = int(np.iinfo(np.int64).min)
 """A time that nobody noted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchWork:
     """How the batches of one loader were made; arrays of one row per batch.
 
@@ -119,7 +120,7 @@ def find_batch_work(
     return layout.whole(lanes, rule)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _AskedBatches:
     """The batches in question: of which wait, of which round, and when that began."""
 
@@ -422,7 +423,7 @@ def _makers_of(asked: _AskedBatches, lane: Integers, begin: Integers) -> tuple[I
     return maker, n_makers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopWork:
     """Stages of the training loop's own thread inside its waits.
 

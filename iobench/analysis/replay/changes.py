@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Change:
     """What is done otherwise; what is None or empty stays as it was.
 

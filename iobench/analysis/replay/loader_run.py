@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import copies_batches
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LoaderRule(Enum):
     """Nobody saw who made the batches: it cannot be replayed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedRun:
     """What one loader did in a run, batch by batch: all that its replay needs.
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from iobench.frozen import frozen
 
 MOST_ITEMS: Final = 64
 """Items that a batch is simulated as, at most."""
@@ -23,7 +25,7 @@ PARTS: Final = ("pull", "pull_pool", "own", "own_pool")
 Process = Generator["float | deque[Process]", None, None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineFunction:
     """A function of the user's: what it is called, its calls for a batch, and its stages."""
 
@@ -32,7 +34,7 @@ class PipelineFunction:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PipelineGroup:
     """An operation with threads of its own; the training loop is the last one of a pipeline.
 
@@ -64,7 +66,7 @@ class PipelineGroup:
     stages: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperationPipeline:
     """How the operations of a pipeline hang together; whoever feeds another comes before it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,6 +32,7 @@ from iobench.analysis.replay.operation_pipeline import (
     PipelineGroup,
 )
 from iobench.analysis.stage_table import find_lanes
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -111,7 +112,7 @@ def reported_loaders(run: RankRun) -> tuple[RecordedRun, ...]:
     return () if run.is_one_of_many else recorded_runs(run, max_batches=REPORTED_BATCHES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Frame:
     """Where the batches of one loader lie among the waits, and its rounds."""
 

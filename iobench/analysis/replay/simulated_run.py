@@ -23,6 +23,7 @@ from iobench.analysis.replay.simulator import (
     straight,
 )
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, copies_batches
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ READING: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
 """Kinds of stages whose waiting may be for storage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Machine:
     """What all workers and the training loop share.
 
@@ -54,7 +55,7 @@ class Machine:
     loop_cpu_fraction: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """A run recomputed; times in integer ns.
 

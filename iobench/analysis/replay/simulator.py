@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from iobench.frozen import frozen
+
 __all__ = [
     "CPU",
     "PAUSE",
@@ -38,7 +40,7 @@ MOST_ITEMS: Final = 8
 UNKNOWN: Final = -1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamShape:
     """How the threads of a stream hang together.
 
@@ -64,7 +66,7 @@ class StreamShape:
     batches_apart: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dispatch:
     """How a loader hands batches to whoever makes them.
 
@@ -314,7 +316,7 @@ class Use(NamedTuple):
     after_ns: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Resources:
     """What all ranks share, in the units of `Use.rate`.
 

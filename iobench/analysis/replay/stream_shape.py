@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.simulator import StreamShape
+from iobench.frozen import frozen
 from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamPieces:
     """The pieces of a stream's batches; arrays of one row per piece, in any order.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
 from iobench.report.renderers.quantities import said, signed, spelled
@@ -157,7 +157,7 @@ def _drawn_bar(bar: Bar, bars: Sequence[Bar]) -> list[tuple[str, float, float, s
     return drawn
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _DrawnChart:
     """A small chart as SVG has it.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -77,7 +77,7 @@ def shades(heat: HeatMap, row: int) -> str:
     return "".join(SHADES[-int(-share * (len(SHADES) - 1) // 1)] for share in heat.shares[row])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpelledTable:
     """A table whose cells are text.
 

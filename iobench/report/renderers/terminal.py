@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise, product
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
@@ -14,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as DrawnTable
 from rich.text import Text
 
+from iobench.frozen import frozen
 from iobench.report.document import (
     Command,
     HeatMap,
@@ -59,7 +59,7 @@ def page_width(file: TextIO | None = None) -> int:
     return min(max(Console(file=file).width, NARROWEST), WIDEST)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Look:
     """How close a table is drawn: spaces more between columns, and lines of a heading."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from iobench.analysis.run import Run
 from iobench.errors import MissingExtraError, ProfileError
+from iobench.frozen import frozen
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
@@ -38,7 +38,7 @@ CONFIGURATION: Final = (
 """What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrowColumn:
     """One column of the table.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.placement.placing import place_segments
 from iobench.errors import MissingExtraError, OptionError
+from iobench.frozen import frozen
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.report import units
@@ -50,7 +51,7 @@ LEGEND: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneBars:
     """One row of the picture.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.profiles.machine_samples import of_process
 from iobench.report.timeline.trace_writer import TextPart, as_us, texts_of_rows
 
@@ -27,7 +27,7 @@ STEPS: Final = 1000
 """A page has values in so many steps of a lane's top."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class MachineLane:
     """One figure of a machine over time.
 
@@ -54,7 +54,7 @@ class MachineLane:
     is_part: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineLanes:
     """All lanes of one machine, as the process that ran on it calls it."""
 

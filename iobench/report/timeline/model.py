@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import nesting
+from iobench.frozen import frozen
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -24,7 +24,7 @@ MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelineLane:
     """One row of a timeline: a thread of a process, or an accelerator of it.
 
@@ -45,7 +45,7 @@ class TimelineLane:
     is_device: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timeline:
     """All stretches of time of a profile, by lane and start; counters are not among them.
 

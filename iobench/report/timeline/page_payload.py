@@ -19,12 +19,12 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, stage_title
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.machine_lanes import machine_payload
@@ -47,7 +47,7 @@ MOST_DIGITS: Final = 10
 """Of 7 bits, in 64."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelinePayload:
     """What a page embeds of a profile for its timeline.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError, StorageError
+from iobench.frozen import frozen
 from iobench.report.timeline.model import sub_lanes
 from iobench.report.timeline.trace_writer import microseconds
 
@@ -33,7 +33,7 @@ WITH_IDS: Final = frozenset("stfbneNOD")
 LONGEST_US: Final = Decimal(2**62) / 1000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TorchTrace:
     """A trace of torch's profiler.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from gzip import GzipFile
 from pathlib import Path
 from shutil import copyfileobj
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
+from iobench.frozen import frozen
 from iobench.report import units
 from iobench.report.timeline.machine_lanes import counter_entries, lanes_of_machine
 from iobench.report.timeline.model import timeline_of
@@ -55,7 +55,7 @@ def check_trace_name(path: Path | str) -> None:
         raise OptionError(f"{path}: expected a name that ends in {' or '.join(TRACE_SUFFIXES)}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Seen:
     """What has to be known of all profiles before any is written; each may be read once more.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.frozen import frozen
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
     QUEUED_KINDS,
@@ -41,7 +41,7 @@ WORDS: Final = (",exposed", ",partly exposed", ",hidden", "")
 WHERE: Final = ',"pid":%d,"tid":%d,"ts":%d.%03d'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedSpans:
     """Where the spans of a timeline are in a trace.
 

@@ -7,11 +7,12 @@ torch's profiler read and write.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +89,7 @@ class TraceWriter:
         self.add([f'{{"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"args":{told}}}'])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPart:
     """A part of the text of each row of a table.
 

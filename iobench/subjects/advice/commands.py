@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE, convert_words
+from iobench.frozen import frozen
 from iobench.subjects.advice.levers import ENVIRONMENT, Lever
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ OPENINGS: Final = {
 STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProfileCommand:
     """What ``iobench profile`` was called with: what it loads, and options with their values."""
 

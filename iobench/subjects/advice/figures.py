@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from iobench.analysis.diagnosis import hidden_fraction
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.profiles.run_facts import RunFacts
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.subjects.tasks.figures import Tasks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreProbe:
     """The store a way of loading reads: part of a dataset, converted.
 
@@ -39,7 +40,7 @@ class StoreProbe:
     path: str | None = field(default=None, metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class LoadingWay:
     """One way of loading samples, as it was measured.
 
@@ -133,7 +134,7 @@ class LoadingWay:
         return store.nbytes * store.n_samples_all // store.n_samples if store.n_samples else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Circumstances:
     """What a training is like beside its way of loading; None is unknown.
 
@@ -211,7 +212,7 @@ class Evidence(Enum):
     """It cannot gain more; what it does gain has to be measured."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gain:
     """What a change saves, as shares of the time a sample takes now.
 
@@ -246,7 +247,7 @@ class Gain:
         return (self.high or 0.0) if self.waiting is None else self.waiting
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost:
     """What a change takes; None is unknown, 0 is nothing.
 
@@ -276,7 +277,7 @@ class Cost:
         return None if unknown else (self.convert_s or 0.0) + (self.stage_s or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdvisedChange:
     """A change with its price.
 
@@ -301,7 +302,7 @@ class AdvisedChange:
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceBill:
     """What waiting for data costs a whole training.
 
@@ -325,7 +326,7 @@ class DeviceBill:
     on_device: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class TriedChange:
     """A change that was really made, in turns with the baseline: shares of a sample's time saved.
 
@@ -396,7 +397,7 @@ def _saved(ratio: float | None) -> float | None:
     return None if ratio is None else 1 - ratio
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ValidationChange:
     """Something to change in how a validation loads, and what of the job that saves.
 
@@ -432,7 +433,7 @@ class ValidationChange:
         return self.saved_ns / self.job_ns if self.job_ns else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ValidationAdvice:
     """What would help passes that validate, test or predict, where they wait.
 
@@ -486,7 +487,7 @@ class AdviceOutcome(Enum):
     ADVICE = "advice"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """What would help a run, and what it costs.
 

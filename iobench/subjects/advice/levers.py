@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 
@@ -76,7 +77,7 @@ TITLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """Something to change.
 
@@ -174,7 +175,7 @@ class Reason(Enum):
     TOO_FEW_EPOCHS = "too few epochs"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuledOut:
     """Something not proposed, and the figures that say why.
 

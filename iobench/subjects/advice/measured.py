@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
+from iobench.frozen import frozen
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.subjects.device.figures import device_sums
 from iobench.subjects.storage.figures import storage_of
@@ -31,7 +32,7 @@ TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredRank:
     """What one training process did, as far as something may be advised on it.
 

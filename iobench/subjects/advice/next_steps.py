@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict, diagnose
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, ITSELF, figure
 from iobench.masking import as_typed
 from iobench.report import units
@@ -36,7 +37,7 @@ START_FRACTION: Final = 0.1
 """Waits outside of the steady state are worth a word from this share of the run on."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NextStep:
     """What to try.
 
@@ -52,7 +53,7 @@ class NextStep:
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NextSteps:
     """What to try, best first.
 

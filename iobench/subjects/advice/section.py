@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -43,7 +44,7 @@ EVIDENCE: Final = {
 MOST_STAGES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdviceDocument:
     """Advice as JSON has it.
 

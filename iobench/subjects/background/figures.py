@@ -6,7 +6,7 @@ is for is often not known, and often it is for several: then no wait can be char
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
+from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.recording.span_file import Flag
@@ -26,7 +27,7 @@ MAKES_BATCHES: Final = "MainThread"
 """The thread of a loading process that batches are made in; before the first it opens files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackgroundStage:
     """One stage of such threads.
 
@@ -48,7 +49,7 @@ class BackgroundStage:
     n_spans: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Background:
     """What threads read and decoded that no batch tells of.
 

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_small_file
 from iobench.json_keys import HIDDEN, figure
 
@@ -31,7 +32,7 @@ VERSION: Final = 1
 ABOUT: Final = "what a run does, exactly; made by iobench check --update"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """What was done for the batches that were delivered, over all training processes.
 
@@ -58,7 +59,7 @@ class Counts:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountDifference:
     """One figure that is not as expected.
 
@@ -88,7 +89,7 @@ class CountDifference:
         return float(self.found) if isinstance(self.found, Fraction) else self.found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountsComparison:
     """Outcome of comparing the counts of one run.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import Interval, quotient
 from iobench.analysis.step_sums import step_sums
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis.step_sums import StepSums
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExposedShare:
     """How much of its time a training process waited, over what a long training sees.
 

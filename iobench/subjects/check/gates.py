@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from math import ceil, inf, log, log1p
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.analysis.intervals import LEAST_ROUNDS, difference, median_edge
+from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Gate(ABC):
         return self.judged[1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """What comes of several gates together.
 
@@ -109,7 +110,7 @@ class Checked:
         return int(self.judged)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountsGate(Gate):
     """Counts of one run against those that were kept."""
 
@@ -127,7 +128,7 @@ class CountsGate(Gate):
         return Outcome.PASSED, None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairedGate(Gate):
     """Two commands in turns, and one of them beside itself.
 
@@ -183,7 +184,7 @@ class PairedGate(Gate):
         return Outcome.INCONCLUSIVE, doubt
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareGate(Gate):
     """The exposed share of one training process against a limit."""
 
@@ -209,7 +210,7 @@ class ShareGate(Gate):
         return Outcome.REGRESSION, None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GrowthGate(Gate):
     """The exposed time of a run against that of one that was kept, per sample.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.report import units
 from iobench.subjects.compare.compared_run import OF_MACHINE
 
@@ -19,7 +19,7 @@ OTHER_BATCH: Final = "other batch size"
 SAME_MACHINE: Final = tuple(name for name in OF_MACHINE if name not in ("system", "python"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Obstacle:
     """Why runs are not compared.
 

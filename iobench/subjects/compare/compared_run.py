@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.job_figures import job_of_ranks
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report.script_lines import SHORT_HASH
@@ -38,7 +39,7 @@ FACTS: Final = (
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartFigures:
     """A part of a run, for JSON; what is unknown is None.
 
@@ -65,7 +66,7 @@ class PartFigures:
     exposed_fraction: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredRun:
     """One run, all of its training processes together.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,7 @@ from iobench.analysis.step_sums import (
     pair_rounds,
 )
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.profiles.folders import run_paths
@@ -65,7 +66,7 @@ PER_STEP, PER_BATCH, PER_SAMPLE = "steps", "batches", "samples"
 NS_PER_S: Final = 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedFigure:
     """One figure of two runs.
 
@@ -96,7 +97,7 @@ class ComparedFigure:
     withheld: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairComparison:
     """A run, or a group of them, against the first.
 
@@ -132,7 +133,7 @@ class PairComparison:
     withheld: tuple[str, ...] = field(metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedRun:
     """One run of a comparison, or several of one configuration.
 
@@ -166,7 +167,7 @@ class ComparedRun:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Runs, and each of them against the first.
 
@@ -326,7 +327,7 @@ def _unlike(run: MeasuredRun, runs: Sequence[MeasuredRun]) -> str:
     return f" ({'; '.join(least)})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     """How a figure follows from sums, and what it depends on."""
 

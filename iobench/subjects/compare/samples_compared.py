@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.subjects.samples.figures import SamplesSeen, samples_seen
 
@@ -28,7 +29,7 @@ class SamplesVerdict(Enum):
     DIFFERENT = "different samples"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FirstDifference:
     """The first sample, as the second run delivered them, that the first one does not have.
 
@@ -58,7 +59,7 @@ class FirstDifference:
     digests: tuple[str | None, str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SamplesComparison:
     """What two runs delivered, set against each other.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import OTHER, Kind, copies_batches
 from iobench.recording.span_file import Flag
@@ -22,7 +23,7 @@ PINNED: Final = "pinned"
 PAGEABLE: Final = "pageable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostToDevice:
     """The copies of batches to devices, over the whole run.
 

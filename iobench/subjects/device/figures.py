@@ -8,12 +8,13 @@ device was done with all before it, and ends where its first work on that batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import Kind, Trait, is_one_of, kind_named, kinds_that, stage_name
@@ -32,7 +33,7 @@ USE_KINDS: Final = kinds_that(Trait.USES_BATCH)
 NEVER: Final = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceSums:
     """What the devices of one training process waited for, in sum.
 
@@ -73,7 +74,7 @@ class DeviceSums:
     usage: tuple[GpuUsage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceExposure:
     """What the devices of one training process waited for; arrays of one row per wait.
 

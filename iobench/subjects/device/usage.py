@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.energy_file import GpuReading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuUsage:
     """What a driver told of one GPU during a run, of all processes together.
 

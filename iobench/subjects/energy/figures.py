@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 ENERGY_KINDS: Final[tuple[str, ...]] = ("gpu", "cpu", "memory", "machine")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountedEnergy:
     """What one counter showed of a run.
 
@@ -56,7 +57,7 @@ class CountedEnergy:
     resolution_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KindEnergy:
     """All counters of one kind together: GPUs, processors, memory, or whole machines.
 
@@ -113,7 +114,7 @@ class KindEnergy:
         return None if self.wait_uj is None else self.total_uj - self.wait_uj
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochKind:
     """Energy of one kind in one epoch.
 
@@ -129,7 +130,7 @@ class EpochKind:
     wait_uj: int = field(metadata=key("wait_j"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochEnergy:
     """One epoch of a training process.
 
@@ -150,7 +151,7 @@ class EpochEnergy:
     kinds: tuple[EpochKind, ...] = field(metadata=keyed_by("kind"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UntoldEnergy:
     """Energy of a machine that could not be read; never 0.
 
@@ -167,7 +168,7 @@ class UntoldEnergy:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EnergyFigures:
     """What a run took, as far as a counter told.
 

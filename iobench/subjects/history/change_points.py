@@ -15,7 +15,6 @@ normal, which is held by simulation in ``tests/suites/test_change_points.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import exp, inf, lgamma, log, log1p, sqrt
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from iobench.analysis.intervals import student
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ What = Literal["change", "outlier", "drift", "newest", "first"]
 """``newest`` and ``first`` stand alone at an end: one value is no level, and may be an outlier."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     """Values in order, and how far each may be off by what is known of itself.
 
@@ -58,7 +58,7 @@ class Series:
     noise: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing that a series shows.
 
@@ -117,7 +117,7 @@ def least_step(n: int, n_series: int) -> float:
     return high * sqrt(1 / (n // 2) + 1 / (n - n // 2))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Candidate:
     what: What
     start: int

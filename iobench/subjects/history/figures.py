@@ -13,7 +13,6 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -29,6 +28,7 @@ from iobench.analysis.intervals import (
     trimmed_ratio,
 )
 from iobench.errors import OptionError, ProfileError
+from iobench.frozen import frozen
 from iobench.report.suite_words import said_cell
 from iobench.subjects.history.change_points import FEWEST, Series, find_changes
 from iobench.subjects.history.suite_facts import (
@@ -64,7 +64,7 @@ Judged = Literal["better", "worse", ""]
 Options = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryPoint:
     """A figure in a period: of the newest suite in it that has one.
 
@@ -99,7 +99,7 @@ class HistoryPoint:
     to_previous: Interval
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangePoint:
     """A suite from which on a figure is another one, or that stands alone, or a drift.
 
@@ -145,7 +145,7 @@ class ChangePoint:
     other_machine: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryFigure:
     """One metric of one configuration.
 
@@ -181,7 +181,7 @@ class HistoryFigure:
     changes: tuple[ChangePoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class History:
     """Suites, and all figures of them that were asked for.
 
@@ -208,7 +208,7 @@ class History:
     skipped: tuple[SkippedFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Measured:
     """A metric of one configuration in one suite: the repeats, in order.
 

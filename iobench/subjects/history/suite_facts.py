@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from iobench.frozen import frozen
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ SHORT: Final = 12
 GIB: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SuiteResults:
     """The results of one suite.
 
@@ -67,7 +68,7 @@ class SuiteResults:
     metrics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SkippedFile:
     """A file, or folder of them, that is in no figure, and why."""
 
@@ -75,7 +76,7 @@ class SkippedFile:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangedFact:
     """Something beside the figures that was not the same in two suites."""
 
@@ -84,7 +85,7 @@ class ChangedFact:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistorySuite:
     """One suite.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankExposure:
     """One training process of a job.
 
@@ -85,7 +86,7 @@ class RankExposure:
         return self.comm_own_nbytes * 1e9 / spent_ns if spent_ns > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MissingRank:
     """A training process that did not start, left nothing, or did not end as it should.
 
@@ -103,7 +104,7 @@ class MissingRank:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobExposure:
     """What a job of several training processes waited for, step by step.
 

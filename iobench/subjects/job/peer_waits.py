@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import union
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
@@ -36,7 +36,7 @@ LEFT_TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 NONE: Final = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Communication:
     """What the training loop of one rank communicated; times on its own machine's clock.
 
@@ -154,7 +154,7 @@ def communication_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeerWaits:
     """Of the time that collective operations hold a rank, what is waiting for other ranks.
 
@@ -178,7 +178,7 @@ class PeerWaits:
     carries_alone: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Table:
     """The operations of all ranks, one row for each rank's part of one."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
 from iobench.subjects.job.peer_waits import clock_bounds, peer_waits, waited_by
 from iobench.subjects.job.steps import rank_steps
@@ -30,7 +31,7 @@ OF_COMMUNICATION: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankOfJob:
     """What the comparison of the ranks of a job needs of one of them.
 
@@ -156,7 +157,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
     return [number[name] for name in names]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Clocks:
     """What to add to the times of each rank, and how far apart that may be.
 

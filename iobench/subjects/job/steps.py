@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
+from iobench.frozen import frozen
 from iobench.subjects.job.peer_waits import communication_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 Stream = tuple[str, str, str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankSteps:
     """One training process's waits and collective operations; times on its own machine's clock.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StorageError
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.storage.limit_figures import (
     CACHE,
@@ -44,7 +45,7 @@ APART: Final = 1.25
 """And the medians by so much, since turns that follow each other are alike."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitUse:
     """How much of what storage can do a run used.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, wait_and_other_ns
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.machine_samples import of_process
@@ -39,7 +40,7 @@ SWAPPING: Final = 1 << 20
 PAGE_NBYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResourceUse:
     """How busy something was.
 
@@ -65,7 +66,7 @@ class ResourceUse:
     limit_bytes_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessMemory:
     """The most memory that a process had at once.
 
@@ -81,7 +82,7 @@ class ProcessMemory:
     peak_nbytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineUse:
     """One machine, while one training process ran on it.
 
@@ -153,7 +154,7 @@ class MachineUse:
     reading_ns: int | None = field(metadata=key("reading_cpu_s"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MachineFigures:
     """What the machines of a run were doing meanwhile.
 

@@ -7,10 +7,11 @@ pace hangs on: the definition's last resort, "split by its busiest operator".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.ledger import apportion
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, ITSELF, key
 from iobench.recording.kinds import Kind
 
@@ -25,7 +26,7 @@ NEARLY: Final = 0.9
 """An operation nearly as busy as the busiest one holds the pipeline up as much."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorShare:
     """What an operation of an opaque pipeline is held to have cost the training loop.
 
@@ -51,7 +52,7 @@ class OperatorShare:
     estimated: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoaderOperator:
     """An operation of a loader that tells sums of them.
 
@@ -70,7 +71,7 @@ class LoaderOperator:
     share: OperatorShare = field(metadata=INLINE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operators:
     """The wait for ``opaque`` stages by operations of loaders that tell sums of these.
 

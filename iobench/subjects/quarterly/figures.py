@@ -8,7 +8,6 @@ a suite's result files alone are left of it, its cell has the means over its rep
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from iobench.analysis.intervals import trimmed_mean
 from iobench.analysis.run import Run, open_runs
 from iobench.analysis.waits import step_statistics
 from iobench.errors import IobenchError, ProfileError
+from iobench.frozen import frozen
 from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
@@ -50,7 +50,7 @@ Cell = tuple[str, bool, str, str]
 """Application, whether of the small stand-ins, framework and format."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimedRow:
     """Figures of one sort of time, as they were measured or published.
 
@@ -77,7 +77,7 @@ def exposed_fraction(rows: Mapping[str, TimedRow]) -> float | None:
     return None if wait is None or not batch else wait / batch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Published:
     """What was published of an application.
 
@@ -93,7 +93,7 @@ class Published:
     rows: Mapping[str, TimedRow]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QuarterlyRun:
     """The run, or suite, that stands for a cell.
 
@@ -134,7 +134,7 @@ class QuarterlyRun:
         return self.application, self.tiny, self.framework, self.format
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SkippedRun:
     """A run that is not in the table, and why."""
 
@@ -142,7 +142,7 @@ class SkippedRun:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quarterly:
     """All that the table shows.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.replay.simulated_run import can_replay
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import stage_title
 
@@ -50,7 +51,7 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Payoff:
     """What some stages would gain if they took `Payoffs.factor` times as long.
 
@@ -84,7 +85,7 @@ class Payoff:
         return _listed(map(stage_title, self.stages))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Payoffs:
     """What faster stages would gain, by replay of the loader that trains.
 
@@ -166,7 +167,7 @@ def is_told(error_fraction: float | None) -> bool:
     return error_fraction is not None and abs(error_fraction) <= WITHHELD_ABOVE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prediction:
     """What a change saves, as shares of the time of a batch now.
 

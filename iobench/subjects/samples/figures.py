@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.digests import TABLE_DTYPE
 
@@ -26,7 +27,7 @@ DIGESTING: Final = {"verify:digest", "other:digest"}
 """Where digests are made: in loading processes, or by the loop while the accelerator computes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochDigest:
     """What one loader delivered in one epoch.
 
@@ -52,7 +53,7 @@ class EpochDigest:
     digest: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleDigests:
     """What a run delivered by its digests, which are equal where samples are.
 
@@ -83,7 +84,7 @@ class SampleDigests:
         return "xxh3_128"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EpochSamples:
     """What one loader delivered in one epoch, over all training processes.
 
@@ -137,7 +138,7 @@ class EpochSamples:
         return total % (1 << 128)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SamplesSeen:
     """All samples of a run.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint, Spread
 from iobench.subjects.scaling.job_simulation import simulate_job
 from iobench.subjects.scaling.target import Hosts, SharedStorage, time_ns
@@ -29,7 +29,7 @@ MOST_RANKS: Final = 16_384
 RANKS: Final = np.arange(1, FARTHEST + 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Job:
     """What all simulations of a curve share."""
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
@@ -28,7 +29,7 @@ READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BatchTimes:
     """What batches ask of storage and take of their rank; times in ns, arrays of one shape.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 from iobench.subjects.scaling.verdict import scaling_verdict
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 SCALING_VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """A figure over repeated simulations.
 
@@ -31,7 +32,7 @@ class Spread:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingPoint:
     """A job of so many ranks, in steady state.
 
@@ -81,7 +82,7 @@ class ScalingPoint:
         return rate * self.step_ns / self.free_step_ns if self.free_step_ns else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saturation:
     """From how many ranks on storage, or a node's link, cannot give what they would read.
 
@@ -97,7 +98,7 @@ class Saturation:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingCurve:
     """What a run would do on more ranks.
 
@@ -127,7 +128,7 @@ class ScalingCurve:
     n_seeds: int = field(metadata=key("seeds"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StagedPoint:
     """A job of so many ranks whose nodes read copies of their own.
 
@@ -150,7 +151,7 @@ class StagedPoint:
     break_even: BreakEven = field(metadata=INLINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StagedScenario:
     """What staging on every node would do.
 
@@ -174,7 +175,7 @@ class StagedScenario:
     points: tuple[StagedPoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalingFigures:
     """What ``iobench simulate`` says: the curve, and what it was made from.
 

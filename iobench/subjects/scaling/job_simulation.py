@@ -17,6 +17,7 @@ from iobench.analysis.replay.simulator import (
     shared,
     straight,
 )
+from iobench.frozen import frozen
 from iobench.subjects.scaling.demand import TIMES, BatchTimes
 from iobench.subjects.scaling.target import time_ns
 
@@ -107,7 +108,7 @@ def _rows(
     return rows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimulatedJob:
     """What a step of a job came to, the beginning left out; ns and bytes of all ranks.
 
@@ -128,7 +129,7 @@ class SimulatedJob:
     reads: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTimes:
     """When the steps of a job were; float ns.
 

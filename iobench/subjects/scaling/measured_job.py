@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import ProfileError
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -28,7 +29,7 @@ MOST_MEASURED: Final = 16
 """Ranks of a job whose batches are looked at; what they do is alike."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredJob:
     """A run, or a job of several ranks, as a simulation takes it.
 

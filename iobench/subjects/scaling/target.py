@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 WARM: Final = 0.95
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SharedStorage:
     """What all ranks read from together.
 
@@ -57,7 +58,7 @@ def time_ns(amount: Floats, per_s: float | None) -> Floats:
     return np.zeros_like(amount) if per_s is None else amount / per_s * 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MeasuredLimit:
     """The most that a probe of a run's storage got from it, with so many readers of one node.
 
@@ -95,7 +96,7 @@ class MeasuredLimit:
         return self.readers // demand.workers + 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheUse:
     """What the nodes' caches serve once they are warm.
 
@@ -115,7 +116,7 @@ class CacheUse:
     warm_after_epochs: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Hosts:
     """How ranks lie on machines, and what these keep of the data set.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from iobench.analysis.break_even import BreakEven
 from iobench.analysis.replay.replay import slowdown_at_rate
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.time_intervals import covered, overlap_ns, union
+from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Staging:
     """What staging took; ``outside + waited + hidden`` is all of it, exactly.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.time_intervals import covered
+from iobench.frozen import frozen
 from iobench.json_keys import key
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SHOWN: Final = 20
 NEARLY_ALL: Final = 0.95
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadCost:
     """One read, and what it cost the training loop.
 
@@ -54,7 +55,7 @@ class ReadCost:
     exposed_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AccessFigures:
     """How the run read: sizes, order, and what it read for what it used.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from iobench.analysis.read_spans import (
     NOT_SUMMED,
     OWN_READ_LIMIT,
 )
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.subjects.storage.gaps import (
     COLUMNS,
@@ -67,7 +68,7 @@ def _by_size(row: ByteRow) -> tuple[int, str]:
     return -max((size for size in sizes if size is not None), default=0), row.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _OfProcess:
     """The row of one process, and those of its files."""
 
@@ -207,7 +208,7 @@ def _nothing_unseen(known: Known) -> bool:
     return known.rchar - known.n_looks * OWN_READ_LIMIT - known.start_up <= traced
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     """What one process's read stages handed on; by file only where all of it has one."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iobench.analysis.placement.file_names import NamedFiles
 from iobench.analysis.read_spans import counted_bytes, find_read_spans
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadEvidence:
     """What is known of the reads of one training process and its loading processes.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import StorageTrace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogClock:
     """How the clock of one log was set by that of its process.
 
@@ -67,7 +68,7 @@ class LogClock:
     has_segments: bool = field(metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedStorage:
     """What a tracer of storage saw of a run.
 
@@ -91,7 +92,7 @@ class TracedStorage:
     clocks: tuple[LogClock, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SanityLine:
     """MLPerf HPC's check: what reading an epoch should take, against what the epoch took.
 
@@ -124,7 +125,7 @@ class SanityLine:
         return self.estimated_s <= self.epoch_s - self.wait_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StorageFigures:
     """What storage did in a run of one training process.
 

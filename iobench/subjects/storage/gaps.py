@@ -7,10 +7,11 @@ many bytes as that evidence carries; what is left has no name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
+from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 
 COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
@@ -35,7 +36,7 @@ UNSEEN: Final = frozenset({"no log", "partial log"})
 """Gaps as large as the difference they explain, whatever else was missing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByteGap:
     """Bytes by which two columns of a row differ, with the name of the reason.
 
@@ -58,7 +59,7 @@ class ByteGap:
     between: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByteRow:
     """Bytes read by one process, of one file, or by the run; None is unknown.
 
@@ -99,7 +100,7 @@ class ByteRow:
         return self.asked is not None and counted and named
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """All that is known of the bytes of one file in one process, or of a process; None is unknown.
 

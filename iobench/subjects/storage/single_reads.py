@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.frozen import frozen
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 from iobench.subjects.storage.traced_bytes import modules_of
@@ -40,7 +40,7 @@ MOST: Final = 0.95
 """Segments of less than this share of a process's bytes do not stand for its reads."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SingleReads:
     """The reads of a run that returned something.
 

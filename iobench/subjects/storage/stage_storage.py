@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.analysis.time_intervals import covered
+from iobench.frozen import frozen
 from iobench.json_keys import figure
 from iobench.recording.kinds import (
     WORKER_KINDS,
@@ -44,7 +44,7 @@ FEW: Final = 0.05
 """Up to this share from the device is the cache's, and from one less this share the device's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessStorage:
     """One stage in one process; as `StageStorage`, which sums it.
 
@@ -63,7 +63,7 @@ class ProcessStorage:
     storage_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageStorage:
     """One stage that read: how much of it was storage.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.subjects.storage.gaps import Known, summed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ TABLES: Final = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.
 SEGMENT_MODULES: Final = ("DXT_POSIX", "DFTRACER")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracerModules:
     """Which columns a tracer's log of a process can fill.
 

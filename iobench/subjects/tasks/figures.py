@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that, stage_name
 from iobench.recording.span_file import Flag
@@ -23,7 +24,7 @@ UNSEEN: Final = (f"{GRAPH} ", f"{GRAPH}.")
 MOST_VARIABLES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkedVariable:
     """A variable that was opened in dask's chunks, and what was read of it.
 
@@ -59,7 +60,7 @@ class ChunkedVariable:
         return self.read_nbytes / self.nbytes / self.epochs if self.nbytes else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tasks:
     """What dask computed while batches were made.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind, Trait, stage_name
 
@@ -29,7 +30,7 @@ OTHER: Final = Kind.OTHER.spelled
 UNTOLD: Final = Kind.UNKNOWN.spelled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepStretch:
     """Steps one after another, the first of them in no other figure.
 
@@ -60,7 +61,7 @@ class StepStretch:
         return self.compute_ns / self.total_ns if self.compute_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochUtilisation:
     """Accelerator utilisation of one epoch.
 
@@ -76,7 +77,7 @@ class EpochUtilisation:
     fraction: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Utilisation:
     """What share of the time accelerators computed, as MLPerf Storage has it.
 
