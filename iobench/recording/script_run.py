@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import OptionError
 from iobench.frozen import frozen
 from iobench.masking import mask_words
-from iobench.recording.kept_spans import keep_nbytes
 from iobench.recording.this_process import machine
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ def script_document(
     OptionError
         If ``steps`` or ``IOBENCH_KEEP`` cannot be used.
     """
+    from iobench.recording.kept_spans import keep_nbytes
+
     chosen = checked_steps(steps)
     return {
         "kind": "script",
