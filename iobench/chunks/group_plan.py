@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from iobench.chunks.file_indexes import index_rows
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 
@@ -85,7 +85,7 @@ class GroupPlan:
 
 
 def plan_groups(
-    where: Sequence[tuple[int, int]],
+    where: Sequence[tuple[int, ...]],
     files: Sequence[Sequence[SharedDecoding]],
     memory_nbytes: int,
     *,
@@ -135,9 +135,7 @@ def plan_groups(
     room = memory_nbytes - in_flight - 2 * common
     held = room // two if each else len(where)
     aside = (spill_nbytes // 2 - common) // each if each else len(where)
-    # A hundred thousand pairs: a third of the time that NumPy takes to see that they are pairs.
-    numbers = np.fromiter(chain.from_iterable(where), np.int64, 2 * len(where)).reshape(-1, 2)
-    cost, bound, follows = _boundaries(numbers, files, places)
+    cost, bound, follows = _boundaries(index_rows(where), files, places)
     lengths = _cut_chains(cost if spill_nbytes else cost + bound, max(held, aside))
     last = [end - 1 for end in ends]
     follows[last], bound[last] = False, 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.chunks.bands import banded_nbytes, spill_group
+from iobench.chunks.file_indexes import FileIndexes, index_rows
 from iobench.chunks.group_plan import band_memory, plan_groups
 from iobench.chunks.pieces import PiecedGroup, runs_of_each
 
@@ -86,11 +85,12 @@ class SampleGroups:
 
     def _of_one_file(
         self, where: Sequence[tuple[int, ...]]
-    ) -> tuple[tuple[PiecedVariable, ...], list[int]]:
-        numbers = {each[0] for each in where}
-        if len(numbers) != 1:
-            raise ValueError(f"a group is of one file, asked for samples of {len(numbers)}")
-        return self._files[numbers.pop()], [index for _, index in self._numbered(where)]
+    ) -> tuple[tuple[PiecedVariable, ...], NDArray[np.int64]]:
+        numbers, indexes = self._numbered(where).T
+        if not len(numbers) or (numbers != numbers[0]).any():
+            n_files = len(np.unique(numbers))
+            raise ValueError(f"a group is of one file, asked for samples of {n_files}")
+        return self._files[numbers[0]], indexes
 
     def band_nbytes(self) -> int:
         """Return the least memory that any group can be made with, put aside band by band."""
@@ -121,26 +121,26 @@ class SampleGroups:
         numbered = self._numbered(where)
         places = None if self._lengths is None else self._places(numbered)
         self._last = plan_groups(
-            numbered, self._files, memory_nbytes, spill_nbytes=spill_nbytes, ends=ends,
-            places=places, apart=apart,
+            FileIndexes(numbered), self._files, memory_nbytes, spill_nbytes=spill_nbytes,
+            ends=ends, places=places, apart=apart,
         )  # fmt: skip
         return self._last
 
-    def _numbered(self, where: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, int]]:
+    def _numbered(self, where: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:
         """Return files and indexes; along several dimensions samples are numbered in C order."""
+        every = index_rows(where)
         if self._lengths is None or not len(where):
-            return cast("Sequence[tuple[int, int]]", where)
-        every = np.asarray(where, dtype=np.int64)
+            return every[:, :2]
         found = np.empty((len(where), 2), dtype=np.int64)
         found[:, 0] = every[:, 0]
         for number in np.unique(every[:, 0]).tolist():
             own = every[:, 0] == number
             found[own, 1] = np.ravel_multi_index(tuple(every[own, 1:].T), self._lengths[number])
-        return [(number, index) for number, index in found.tolist()]
+        return found
 
-    def _places(self, numbered: Sequence[tuple[int, int]]) -> list[NDArray[np.int64]]:
+    def _places(self, numbered: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the indexes of samples as each variable counts them."""
-        numbers, indexes = np.asarray(numbered, dtype=np.int64).reshape(-1, 2).T
+        numbers, indexes = numbered.T
         found = [indexes.copy() for _ in self._files[0]]
         for number in np.unique(numbers).tolist():
             own = numbers == number
@@ -180,9 +180,12 @@ class SampleGroups:
     ) -> tuple[int, int]:
         """Return the bytes read and decoded to make these samples, each file's as one group."""
         read = decoded = 0
-        for number, entries in groupby(self._numbered(where), key=itemgetter(0)):
-            variables = _chosen(self._files[number], only)
-            every = runs_of_each(variables, [index for _, index in entries])
+        numbers, indexes = self._numbered(where).T
+        for part in np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1):
+            if not len(part):
+                continue
+            variables = _chosen(self._files[numbers[part[0]]], only)
+            every = runs_of_each(variables, indexes[part])
             for variable, runs in zip(variables, every, strict=True):
                 stored, nbytes = variable.group_nbytes(runs)
                 read, decoded = read + stored, decoded + nbytes

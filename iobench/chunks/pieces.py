@@ -62,13 +62,13 @@ class IndexRun:
 
 
 def runs_of_each(
-    variables: Sequence[PiecedVariable], indexes: Sequence[int]
+    variables: Sequence[PiecedVariable], indexes: Sequence[int] | NDArray[np.int64]
 ) -> list[list[IndexRun]]:
     """Return the runs that make up a group of samples, as each variable counts them."""
     given = np.asarray(indexes, dtype=np.int64)
     shared = consecutive_runs(indexes)
     own = [variable.places(given) for variable in variables]
-    return [shared if each is given else consecutive_runs(each.tolist()) for each in own]
+    return [shared if each is given else consecutive_runs(each) for each in own]
 
 
 def rows_of(runs: Sequence[IndexRun], sharing: int) -> list[int]:
@@ -106,7 +106,7 @@ class RowSizes:
         return found
 
 
-def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
+def consecutive_runs(indexes: Sequence[int] | NDArray[np.int64]) -> list[IndexRun]:
     """Return the runs that make up a group of samples, in the order of the group."""
     if not len(indexes):
         return []
@@ -236,7 +236,7 @@ class PiecedGroup:
     def __init__(
         self,
         variables: Sequence[PiecedVariable],
-        indexes: Sequence[int],
+        indexes: Sequence[int] | NDArray[np.int64],
         *,
         may_lie_apart: bool = False,
     ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.break_even import FullConversion
+from iobench.chunks.file_indexes import chosen
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one
 from iobench.conversion.preparing import existing_folder
@@ -370,7 +371,7 @@ def known_source(
     memory: MemoryBound,
 ) -> KnownSource:
     """Return what is known of the source without reading samples."""
-    where = [prepared.index.where[number] for number in planned.samples]
+    where = chosen(prepared.index.where, planned.samples)
     ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
     read = needed = group = None
     spilled = 0
@@ -533,7 +534,7 @@ def measure_probe(
                 progress=progress,
             )
         convert_s = watch()
-        where = [prepared.index.where[number] for number in store.manifest.samples]
+        where = chosen(prepared.index.where, store.manifest.samples)
         source_s = _seconds_each(lambda n: make_sample(prepared.dataset, where[n]), len(where))
         store_s = _seconds_each(lambda n: store[n], len(store))
         read_nbytes, decoded_nbytes = nbytes_of_one(prepared.dataset, prepared.index, where[0])
@@ -561,7 +562,7 @@ def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int
     fewest, most = PROBE_N_SAMPLES
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
-        where = [prepared.index.where[number] for number in prepared.samples]
+        where = chosen(prepared.index.where, prepared.samples)
         counts = group_counts(
             prepared.dataset, where, memory_nbytes=memory.nbytes, apart=prepared.by_variable
         )

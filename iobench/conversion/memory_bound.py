@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from iobench.chunks.file_indexes import chosen, joined
 from iobench.chunks.group_plan import mebibytes
 from iobench.datasets.contract import BandedDataset, GroupedDataset
 from iobench.datasets.sample_groups import group_counts, sample_groups
@@ -106,7 +107,7 @@ class Making:
         parts = [where[max(0, at) : at + step] for at in bounds]
         found: list[tuple[Sequence[Where], bool]] = []
         for some in [[part] for part in parts] if self.is_apart else [parts]:
-            together = [each for part in some for each in part]
+            together = joined(some)
             found += [
                 (together[group.start : group.stop], group.is_spilled)
                 for group in sample_groups(
@@ -207,7 +208,7 @@ def memory_bound(
     """
     most = max(LEAST_NBYTES, shared_memory_nbytes()) if asked is None else asked
     if isinstance(dataset, GroupedDataset) and samples:
-        where = [index.where[number] for number in samples]
+        where = chosen(index.where, samples)
         making = Making(dataset, shard_n_samples, spill_nbytes, is_apart, by_variable)
         making.counts(where, most)  # refuses what does not fit
         nbytes = asked

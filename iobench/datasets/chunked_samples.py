@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
+from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.grid_pieces import grid_pieces_of
 from iobench.chunks.grouped import SampleGroups
@@ -170,8 +170,7 @@ class ChunkedSamples(ChunkedFields):
             order, found = self._along_one(inspected, along[dims[0]], coordinates[dims[0]])
         else:
             order, found = self._along_several(inspected, along)
-        numbers = np.fromiter(chain.from_iterable(found["where"]), np.int64)
-        numbers = numbers.reshape(-1, 1 + len(dims)).T
+        numbers = found["where"].rows.T
         meteorology = self._meteorology(
             SamplePlaces(dims, numbers[0], dict(zip(dims, numbers[1:], strict=True))),
             {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
@@ -187,9 +186,12 @@ class ChunkedSamples(ChunkedFields):
         """Return the order of the files, and their samples as `SampleIndex` has them."""
         (dim,) = self._dims
         self._files = tuple(files[number] for number in rows.order)
+        lengths = [file.dims[dim] for file in self._files]
+        numbers = np.repeat(np.arange(len(lengths)), lengths)
+        counts = np.concatenate([np.arange(length) for length in lengths])
         spelled = self._spelled([coordinates[number] for number in rows.order], rows.values)
         return rows.order, {
-            "where": [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[dim])],
+            "where": FileIndexes(np.stack([numbers, counts], axis=1)),
             "coordinate": [
                 name
                 for file, values in zip(self._files, spelled, strict=True)

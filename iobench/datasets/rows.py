@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.file_indexes import FileIndexes
 from iobench.datasets.contract import SampleAxis
 from iobench.datasets.positions import (
     decode_times_of_files,
@@ -137,7 +138,7 @@ class SampleGrid:
     ----------
     order : list of int
         The files in order.
-    where : list of tuple of int
+    where : FileIndexes
         Of each sample the number of its file, in this order, and its index along each dimension.
     axes : tuple of SampleAxis
     names : list of str
@@ -153,7 +154,7 @@ class SampleGrid:
         self.order = next((rows.order for rows in along if rows.is_ordered), given)
         grids = [_places(number, lengths[at]) for number, at in enumerate(self.order)]
         places = np.concatenate(grids)
-        self.where = list(map(tuple, places.tolist()))
+        self.where = FileIndexes(places)
         values = [self._spread(rows, number, places) for number, rows in enumerate(along, start=1)]
         numbers = [
             seconds_since_1970(each) if rows.is_time else each.astype(np.float64)

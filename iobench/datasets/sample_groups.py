@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from iobench.chunks.file_indexes import joined
 from iobench.datasets.contract import BandedDataset, VariablesApart, as_decoded
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def sample_groups(
     if isinstance(dataset, BandedDataset) and spill_nbytes >= 2 * memory_nbytes:
         least = dataset.band_nbytes()
         if least is not None and least <= memory_nbytes:
-            where = [each for part in parts for each in part]
+            where = joined(parts)
             inner = ends[:-1]
             if apart:
                 assert isinstance(dataset, VariablesApart)

@@ -10,6 +10,7 @@ from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
+from iobench.chunks.file_indexes import chosen
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.datasets.contract import (
     BandedDataset,
@@ -255,7 +256,7 @@ class Maker:
     def _timed_make(self, numbers: Sequence[int]) -> tuple[float, Sequence[Sample]]:
         watch = stopwatch()
         where = self._where(numbers)
-        given: tuple[list[Any], ...] = (where,)
+        given: tuple[Sequence[Any], ...] = (where,)
         sizes = []
         for name, step in self._steps:
             values, nbytes = self._apply(name, step, *given)
@@ -538,8 +539,8 @@ class Maker:
                 future.cancel()
             raise
 
-    def _where(self, numbers: Sequence[int]) -> list[Where]:
-        return [self._index.where[number] for number in numbers]
+    def _where(self, numbers: Sequence[int]) -> Sequence[Where]:
+        return chosen(self._index.where, numbers)
 
 
 def samples_in_order(
@@ -583,7 +584,7 @@ class _Unit(NamedTuple):
         Which samples.
     numbers : list of int
         Their numbers.
-    where : list of Where
+    where : sequence of Where
         And where they are.
     name : str or None
         Which variable of them; all of them.
@@ -593,7 +594,7 @@ class _Unit(NamedTuple):
 
     group: int
     numbers: list[int]
-    where: list[Where]
+    where: Sequence[Where]
     name: str | None = None
     is_last: bool = True
 

@@ -225,8 +225,11 @@ def _texts(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes
     numbers = samples.tolist()
 
     def encoded(start: int) -> list[bytes]:
-        part = numbers[start : start + NAMES_AT_ONCE]
-        return [names[number].encode("utf-8", "replace") for number in part]
+        part = [names[number] for number in numbers[start : start + NAMES_AT_ONCE]]
+        at_once = "\0".join(part).encode("utf-8", "replace").split(b"\0")  # in a third of the time
+        if len(at_once) == len(part):  # else one holds the separator itself
+            return at_once
+        return [name.encode("utf-8", "replace") for name in part]
 
     starts = range(0, len(numbers), NAMES_AT_ONCE)
     # Each as wide as its widest name, and at least one byte.

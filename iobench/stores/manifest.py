@@ -149,7 +149,7 @@ class Manifest:
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
         for name in ("options", "provenance", "normalisation", "lossy", "statistics"):
-            object.__setattr__(self, name, json.loads(canonical_json(getattr(self, name))))
+            object.__setattr__(self, name, json.loads(_json(getattr(self, name))))
 
     @property
     def n_samples(self) -> int:
@@ -237,12 +237,16 @@ def canonical_json(values: Any) -> str:
     StoreError
         If they hold something JSON cannot say, such as NaN or an array.
     """
+    return _json(values, indent=2) + "\n"
+
+
+def _json(values: Any, *, indent: int | None = None) -> str:
     try:
         # ASCII: file names that are not UTF-8 hold surrogates, which only escapes carry.
-        text = json.dumps(values, sort_keys=True, indent=2, allow_nan=False)
+        text = json.dumps(values, sort_keys=True, indent=indent, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise StoreError(f"a manifest must be plain JSON: {error}") from error
-    return mask_urls(text) + "\n"
+    return mask_urls(text)
 
 
 def checked_json(values: Mapping[str, Any]) -> bytes:
