@@ -44,7 +44,7 @@ class Attribution:
         delivered, on no path, counts nowhere. So for any set of deliveries
         ``0 <= exposed <= busy``, and disjoint sets add up.
     ready_ns : ndarray of int64, shape (n_deliveries,)
-        When the loading processes had the batch ready, -1 where they did not or nobody knows.
+        When the loading processes had the batch ready, -1 where they did not or that is unknown.
     worker_start : ndarray of bool, shape (n_deliveries,)
         Whether the batch was the first of its process.
     work : callable

@@ -68,7 +68,7 @@ class FullConversion:
     Parameters
     ----------
     n_samples : int
-        Samples of the dataset at hand.
+        Samples of the whole dataset.
     nbytes : int
         Size of the store.
     convert_s : float or None

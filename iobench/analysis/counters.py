@@ -41,7 +41,7 @@ class Counters:
     estimated : ndarray of bool, shape (n_deliveries,)
         Whether its batch's time was split as that of others.
     written_ns : ndarray of float64, shape (n_deliveries,), or None
-        Time spent writing its spans; None where nobody knows what one costs.
+        Time spent writing its spans; None where it is unknown what one costs.
     n_lanes : int
         Threads that wrote them; a device's are written by one that has others.
     """
@@ -108,7 +108,7 @@ def _undecoded_nbytes(
 ) -> NDArray[np.int64]:
     """Return what read stages handed on as it was stored, by delivery and, last, outside.
 
-    A span that does not tell its bytes adds nothing, and so does a stage that decodes as well.
+    A span that does not report its bytes adds nothing, and so does a stage that decodes as well.
     """
     reads = find_read_spans(profile)
     spans = profile.spans[reads.rows]

@@ -38,7 +38,7 @@ TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 VALIDATION: Final = "validation"
 EVALUATIONS: Final = (EVALUATION, VALIDATION, "test", "prediction")
-"""Roles of passes that do not train; the first one where nobody tells which of the others."""
+"""Roles of passes that do not train; the first one where it is unknown which of the others."""
 STEPPED: Final = "trains"
 """What a pass says in which an optimiser took a step."""
 TRAINS: Final = kinds_that(Trait.TRAINS)
@@ -77,7 +77,7 @@ class Deliveries:
     numbered : ndarray of bool
         Whether it is of a script, whose waits tell who made their batches.
     role : ndarray of str
-        What its pass is for: `TRAINING` or one of `EVALUATIONS`, ``""`` where nobody knows.
+        What its pass is for: `TRAINING` or one of `EVALUATIONS`, ``""`` where unknown.
     resumed : ndarray of bool
         Whether its pass goes on where one of an earlier process was.
     repeated : ndarray of bool
@@ -86,7 +86,7 @@ class Deliveries:
         The number of its epoch, from 0 where its loader numbers from 0; of all loaders together,
         while ``epoch`` is what the delivery itself says.
     of_main : ndarray of bool
-        Whether it is of the loader that trains, made anew for each epoch or not.
+        Whether it is of the loader that trains, made again for each epoch or not.
     n_samples : ndarray of int64
         Samples of its batch; 0 without one, -1 where the batch size is unknown. The last batches
         of a round may be short: they are counted by their bytes if all before them, of that
@@ -172,7 +172,7 @@ class Deliveries:
     def by_step(self, chosen: Marks, amounts: Integers) -> Integers:
         """Sum amounts, of shape (n_deliveries, ...), over steps all of whose batches are chosen.
 
-        Exact integers, in the order of the steps; none where nobody knows which batches are of one.
+        Exact integers, in the order of the steps; none where a step's batches are unknown.
         """
         number = np.where(chosen, self.step, -1)
         n_steps = int(self.step.max(initial=-1)) + 1

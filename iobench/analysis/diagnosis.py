@@ -81,9 +81,9 @@ class Diagnosis:
     waited_for : LoaderExposure or None
         Of loaders that differ the one that most of the run's wait is for.
     waited_fraction : float or None
-        Its share of the run's wait; those made anew for each epoch count as one.
+        Its share of the run's wait; those made again for each epoch count as one.
     restarting : LoaderExposure or None
-        Of loaders whose workers start anew for each of their rounds, the one most waited for; None
+        Of loaders whose workers start again for each of their rounds, the one most waited for; None
         where the verdict is about epochs, which have these starts in them.
     stopped : str
         Why recording stopped before the end, and where; ``""`` where it did not.
@@ -93,7 +93,7 @@ class Diagnosis:
         Share of its time that the first epoch waits after its start-up and fill; None where it is
         a part of what the verdict is about.
     batch_ns : float or None
-        Of what the verdict is about, the time of a batch in the mean; None without any.
+        Of what the verdict is about, the time of a batch on average; None without any.
     first_epoch_is_cold : bool
         Whether it read from the device, and what came after it from memory.
     """

@@ -27,7 +27,7 @@ def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
 
     The loader that trains says which epoch it is, of several that one with most batches;
     deliveries of others are of the epoch before them in time. Passes that brought no batch, as
-    Keras begins one more after each epoch, are none. Where a script makes its loader anew for each
+    Keras begins one more after each epoch, are none. Where a script makes its loader again for each
     epoch, its loaders are counted instead, and where a loader does not number its epochs, its
     rounds.
     """
@@ -100,7 +100,7 @@ def _complete(deliveries: Deliveries, about: RunFacts, *, is_script: bool) -> fr
     """Return the epochs of which all batches were measured.
 
     Those with as many batches as the configuration has (none where a batch is more than all
-    samples, and so of several epochs); where it does not tell, those whose round was recorded from
+    samples, and so of several epochs); where it does not say, those whose round was recorded from
     its first batch to its end. A script that never asks for an end, as Keras does not where it
     knows how many batches there are, ends its epochs itself: of several, those with most batches.
     """
@@ -157,7 +157,7 @@ def _filled(told: Integers, rounds: Integers) -> Integers:
 
 
 def _renewed(loop: TrainingLoop, deliveries: Deliveries) -> list[int]:
-    """Return the loaders that are the one that trains, made anew for each epoch.
+    """Return the loaders that are the one that trains, made again for each epoch.
 
     They are alike and have one round each, with as many batches, or cut off.
     """

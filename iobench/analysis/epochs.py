@@ -52,13 +52,13 @@ class EpochFigures:
     batches_ns : int
         The part of the wall time that is of batches: the epoch as D2.3 has it.
     batch : StepStatistics or None
-        From being asked for a batch to being asked for the next; without batches of which nobody
-        knows when the next was asked for.
+        From being asked for a batch to being asked for the next; without batches of which it is
+        unknown when the next was asked for.
     wait : StepStatistics or None
         How long each batch was waited for: the exposed I/O of D2.3.
     step, step_wait : StepStatistics or None
-        The same two of each step of the optimiser, all of its batches together; None where nobody
-        knows which batches these are.
+        The same two of each step of the optimiser, all of its batches together; None where it is
+        unknown which batches these are.
     forward, backward : StepStatistics or None
         Per batch, all stages of that kind; None where there are none.
     busy, exposed : mapping of str to StepStatistics
@@ -95,7 +95,7 @@ class EpochTime:
     Parameters
     ----------
     epoch : int
-        As a framework numbers it, which may go on from an earlier training; else from 0.
+        As a framework numbers it, which may continue from an earlier training; else from 0.
     complete : bool
         Whether all its batches were measured.
     n_batches : int

@@ -205,7 +205,7 @@ def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, .
 
 
 def _of_step(run: RankRun, chosen: Marks, of: str) -> list[float] | None:
-    """Return a table of the ledger in a step, in the mean of whole ones; None without any."""
+    """Return a table of the ledger in a step, on average of whole ones; None without any."""
     with_batch = chosen & (run.deliveries.batch >= 0)
     sums = run.deliveries.by_step(with_batch, getattr(run.ledger, of)[:-1])
     if not len(sums):
@@ -261,7 +261,7 @@ def _decoded(profile: Profile, counted: Mapping[str, int]) -> DecodedChunkFigure
 
 
 def _cold_fraction(profile: Profile, counted: Mapping[str, int]) -> float | None:
-    """Return bytes from the device over bytes read; None where a counter does not tell."""
+    """Return bytes from the device over bytes read; None where a counter does not report."""
     n_device = counted["device_nbytes"]
     told = profile.about.cache.cold_known
     if told is False or counted["read_unknown"] or counted["device_unknown"]:

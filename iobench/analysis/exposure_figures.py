@@ -32,14 +32,14 @@ class StageExposure:
     label : str
         The free name inside the kind, ``""`` where there is none.
     busy_ns : int
-        Self time of the stage's spans. For a stage that is waiting itself (startup, worker_gap,
-        submit_queue, handover without a span, ...) the exposed time.
+        Self time of the stage's spans. For a stage that is waiting itself (``startup``,
+        ``worker_gap``, ``submit_queue``, ``handover`` without a span, ...) the exposed time.
     hidden_ns : int
         Busy time that cost the training loop nothing.
     exposed_ns : int
         Busy time that the training loop waited for.
     nbytes : int or None
-        Bytes the stage handed on; None where a span does not tell.
+        Bytes the stage handed on; None where a span does not say.
     n_spans : int
         Samples or batches timed: spans, a summed one counted once per piece.
     cpu_ns : int or None
@@ -47,8 +47,8 @@ class StageExposure:
     part_of_ns : int
         The whole wait of the window.
     exposed_per_step_ns : float or None
-        Exposed time of a step of the optimiser, in the mean of those that are whole in the window;
-        None where nobody knows which batches a step takes.
+        Exposed time of a step of the optimiser, averaged over those that are whole in the window;
+        None where it is unknown which batches a step takes.
     """
 
     stage: str
@@ -65,7 +65,7 @@ class StageExposure:
 
     @figure
     def wait_fraction(self) -> float | None:
-        """Its part of the wait; None where nobody waited."""
+        """Its part of the wait; None where nothing was waited for."""
         return self.exposed_ns / self.part_of_ns if self.part_of_ns else None
 
     @figure
@@ -93,10 +93,10 @@ class ComputeStage:
     busy_ns, n_spans : int
         Its time outside of waits, and how often it was timed.
     n_steps : int
-        Between how many waits it was timed: of the others nobody knows how much of it they held.
+        Between how many waits it was timed: of the others it is unknown how much of it they held.
     per_step_ns : float or None
-        Its time in a step of the optimiser, in the mean of those that are whole in the window; None
-        where nobody knows which batches a step takes.
+        Its time in a step of the optimiser, averaged over those that are whole in the window; None
+        where it is unknown which batches a step takes.
     """
 
     stage: str
@@ -113,7 +113,7 @@ class StepFigures:
     Parameters
     ----------
     n_steps : int or None
-        Steps whose batches were all delivered; None where nobody knows.
+        Steps whose batches were all delivered; None where unknown.
     batches_per_step : int or None
         Of most steps; None where that is not known.
     least_batches, most_batches : int or None
@@ -179,7 +179,7 @@ class DecodedChunkFigures:
     nbytes : int
         Of whole chunks, each as often as it was decoded.
     used_nbytes : int
-        Of the parts of chunks that samples took, whoever had decoded them.
+        Of the parts of chunks that samples took, also where another one had decoded them.
     n_needed, n_decoded : int
         Chunks that samples needed, and those of them that had to be decoded: the others were kept.
     """
@@ -214,7 +214,7 @@ class PartExposure:
     n_samples : int or None
         Samples in them; None where neither sample nor batch size is known.
     nbytes : int or None
-        Bytes of them; None where a delivery does not tell.
+        Bytes of them; None where a delivery does not say.
     stages : tuple of StageExposure
         Largest exposed time first, then largest busy time.
     compute_stages : tuple of ComputeStage
@@ -223,15 +223,15 @@ class PartExposure:
         The wait of every delivered batch, in order of delivery.
     wait : StepStatistics or None
         Of each step of the optimiser that is whole in it, the waits for its batches, in whole
-        nanoseconds. Where nobody knows which batches a step takes, of each batch. None without one.
+        nanoseconds. Where a step's batches are unknown, of each batch. None without one.
     batch_wait : StepStatistics or None
         Of each batch; None without one.
     step : StepStatistics or None
         The time of each step, from being asked for its first batch to being asked for that of the
-        next; None where nobody knows which batches a step takes.
+        next; None where it is unknown which batches a step takes.
     read_nbytes : int or None
         Bytes the loading processes read while they made these batches, by whatever code, cached or
-        not; None where unknown. Of reads through mappings those that stages tell are in it.
+        not; None where unknown. Of reads through mappings those that stages report are in it.
     cold_fraction : float or None
         Bytes fetched from the device over bytes read by the workers; None where unknown.
     overhead_fraction : float or None
@@ -242,7 +242,7 @@ class PartExposure:
         Share of the batches whose samples were too short to be timed each: their time is known,
         its stages are in the proportions of the batches that were timed.
     decoded : DecodedChunkFigures or None
-        What was decoded of chunks that samples share; None where nobody counted, or not all.
+        What was decoded of chunks that samples share; None where it was not counted, or not all.
     """
 
     wall_ns: int
@@ -402,9 +402,9 @@ class LoaderExposure:
     Parameters
     ----------
     number : int or None
-        As its process counts them; None for rounds whose loader nobody noted.
+        As its process counts them; None for rounds whose loader is unknown.
     framework, kind, name : str
-        Whose loader, its class, and what it is known by; ``""`` where nobody noted them.
+        Whose loader, its class, and what it is known by; ``""`` where unknown.
     workers, prefetch, threads : int
         Loading processes, batches that each may have ready, and threads beside the training loop.
     batch_size : int or None
@@ -415,9 +415,9 @@ class LoaderExposure:
         What the training loop waited for it.
     role : str
         ``"training"``, ``"validation"``, ``"test"``, ``"prediction"``, ``"evaluation"`` where it is
-        one of these three and nobody tells which; ``""`` where nobody tells.
+        one of these three and it is unknown which; ``""`` where unknown.
     restarts : bool
-        Whether its workers were started anew for further rounds.
+        Whether its workers were started again for further rounds.
     """
 
     number: int | None
@@ -502,7 +502,7 @@ class Exposure:
     workers, prefetch : int
         Loading processes, and batches each may be ahead; without any, batches that threads of the
         training process keep ready. Of several loaders, those of the one that trains, or where
-        nobody tells which does, of that with most batches.
+        it is unknown which does, of that with most batches.
     lost_spans : int
         Spans that could not be written or were torn.
     missing_workers : tuple of str
@@ -534,7 +534,7 @@ class Exposure:
     spans_nbytes : int
         What the spans of the run take.
     keep_nbytes : int or None
-        How many of them such a run keeps one by one; None where it does not tell.
+        How many of them such a run keeps one by one; None where it does not say.
     folded : Folded or None
         Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
     steps : StepFigures or None

@@ -112,7 +112,7 @@ def block_of_each(
     epochs : ndarray of int64, shape (n_steps,), optional
         Not decreasing.
     n_blocks : int, optional
-        By default as many as may be told apart.
+        By default as many as may be separated.
     """
     place, n_places, most = np.arange(n_steps), n_steps, n_blocks_of(n_steps)
     if epochs is not None:

@@ -88,10 +88,10 @@ class StartUp:
         Those that took longest themselves first.
     rest_ns : int
         What is left of the job's ``imports``: between two that follow each other closely, and of
-        packages that were not told apart.
+        packages that were not separated.
     first_batch_ns : int or None
         From when its loader was first asked until the first batch came: waiting, and what the
-        loop did meanwhile. None without a batch.
+        loop did then. None without a batch.
     """
 
     interpreter_ns: int = field(metadata=key("interpreter_ns"))
@@ -116,13 +116,13 @@ class JobTime:
     parts : tuple of JobPart
         Every part once; those that were not met have no time.
     read_by : str
-        The function that read most of the initial load, ``""`` where nobody knows.
+        The function that read most of the initial load, ``""`` where unknown.
     calls_ns : int
         Of the initial load, the time inside of calls that read.
     unknown : tuple of str
-        What could not be told, and where its time stands.
+        What is unknown, and where its time stands.
     unseen_nbytes : int
-        Bytes read before the first loader was asked that nothing but the system's counter told of,
+        Bytes read before the first loader was asked that nothing but the system's counter reported,
         beyond what imports may read.
     reload_ns : int
         The part of ``between`` from the first to the last read of data between two passes over
@@ -138,7 +138,7 @@ class JobTime:
         Of a job, all its training processes.
     start_up : StartUp or None
         Its start, and its imports package by package: what the job's ``imports`` is the sum of,
-        but for the first batch. None where imports were not told.
+        but for the first batch. None where imports were not recorded.
     """
 
     wall_ns: int = field(metadata=key("wall_ns"))

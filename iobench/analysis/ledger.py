@@ -34,7 +34,7 @@ class Ledger:
         Work of loading, and what of it was waited for.
     n_spans, nbytes, cpu_ns : ndarray of int64, same shape
     nbytes_unknown, cpu_unknown : ndarray of int64, same shape
-        How many spans do not tell.
+        How many spans do not report.
     compute_ns, n_computed : ndarray of int64, same shape
         What the training loop did itself outside of its waits, in whose share of the wall time,
         and in how many spans, where each began.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
 ONLY: Final = -1
-"""Number of the loader of a run that has one, or of rounds whose loader nobody noted."""
+"""Number of the loader of a run that has one, or of rounds whose loader is unknown."""
 
 
 @frozen

@@ -31,7 +31,7 @@ class StageWork:
     n_spans : int
         How often it was timed.
     nbytes, cpu_ns : int or None
-        Bytes handed on, and time on a CPU; None where a span does not tell.
+        Bytes handed on, and time on a CPU; None where a span does not say.
     """
 
     stage: str

@@ -51,9 +51,9 @@ class CountedBytes:
     Parameters
     ----------
     rchar : int or None
-        Bytes of every read call; None where nobody counted, or counters were lost.
+        Bytes of every read call; None where it was not counted, or counters were lost.
     device : int or None
-        Bytes from the device; None also where the file system does not tell.
+        Bytes from the device; None also where the file system does not say.
     n_looks : int
         How often iobench looked, which reads as well.
     start_up : int
@@ -166,7 +166,7 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
 def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> tuple[int, int, int]:
     """Return start-up, untimed and mapped bytes of one process, as `CountedBytes` has them.
 
-    By batch, so nothing of a process whose looks or stages do not tell theirs.
+    By batch, so nothing of a process whose looks or stages do not report theirs.
     """
     if (looks["batch"] < 0).any():
         return 0, 0, 0

@@ -209,7 +209,7 @@ def _loader_number(text: str) -> int:
 
 
 def _loader_by_makers(profile: Profile, loop: TrainingLoop, batches: NDArray[Any]) -> int:
-    """Return the loader whose processes worked on these batches; `ONLY` where nobody knows."""
+    """Return the loader whose processes worked on these batches; `ONLY` where unknown."""
     of_pid = {pid: each.number for each in loop.loaders.values() for pid in each.worker_pids}
     spans = profile.spans[loop.mine[profile.spans["process"]]]
     spans = spans[spans["process"] != loop.process]

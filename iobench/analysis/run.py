@@ -278,7 +278,7 @@ class Run:
 
     @property
     def profile(self) -> Profile:
-        """Of all training processes that were read; of a run of several, read anew each time."""
+        """Of all training processes that were read; of a run of several, read again each time."""
         found = self._profiles
         return found.whole() if isinstance(found, RankProfiles) else found
 

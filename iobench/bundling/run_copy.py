@@ -47,7 +47,7 @@ class RunFiles:
     files : dict of str to bytes
         By their names below the directory.
     unclosed : list of str
-        Span files that their process did not close: killed, or still at work.
+        Span files that their process did not close: killed, or still running.
     unreadable : list of str
         Files that are left out, since nobody can tell what is in them.
     n_unknown : int

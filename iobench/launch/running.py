@@ -146,7 +146,7 @@ def run_script(
     """
     if shutil.which(asked.command[0], path=environment.get("PATH")) is None:
         raise OptionError(
-            f"{asked.command[0]}: is no program; name one, e.g. iobench run -- python train.py"
+            f"{asked.command[0]}: no such program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
     wants_energy(asked.energy)

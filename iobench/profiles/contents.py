@@ -66,7 +66,7 @@ class Process:
     Parameters
     ----------
     role : str
-        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork nobody named.
+        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork without a name.
     worker : int
         Number of the loading process, -1 for others.
     rank : int
@@ -87,7 +87,7 @@ class Process:
     ppid : int
         The process that started it, -1 where unknown.
     peak_nbytes : int or None
-        The most memory it had at once; None where it did not tell, as a killed one.
+        The most memory it had at once; None where it did not report, as a killed one.
     once_ns, own_ns : int or None
         What recording took of its time, once and since; None where it did not measure.
     """
@@ -144,9 +144,9 @@ class Profile:
     stopped : tuple of StoppedRecording
         Processes whose recording stopped, as on a full disk.
     energy : tuple of HostEnergy
-        What counters of energy showed, of all machines; empty where nobody looked.
+        What counters of energy showed, of all machines; empty where it was not looked for.
     machines : tuple of MachineSamples
-        What these machines did meanwhile; empty where nobody looked.
+        What these machines did meanwhile; empty where it was not looked for.
     damaged_machines : tuple of str
         Files of the run directory that should say so, and cannot be read.
     folded : Folded or None

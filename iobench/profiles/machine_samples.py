@@ -153,7 +153,7 @@ def _samples(head: MachineHead, rows: NDArray[Any]) -> MachineSamples:
 
 
 def of_process(found: Iterable[H], who: Process | None) -> H | None:
-    """Return what is of the machine that a process ran on; None where nobody looked there."""
+    """Return what is of the machine that a process ran on; None where it was not looked for."""
     if who is None:
         return None
     for each in found:

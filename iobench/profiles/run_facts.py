@@ -208,7 +208,7 @@ class CacheFacts:
     resident_fraction_before : float or None
         Share of the files in the page cache when the run began.
     cold_known : bool or None
-        Whether the file system tells what came from the device.
+        Whether the file system reports what came from the device.
     """
 
     asked: str | None = None
@@ -290,7 +290,7 @@ class DeviceFacts:
     name : str
         As ``cuda:0``.
     facts : mapping
-        What its driver and the system tell: ``title``, ``kind``, ``memory_nbytes``, ``driver``,
+        What its driver and the system report: ``title``, ``kind``, ``memory_nbytes``, ``driver``,
         ``runtime``, ``mig``, ``link``.
     link : LinkFacts or None
         None where the link was not measured.
@@ -298,7 +298,7 @@ class DeviceFacts:
         What batches are copied from: ``"pinned"`` or ``"pageable"`` memory; None where that is not
         known.
     copied_by : str
-        The framework that copied batches there ahead, and does not tell what that takes; ``""``
+        The framework that copied batches there ahead, and does not report what that takes; ``""``
         where iobench did.
     """
 
@@ -412,7 +412,7 @@ class RunFacts:
     name : str or None
         What its user calls the run.
     commit : ScriptCommit or None
-        That of the script; None where nobody looked.
+        That of the script; None where it was not looked for.
     versions : mapping of str to str
         Of packages that were imported and read, decode, compute or train, by the name they are
         imported by; of several training processes those of the first one.
@@ -434,7 +434,7 @@ class RunFacts:
     batch_size, n_samples, sample_nbytes : int or None
         Samples of a batch; samples it could draw from; bytes of one sample.
     batches_per_step : int or None
-        Batches of one step of the optimiser, where whoever ran it said so.
+        Batches of one step of the optimiser, where that was given.
     compute : EmulatedStep
         The emulated training step.
     training : TrainedModel or None
@@ -461,12 +461,12 @@ class RunFacts:
     files_hint : str or None
         Where its files are from.
     own_label : str or None
-        What it is called where its format does not tell it from others.
+        What it is called where its format does not distinguish it.
     is_script : bool
         Whether it is of a user's own script: then what `from_config` cannot know of its loaders
         is filled in by `with_loaders`.
     launcher : str
-        Who started the training processes, ``""`` where nobody is known.
+        Who started the training processes, ``""`` where unknown.
     steps : tuple of int or None
         First step recorded, and the first one not; None where all were.
     storage_limits : object

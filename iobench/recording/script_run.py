@@ -34,7 +34,7 @@ class ScriptCommit:
     hash : str or None
         Of the commit; None where it is not known.
     dirty : bool or None
-        Whether files that git knows were not as in the commit; None where nobody knows.
+        Whether files that git knows were not as in the commit; None where unknown.
     has_script : bool or None
         Whether git knows the script itself.
     unknown : str

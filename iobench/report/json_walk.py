@@ -37,7 +37,7 @@ class ShownFigure:
     inside : bool
         Whether its own figures stand in its place.
     key_of_row : str or None
-        By which field its rows are told apart, where they are an object.
+        By which field its rows are separated, where they are an object.
     """
 
     name: str

@@ -187,7 +187,7 @@ def why_unknown(exposure: Exposure) -> str:
 
 
 def compute_lines(exposure: Exposure) -> list[str]:
-    """Return what of the training loop's own time is not told apart."""
+    """Return what of the training loop's own time is not separated."""
     stages = {row.stage for row in exposure.judged.compute_stages}
     if Kind.FORWARD.spelled in stages or not stages & {Kind.BACKWARD.spelled, Kind.STEP.spelled}:
         return []

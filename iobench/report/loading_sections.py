@@ -511,7 +511,7 @@ def epochs_section(report: RunReport) -> Section | None:
     validation = (Column("validation", "epoch"), Column("its wait", "epoch")) if validates else ()
     return Section(
         "epochs",
-        "Epoch by epoch",
+        "Epoch by epoch, with the start-up and end of each",
         (
             Table(
                 "",

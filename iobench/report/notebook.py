@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def profile_fragment(profile: Profile) -> str:
-    """Return what a run measured, as a fragment of HTML; or why that cannot be told."""
+    """Return what a run measured, as a fragment of HTML; or why that is unknown."""
     try:
         document = report_document([Run(profile)])
     except IobenchError as error:

@@ -39,7 +39,7 @@ class RunReport:
     exposure : Exposure
     diagnosis : Diagnosis
     unclosed : tuple of str
-        Processes that did not end their span file themselves: killed, or still at work.
+        Processes that did not end their span file themselves: killed, or still running.
     damaged : tuple of str
         Processes whose span file holds spans that cannot be read.
     conversion : FullConversion or None
@@ -47,7 +47,7 @@ class RunReport:
     told : tuple of ProcessFacts
         What the processes of this rank of a script told of themselves.
     processes : tuple of ProcessWork
-        What each process did; only where nobody waited, and there is no exposure to show.
+        What each process did; only where nothing was waited for, and there is no exposure to show.
     job_size : int
         Training processes of its job, 1 where it is none.
     epochs : tuple of EpochFigures

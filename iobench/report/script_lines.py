@@ -51,7 +51,7 @@ def script_title(reports: Sequence[RunReport]) -> str:
 
 
 def commit_words(commit: ScriptCommit | None) -> str | None:
-    """Return a script's commit as a phrase; None where nobody looked."""
+    """Return a script's commit as a phrase; None where it was not looked for."""
     if commit is None:
         return None
     found = units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]

@@ -77,7 +77,7 @@ def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
 
 
 def processes_section(processes: Sequence[ProcessWork]) -> Section | None:
-    """Return what each process did, where nobody waited; nothing where there is none."""
+    """Return what each process did, where nothing was waited for; nothing where there is none."""
     tables = tuple(_process_table(each) for each in processes if each.stages)
     if not tables:
         return None

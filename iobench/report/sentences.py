@@ -80,7 +80,7 @@ COINCIDENCES: Final = {
 
 
 def step_words(steps: StepFigures | None) -> str:
-    """Return what figures are of: a step, one of several batches, or a batch where nobody knows."""
+    """Return what figures are of: a step, one of several batches, or a batch where unknown."""
     if steps is None or steps.batches_per_step is None:
         return "batch"
     n_batches = steps.batches_per_step
@@ -88,7 +88,7 @@ def step_words(steps: StepFigures | None) -> str:
 
 
 def steps_sentences(exposure: Exposure) -> list[str]:
-    """Return what a step of the optimiser takes, where that is not a batch, or nobody knows."""
+    """Return what a step of the optimiser takes, where that is not a batch, or that is unknown."""
     steps = exposure.steps
     if steps is None:
         return []
@@ -245,7 +245,7 @@ def _first_epoch(diagnosis: Diagnosis) -> str:
     first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
     if first is None or later is None or first - later < WORTH_SAYING:
         return ""
-    text = f" The first epoch waits {units.fraction(first)} of its time"
+    text = f" The first epoch, after start-up and fill, waits {units.fraction(first)} of its time"
     if not diagnosis.first_epoch_is_cold:
         return f"{text}."
     return (
@@ -299,7 +299,7 @@ def _judgement(diagnosis: Diagnosis) -> str:
 
 
 def _blame(diagnosis: Diagnosis) -> str:
-    """Say which stage the wait falls on, and how much of it nobody knows."""
+    """Say which stage the wait falls on, and how much of it is unknown."""
     unknown = diagnosis.unknown_fraction or 0.0
     if diagnosis.verdict is Verdict.HIDDEN or diagnosis.top_stage is None:
         text = ""

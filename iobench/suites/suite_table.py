@@ -103,7 +103,7 @@ class SuiteTable:
     cells : tuple of CellRow
         In the order of the recipe; what is of no cell of it behind them.
     stand_in : bool or None
-        Whether files were generated: of some runs at least; None where nobody knows.
+        Whether files were generated: of some runs at least; None where unknown.
     skipped : tuple of SkippedFile
         Files that are no results.
     """

@@ -82,7 +82,8 @@ def test_the_first_of_several_epochs_is_apart_and_told():
     assert (found.verdict, found.first_epoch_is_cold) == (Verdict.HIDDEN, False)
     first = figures.phases[2]
     assert found.first_epoch_fraction == first.wait_ns / first.wall_ns > 0.4
-    assert "The first epoch waits 52 % of its time." in verdict_sentence(found)
+    said = verdict_sentence(found)
+    assert "The first epoch, after start-up and fill, waits 52 % of its time." in said
     cold = replace(
         figures,
         whole=replace(figures.whole, read_nbytes=400, cold_fraction=0.25),

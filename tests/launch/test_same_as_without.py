@@ -209,6 +209,6 @@ def test_what_cannot_be_started_is_said(tmp_path: Path, plainly: Plainly, cli: l
     found = plainly(*cli, *["--out", tmp_path / "run", "--", "no-such-program", "-x"])
     assert found.returncode == 1
     assert found.stderr == (
-        "iobench: no-such-program: is no program; name one, e.g. iobench run -- python train.py\n"
+        "iobench: no-such-program: no such program; name one, e.g. iobench run -- python train.py\n"
     )
     assert list(tmp_path.iterdir()) == []

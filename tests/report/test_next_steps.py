@@ -125,7 +125,8 @@ def test_the_command_of_a_step_tries_it() -> None:
     assert second.command == "iobench profile a.nc --format numpy"
     script = steps_after(run_of(workers=1, kind="script", command="python train.py"))
     assert script[0].reason.startswith(
-        "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the time by replay"
+        "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the training loop's time by "
+        "replay"
     )
     assert [step.command is None for step in script] == [True, True, False]
     assert script[2].command is not None

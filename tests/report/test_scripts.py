@@ -103,8 +103,8 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
     assert "iobench convert" not in text
     # The loop waits 65 %; were all steps as short as the shortest, it would be 68 %.
     assert (
-        "saves 65 % of the time at most, to be measured; more only if training steps get shorter "
-        "as well." in text
+        "saves 65 % of the training loop's time at most, to be measured; more only if training "
+        "steps get shorter as well." in text
     )
     assert "too short to time" not in text
     found = document(tmp_path / "run")

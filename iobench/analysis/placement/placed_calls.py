@@ -95,7 +95,7 @@ class ProcessPlacement:
 
     @property
     def is_clock_known(self) -> bool:
-        """Whether its times are good: by matching, or since the tracer itself tells them well."""
+        """Whether its times are good: by matching, or since the tracer itself records them well."""
         return self.matched or self.high_ns - self.low_ns <= WELL_TOLD_NS
 
     @property

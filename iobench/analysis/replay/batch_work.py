@@ -286,7 +286,7 @@ class _Layout:
         return lane, begin, end, ready
 
     def _cpu(self, counted: Marks, shape: tuple[int, int]) -> Integers:
-        """Return the CPU time of each batch and stage, -1 where a span does not tell."""
+        """Return the CPU time of each batch and stage, -1 where a span does not say."""
         chosen = counted & self.first
         place = self.of[chosen], self.stage[chosen]
         cpu, untold = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
@@ -332,7 +332,7 @@ class _Layout:
 def _batches_ahead_of(asked: _AskedBatches, submitted: Integers) -> int | None:
     """Return how many batches before the one begun was just taken when there was room for it.
 
-    Where several were taken at that very instant, it does not tell which of them made room.
+    Where several were taken at that very instant, it does not report which of them made room.
     """
     lags: list[Integers] = []
     for number in range(len(asked.round_start_ns)):

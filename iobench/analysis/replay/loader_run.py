@@ -25,7 +25,7 @@ class LoaderRule(Enum):
     SERIAL = "serial"
     """The training loop makes each batch when it asks for it."""
     POOL = "pool"
-    """N processes, N x P batches under way, batch i by worker i mod N (torch's DataLoader)."""
+    """N processes, N x P batches in flight, batch i by worker i mod N (torch's DataLoader)."""
     THREADS = "threads"
     """N threads or processes take the next batch while a buffer is free."""
     STREAM = "stream"
@@ -74,7 +74,7 @@ class RecordedRun:
         Which rounds are of epochs as a long training has them, whole and after the first; by
         default none.
     restarts : bool
-        Whether workers are made anew for each round.
+        Whether workers are made again for each round.
     anew : bool
         Whether the loader is, and workers with it, if it has any.
     evaluates : bool
@@ -88,7 +88,7 @@ class RecordedRun:
         The part of ``work_ns`` that another thread did after the worker was done with the batch:
         the worker goes on meanwhile. Nothing by default.
     maker : ndarray of int64, shape (n_batches,), optional
-        Which worker made each, -1 where nobody knows; by default in turn.
+        Which worker made each, -1 where unknown; by default in turn.
     batch : ndarray of int64, shape (n_batches,), optional
         Numbers in the order in which batches were asked for; by default that of delivery.
     opening_ns, lead_ns : ndarray of int64, shape (n_rounds,), optional

@@ -64,7 +64,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     Returns
     -------
     tuple of RecordedRun
-        One for each loader with batches, made anew for each epoch or not; what cannot be replayed
+        One for each loader with batches, made again for each epoch or not; what cannot be replayed
         has `LoaderRule.OPAQUE` and says why in ``reason``.
     """
     profile, loop, seen = run.profile, run.loop, run.deliveries
@@ -91,7 +91,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
 
 
 def _evaluating_once(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
-    """Return the loader of each delivery; those that evaluate alike, made anew each time, are one.
+    """Return the loader of each delivery; those that evaluate alike, made again each time, are one.
 
     Each of them has one pass.
     """
@@ -312,7 +312,7 @@ class _Parts:
         return times
 
     def _worker_pids(self, frame: _Frame) -> list[int]:
-        """Return whose workers made these batches: of one loader, or of it made anew each time."""
+        """Return whose workers made these batches: of one loader, or of it made again each time."""
         numbers = np.unique(self.numbers[frame.rows]).tolist()
         told = (self.loop.loaders.get(number, self.loop.loaders[ONLY]) for number in numbers)
         return [pid for each in told for pid in each.worker_pids]

@@ -202,7 +202,7 @@ def _of_stages(run: RecordedRun, stages: tuple[str, ...], rows: Integers) -> lis
 
 
 def on_cpu_ns(run: RecordedRun) -> Integers:
-    """Return what of each batch and stage was computing: where nobody knows, all of it.
+    """Return what of each batch and stage was computing: where unknown, all of it.
 
     But for copies to a device, which it makes by itself while the thread sleeps.
     """

@@ -74,7 +74,7 @@ class Dispatch:
     ----------
     workers : int
     ahead : int
-        Batches under way at most; 0 where a batch is begun when the loop asks for it.
+        Batches in flight at most; 0 where a batch is begun when the loop asks for it.
     is_queue : bool
         Whether whichever worker is free takes the next batch; else each batch has its worker.
     in_order : bool

@@ -113,7 +113,7 @@ def find_shape(
 
 
 def _items(pieces: StreamPieces, chosen: NDArray[np.bool_]) -> int:
-    """Return how many items of a batch a group works on, in the middle."""
+    """Return the median number of items of a batch that a group works on."""
     keys = np.unique(np.stack((pieces.batch[chosen], pieces.sample[chosen])), axis=1)
     return int(np.median(np.unique(keys[0], return_counts=True)[1]))
 

@@ -152,7 +152,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     ----------
     path : Path or str
     runs : sequence of Run
-        Looked at one after the other. Those of several runs are told apart by a column ``run``.
+        Looked at one after the other. Those of several runs are separated by a column ``run``.
 
     Raises
     ------

@@ -113,7 +113,7 @@ def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
     Returns
     -------
     Timeline
-        Exposed time is unknown (-1) where `exposure` of a rank cannot be told.
+        Exposed time is unknown (-1) where `exposure` of a rank is unknown.
     """
     profile = run.profile
     spans = profile.spans

@@ -54,7 +54,7 @@ READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
 READ_STAGES: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
 """Of these what is not on a CPU may be waiting for storage."""
 MEMORY_NBYTES_PER_S: Final = 1e9
-"""What the page cache gives a reader at the least, of machines that trainings run on."""
+"""What the page cache gives a reader at least, of machines that trainings run on."""
 ROOM: Final = 1.05
 """Of the bytes to be staged, what has to be free: folders take room, and others write meanwhile."""
 CACHE_FRACTION: Final = 0.8
@@ -159,7 +159,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     """Return keeping the workers of one epoch for the next.
 
     Whether a worker's first batch of an epoch was slow since the worker was new, or since the epoch
-    was, as where a shuffle has to fill, the run does not tell. Where that may be all of the gain,
+    was, as where a shuffle has to fill, the run does not report. Where that may be all of the gain,
     it has to be measured. Steps may be shorter where no starts compute beside them.
     """
     run, settings = predictor.run, _kept(predictor.run)
@@ -177,7 +177,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
 
 
 def _kept(run: RecordedRun) -> dict[str, str | int]:
-    """Return the settings that keep workers; a loader that is made anew keeps none."""
+    """Return the settings that keep workers; a loader that is made again keeps none."""
     once: dict[str, str | int] = {"made": "once"} if run.anew else {}
     return {"persistent_workers": "True", **once}
 
@@ -491,7 +491,7 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     """Return what reading a staged copy gains, where memory holds it; else at most that.
 
     Reading then takes its time on a CPU, and as long as copying its bytes from memory. What is read
-    and decoded in one can be told apart by its CPU time alone: else there is only a bound.
+    and decoded in one can be separated by its CPU time alone: else there is only a bound.
     """
     run = predictor.run
     known = (run.cpu_ns >= 0) | (run.work_ns == 0)

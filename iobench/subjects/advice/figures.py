@@ -162,7 +162,7 @@ class Circumstances:
     loop_fraction : float or None
         Share of its process's time that a script's training loop is.
     idle_fraction : float or None
-        Share of the time in which the devices had nothing to do for want of input.
+        Share of the time in which the devices had nothing to do for lack of input.
     folder : str or None
         What has all files in it that were read; None where that is not known.
     epoch_nbytes : int or None
@@ -224,7 +224,7 @@ class Gain:
         None where only a bound is known.
     low, high : float or None
         Between which it lies in another run, with what is known of errors; None where too few
-        batches were measured to tell. Of a bound 0 and the bound.
+        batches were measured for one. Of a bound 0 and the bound.
     waiting : float or None
         Of a bound, the part that cannot exceed the loop's waiting. The rest would be training steps
         that all become as short as their shortest tenth, which is not proven.
@@ -313,7 +313,7 @@ class DeviceBill:
     ----------
     ranks, epochs : int
     idle_hours, all_hours : float
-        Hours of devices that had nothing to do for want of data, and of devices in all.
+        Hours of devices that had nothing to do for lack of data, and of devices in all.
     on_device : bool
         Whether the devices' own idle time was measured; else it is the wait of the training
         loop, in part of which a device may still have had work.
@@ -452,7 +452,7 @@ class ValidationAdvice:
     ruled_out : tuple of RuledOut
         What would gain nothing.
     unknown : tuple of str
-        Loaders of which no replay tells, and why.
+        Loaders that cannot be replayed, and why.
     """
 
     wall_ns: int
@@ -477,7 +477,7 @@ class AdviceOutcome(Enum):
     NOTHING_TO_GAIN = "nothing to gain"
     """The training loop hardly waits."""
     WITHHELD = "withheld"
-    """The replay does not tell this run's own time."""
+    """The replay misses this run's own time."""
     OPAQUE = "opaque"
     """Nobody saw who made the batches."""
     NO_SINGLE_STAGE = "no single stage"

@@ -1,4 +1,4 @@
-"""What a change gains and how sure that is: of runs in turns, of replays, or at the most."""
+"""What a change gains and how sure that is: of runs in turns, of replays, or at most."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class GainPredictor:
 
     @property
     def batch_ns(self) -> float:
-        """What a batch takes now, by replay, in the mean."""
+        """What a batch takes now, by replay, on average."""
         if False not in self._before:
             self._before[False] = self._times(self.run, Change(), False)
         return float(np.mean(self._before[False]))

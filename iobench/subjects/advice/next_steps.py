@@ -142,6 +142,9 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
     if advice is None:
         return
     script = advice.circumstances.facts.is_script
+    whose = "the training loop's time" if script else "the time"
+    if len(ranks) > 1 and not script:  # others are spoken of as well
+        whose += f" of {advice.baseline.label}"
     changes = advice.changes if proven else (*advice.changes, *advice.to_measure)
     for change in changes[:MOST_ADVISED]:
         gain, lines = change.gain, change.commands
@@ -149,7 +152,7 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
         commands = [line for line in lines if line.startswith("iobench ") and not script]
         if gain.evidence is not Evidence.MEASURED:  # first of all to be tried
             commands.sort(key=lambda line: not line.startswith("iobench profile "))
-        how = f"saves {units.fraction(gain.expected)} of the time {EVIDENCE[gain.evidence]}"
+        how = f"saves {units.fraction(gain.expected)} of {whose} {EVIDENCE[gain.evidence]}"
         if gain.evidence is Evidence.BOUND and (gain.high or 0.0) >= gain.expected + WORTH_SAYING:
             how += "; more only if training steps get shorter as well"
         if not gain.is_proven and gain.evidence is not Evidence.BOUND:

@@ -229,7 +229,7 @@ def _table(changes: Sequence[ValidationChange], wall_ns: int) -> Table:
 
 
 def _starts(changes: Sequence[ValidationChange]) -> Iterator[str]:
-    """Yield what starting workers takes, or that nobody knows."""
+    """Yield what starting workers takes, or that it is unknown."""
     if any(each.starts_ns is None for each in changes):
         yield (
             "Worker start-up is not included, because this run started none: it is paid once where "

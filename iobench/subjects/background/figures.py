@@ -38,7 +38,7 @@ class BackgroundStage:
     busy_ns : int
         Their time in this stage and in no stage inside it.
     nbytes : int or None
-        Bytes handed on; None where a span does not tell.
+        Bytes handed on; None where a span does not say.
     n_spans : int
         How often it was timed.
     """
@@ -51,7 +51,7 @@ class BackgroundStage:
 
 @frozen
 class Background:
-    """What threads read and decoded that no batch tells of.
+    """What threads read and decoded that is of no known batch.
 
     Parameters
     ----------

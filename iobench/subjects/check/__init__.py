@@ -1,1 +1,1 @@
-"""Gates for CI: what passes, what is a regression, and what cannot be told."""
+"""Gates for CI: what passes, what is a regression, and what is unknown."""

@@ -100,7 +100,7 @@ class CountsComparison:
     differences : tuple of CountDifference
         Other samples than expected, or more work for them.
     unknown : mapping of str to str
-        Figures that are expected and that this run does not tell, and why.
+        Figures that are expected and that this run does not report, and why.
     not_expected : tuple of str
         Figures that this run tells and nobody wrote down.
     improvements : tuple of CountDifference
@@ -210,7 +210,7 @@ def _is_gone_with_stage(name: str, now: Mapping[str, Figure]) -> bool:
 
 
 def _why(name: str, unknown: Mapping[str, str]) -> str:
-    """Return why a run does not tell a figure; ``""`` where it has no such stage or epoch."""
+    """Return why a run does not report a figure; ``""`` where it has no such stage or epoch."""
     return unknown.get("digests" if name.startswith("digests/") else name, "")
 
 

@@ -368,8 +368,8 @@ def _lowest_high(values: Sequence[float], edge: int) -> float:
 def unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
     """Return in what two machines differ whose runs are compared, as ``run.json`` tells them.
 
-    What one of them does not tell counts as different. Names of hosts do not count, nor do versions
-    of the system.
+    What one of them does not report counts as different. Names of hosts do not count, nor do
+    versions of the system.
     """
     return tuple(
         f"{name}: {one.get(name, 'unknown')}, not {other.get(name, 'unknown')}"

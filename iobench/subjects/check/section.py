@@ -119,7 +119,7 @@ def _lines(gate: Gate) -> Iterator[str]:
 
 
 def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str]:
-    """Yield the counts that differ, those that this run does not tell, and how many are equal."""
+    """Yield the counts that differ, those that this run does not report, and how many are equal."""
     comparison = gate.comparison
     for differences, suffix in ((comparison.differences, ""), (comparison.improvements, ": less")):
         for difference in differences[:MOST_LINES]:

@@ -43,7 +43,7 @@ def refuse(runs: Sequence[MeasuredRun], *, anyway: bool) -> tuple[str, ...]:
     runs : sequence of MeasuredRun
         The others are held against the first.
     anyway : bool
-        Compare what can be computed all the same.
+        Compare what can be computed nevertheless.
 
     Raises
     ------

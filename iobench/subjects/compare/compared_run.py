@@ -48,7 +48,7 @@ class PartFigures:
     batches : int
         Of all ranks.
     wall_s : float
-        Of a rank, in the mean.
+        Of a rank, on average.
     wait_fraction, wait_per_step_s, wait_per_batch_s : float or None
         The wait as a share of the time, of a step of the optimiser, and of a batch.
     samples_per_s, bytes_per_s : float or None
@@ -82,11 +82,11 @@ class MeasuredRun:
         By the formula of MLPerf Storage, the mean of its ranks; None where nothing was delivered.
     sums : mapping of str to StepSums or None
         By part of the run, as `Exposure.part` has them: of all ranks, with ``loop``, the wall time
-        of one of them in the mean, beside the sums that `StepSums` has. None unless all ranks have
+        of one of them on average, beside the sums that `StepSums` has. None unless all ranks have
         such a part with a batch.
     seen : SamplesSeen
     unclosed, damaged : tuple of str
-        Processes that were killed or are still at work, and those with spans that cannot be read.
+        Processes that were killed or are still running, and those with spans that cannot be read.
     group : int or None
         Which of several configurations it is of, where runs of one are taken together.
     epochs : tuple of EpochTime
@@ -147,13 +147,13 @@ class MeasuredRun:
 
     @property
     def batches_per_step(self) -> int | None:
-        """Batches of a step of the optimiser; None where its ranks do not tell the same."""
+        """Batches of a step of the optimiser; None where its ranks do not report the same."""
         told = {each.steps.batches_per_step if each.steps else None for each in self.exposures}
         return told.pop() if len(told) == 1 else None
 
     @property
     def told(self) -> dict[str, Any]:
-        """What may explain a difference, by name; what it does not tell is missing."""
+        """What may explain a difference, by name; what it does not report is missing."""
         config, exposure = self.config, self.exposures[0]
         machine = self.facts.machine
         found = {name: config[name] for name in FACTS if config.get(name) not in (None, {}, [])}

@@ -75,7 +75,7 @@ class SamplesComparison:
     n_epochs : int
         That both runs have.
     is_partial : bool
-        Whether more was delivered than could be compared: a run ended in the middle of an epoch.
+        Whether more was delivered than could be compared: a run ended within an epoch.
     first : FirstDifference or None
     why_unknown : str
         One of ``"not recorded in a"``, ``"not recorded in b"``, ``"no epoch in common"``,

@@ -294,7 +294,7 @@ def _whole_table(found: Comparison, names: Sequence[str]) -> Table:
 
 
 def _of_epochs(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
-    """Yield what a whole epoch takes in the mean, where each of the runs has one."""
+    """Yield what a whole epoch takes on average, where each of the runs has one."""
     whole = [
         [each for member in run.members for each in member.epochs if each.complete] for run in runs
     ]

@@ -1,1 +1,1 @@
-"""How long devices had nothing to do for want of the next batch."""
+"""How long devices had nothing to do for lack of the next batch."""

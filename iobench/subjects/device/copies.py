@@ -32,14 +32,14 @@ class HostToDevice:
     n_copies : int
         How many there were: of a batch one or several.
     nbytes : int or None
-        Bytes of them; null where not all tell.
+        Bytes of them; null where not all report them.
     loop_ns : int
         Time of the training loop's own thread that went into copies, between its waits.
     waited_ns : int
-        How long the loop waited for copies, which other threads or it made meanwhile: for those of
+        How long the loop waited for copies, which other threads or it made then: for those of
         the batch, and for the ones that were before it in the queue.
     hidden_ns : int
-        Time of other threads in copies that nobody waited for.
+        Time of other threads in copies that were not waited for.
     wall_ns : int
         Of the run.
     in_loop : bool

@@ -1,4 +1,4 @@
-"""How long a device had nothing to do for want of the next batch.
+"""How long a device had nothing to do for lack of the next batch.
 
 The training loop may wait while the device still works through what it was given: such a wait
 costs nothing. So a delivery's exposure on the device begins when the batch was asked for and the
@@ -46,7 +46,7 @@ class DeviceSums:
     n_waits : int
         How often the training loop waited.
     exposed_ns : int or None
-        How long the devices had no work for want of input; null where nothing but copies of
+        How long the devices had no work for lack of input; null where nothing but copies of
         theirs, or nothing at all, was timed.
     host_wait_ns : int
         How long the training loop waited.
@@ -55,11 +55,11 @@ class DeviceSums:
     busy_ns : mapping of str to int
         Device time by stage, of the sort of work it was timed as; regions may overlap.
     uncertainty_ns : int
-        By how much the device's times may be earlier than told, on the host's clock, at most.
+        By how much the device's times may be earlier than recorded, on the host's clock, at most.
     copies : HostToDevice or None
         The copies of batches to the devices; null where none was seen.
     usage : tuple of GpuUsage
-        What their driver told of all GPUs of the job, whatever else was timed.
+        What their driver reported of all GPUs of the job, whatever else was timed.
     """
 
     rank: int
@@ -112,7 +112,7 @@ class DeviceExposure:
 
     @property
     def exposed_ns(self) -> Integers:
-        """How long the devices had no work for want of each batch; these never overlap."""
+        """How long the devices had no work for lack of each batch; these never overlap."""
         exposed: Integers = np.maximum(self.use_ns - self.drained_ns, 0)
         return exposed
 
@@ -144,7 +144,7 @@ def device_figures(run: RankRun) -> DeviceSums | None:
 def device_sums(run: RankRun) -> DeviceSums | None:
     """Return what the devices of a training process did and waited for; None if none was seen.
 
-    Copies alone do not tell what a device waited for: what else it did meanwhile is not known.
+    Copies alone do not report what a device waited for: what else it did meanwhile is not known.
     """
     found = device_exposure(run.profile, run.rank)
     if found is None:

@@ -1,4 +1,4 @@
-"""How busy a run's GPUs were and how much of their memory was taken, as their driver tells it."""
+"""How busy a run's GPUs were and how much of their memory was taken, as their driver reports it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class GpuUsage:
     title : str
         As people know it.
     n_readings : int
-        How often it was asked while the run went on.
+        How often it was asked during the run.
     busy_fraction : float or None
-        For how much of the time before a reading something ran on it, in the mean; null is unknown.
+        For how much of the time before a reading something ran on it, on average; null is unknown.
     used_nbytes : int or None
         How much of its memory was taken at most; null is unknown.
     """

@@ -79,7 +79,7 @@ class KindEnergy:
     estimated : bool
         Whether a part of it is summed from readings of power.
     resolution_ns : int
-        Waits that are shorter are told by their share of the time between readings.
+        Waits that are shorter are counted by their share of the time between readings.
     uj_per_epoch : float or None
         Mean of the epochs of which all batches were measured; None without one.
     uj_per_sample : float or None
@@ -170,7 +170,7 @@ class UntoldEnergy:
 
 @frozen
 class EnergyFigures:
-    """What a run took, as far as a counter told.
+    """What a run took, as far as a counter reported.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class EnergyFigures:
     period_ns : int
         Time between two readings.
     reading_ns : int or None
-        CPU time of one reading of all counters of a machine; None where it was not told.
+        CPU time of one reading of all counters of a machine; None where it was not recorded.
     n_damaged : int
         Readings that cannot be read back.
     typical_wait_ns : int or None
@@ -222,7 +222,7 @@ class EnergyFigures:
         return next((each for each in self.kinds if each.kind == kind), None)
 
     def epoch_uj(self, kinds: Sequence[str]) -> float | None:
-        """Return what an epoch took in the mean, of those that are complete; None without one."""
+        """Return what an epoch took on average, of those that are complete; None without one."""
         complete = [each for each in self.epochs if each.complete]
         if not complete:
             return None
@@ -230,7 +230,7 @@ class EnergyFigures:
         return sum(told) / len(complete)
 
     def sample_uj(self, total_uj: int) -> float | None:
-        """Return what a sample took in the mean; None where they are not counted."""
+        """Return what a sample took on average; None where they are not counted."""
         return total_uj / self.n_samples if self.n_samples else None
 
 
@@ -256,7 +256,7 @@ def add_bounds(bounds: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
-    """Return what several training processes of a job took together; None where nobody looked.
+    """Return what the training processes of a job took together; None where not looked for.
 
     Each machine's counters are in it once: its processes have equal parts of them.
     """

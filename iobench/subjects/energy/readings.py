@@ -42,7 +42,7 @@ ROWS: Final = 1 << 16
 
 
 def energy_of(run: RankRun) -> EnergyFigures | None:
-    """Return what a training process took; None where nobody looked.
+    """Return what a training process took; None where it was not looked for.
 
     Several on one machine have equal parts of its counters. Kinds that could not be read are in
     ``untold``, with the reason.

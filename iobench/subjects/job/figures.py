@@ -36,17 +36,16 @@ class RankExposure:
         one that had computed or done anything else for longer.
     n_operations, comm_nbytes : int or None
         Operations of the training loop, and the bytes that they carry: of each the larger of what
-        the rank hands in and what it gets. None where one does not tell.
+        the rank hands in and what it gets. None where one does not say.
     comm_own_ns, comm_hidden_ns : int or None
-        Time of operations that carry bytes and tell when they were done, the loop held or not, but
-        not of those between two ranks;
-        and of that, what the loop was not held for: None where one does not tell that, as those
-        that were done before they were waited for.
+        Time of operations that carry bytes and report when they were done, the loop held or not,
+        but not of those between two ranks; and of that, what the loop was not held for: None where
+        one does not say that, as those that were done before they were waited for.
     comm_own_nbytes, comm_own_peer_wait_ns : int or None
         What these carry; and of their time, until the last rank had come: None where that is not
         known of one.
     comm_alone_ns : int or None
-        Of ``comm_ns``, in operations that no other rank tells of, or between two: waiting for
+        Of ``comm_ns``, in operations that no other rank recorded, or between two: waiting for
         other ranks may be in it.
     """
 
@@ -75,7 +74,7 @@ class RankExposure:
 
     @figure
     def comm_nbytes_per_s(self) -> float | None:
-        """Bytes over time of operations that tell both, waiting for others to come left out.
+        """Bytes over time of operations that report both, waiting for others to come left out.
 
         So it is what NCCL's tests call algorithm bandwidth, not bus bandwidth; None without time.
         """
@@ -93,9 +92,9 @@ class MissingRank:
     Parameters
     ----------
     rank, host : int and str
-        Which one, and the machine; None where nobody knows.
+        Which one, and the machine; None where unknown.
     what : str
-        ``"never started"``, ``"left no spans"``, ``"killed, left by os._exit, or still at work"``,
+        ``"never started"``, ``"left no spans"``, ``"killed, left by os._exit, or still running"``,
         or ``"ended with <exception>"``.
     """
 
@@ -129,8 +128,8 @@ class JobExposure:
         Of that, the wait while all other ranks had their batch (``E_job``): what is the
         imbalance of one rank, and not a wait that others share.
     imbalance : float or None
-        The largest wait of a rank over the mean one; None where nobody waited, or one rank alone
-        asked a loader.
+        The largest wait of a rank over the mean one; None where nothing was waited for, or one rank
+        alone asked a loader.
     hosts : tuple of str
         The machines.
     clock_uncertainty_ns : int or None

@@ -94,7 +94,7 @@ class Communication:
 
     @property
     def carried_nbytes(self) -> int | None:
-        """Bytes of all its operations; None where one does not tell."""
+        """Bytes of all its operations; None where one does not say."""
         return None if (self.nbytes < 0).any() else int(self.nbytes.sum())
 
 
@@ -359,7 +359,7 @@ def _last_come(
 ) -> tuple[Integers, Integers]:
     """Return until when each row waits for others, and the row of the one that it waits for.
 
-    That is its own row where it waits for nobody, and -1 where nobody knows.
+    That is its own row where it waits for nobody, and -1 where unknown.
     """
     until, blamed = table.entry.copy(), np.full(len(table.entry), -1, dtype=np.int64)
     order = np.lexsort((table.entry, table.operation))

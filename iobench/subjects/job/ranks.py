@@ -43,7 +43,7 @@ class RankOfJob:
     told : tuple of ProcessFacts
         What the processes of all ranks told of themselves.
     is_unclosed : bool
-        Whether the training process did not end its span file itself: killed, or still at work.
+        Whether the training process did not end its span file itself: killed, or still running.
     n_folded : int
         Batches before all others, of which there are sums only.
     """

@@ -67,7 +67,7 @@ class LimitUse:
     wall_ns : int
         When it was probed.
     probed : str
-        ``"before and after"`` the run, ``"before"`` or ``"after"`` it; ``""`` where nobody could.
+        ``"before and after"`` the run, ``"before"`` or ``"after"`` it; ``""`` without a probe.
     before_bytes_per_s, after_bytes_per_s : float or None
         What storage gave then, the page cache left out.
     changed : bool
@@ -105,7 +105,7 @@ class LimitUse:
 
 
 def limit_of(run: RankRun) -> LimitUse | None:
-    """Return how a run is held against what its storage gave; None where nobody asked."""
+    """Return how a run is held against what its storage gave; None where it was not asked for."""
     facts = run.about
     before = read_limits(facts.storage_limits)
     if facts.storage_probed in ("before", "after") and before:
@@ -203,9 +203,9 @@ def _why(window: PartExposure, cold: float | None, limits: StorageLimits) -> str
 def limit_use(
     window: PartExposure, limits: StorageLimits, *, readers: int, cold_fraction: float | None
 ) -> LimitUse | None:
-    """Return the use that a part of a run made of its storage; None where it cannot be told.
+    """Return the use that a part of a run made of its storage; None where it is unknown.
 
-    A run that does not tell where its bytes came from is held against no limit: the wrong one
+    A run that does not report where its bytes came from is held against no limit: the wrong one
     would be off by a factor of ten.
     """
     if not window.read_nbytes or not window.wall_ns or cold_fraction is None:

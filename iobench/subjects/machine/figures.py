@@ -75,7 +75,7 @@ class ProcessMemory:
     name : str
         The training process, or one that loads for it.
     peak_nbytes : int or None
-        Resident, pages counted that others share; null where it did not tell, as one killed.
+        Resident, pages counted that others share; null where it did not report, as one killed.
     """
 
     name: str
@@ -111,14 +111,14 @@ class MachineUse:
         How long some task was held up by want of memory (PSI). Saturated where that is a tenth of
         the waits, or a MiB a second was read back from swap in them; null where both are unknown.
     disks : tuple of ResourceUse
-        For how much of the time a request was under way.
+        For how much of the time a request was in flight.
     spinning : tuple of str
         Those that serve one request at a time.
     links : tuple of ResourceUse
         Network, in the way that carried more, of what the link carries; fractions are null where
         that is unknown.
     gpus : tuple of ResourceUse
-        For how much of the time something ran on them, as their driver tells it.
+        For how much of the time something ran on them, as their driver reports it.
     processes : tuple of ProcessMemory
         Of this training process; of a job, of all of them on the machine.
     wait_ns : int
@@ -156,7 +156,7 @@ class MachineUse:
 
 @frozen
 class MachineFigures:
-    """What the machines of a run were doing meanwhile.
+    """What the machines of a run were doing during it.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class MachineFigures:
 
 
 def machine_of(run: RankRun) -> MachineFigures | None:
-    """Return what a training process's machine did; None where nobody looked."""
+    """Return what a training process's machine did; None where it was not looked for."""
     use, damaged = _use_of(run), run.whole.damaged_machines
     if use is None and not damaged:
         return None

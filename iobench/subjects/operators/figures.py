@@ -33,7 +33,7 @@ class OperatorShare:
     Parameters
     ----------
     operation, kind : str
-        As the pipeline told them.
+        As the pipeline reports them.
     busy_ns : int
         Over all its threads.
     occupied_ns : int
@@ -73,7 +73,7 @@ class LoaderOperator:
 
 @frozen
 class Operators:
-    """The wait for ``opaque`` stages by operations of loaders that tell sums of these.
+    """The wait for ``opaque`` stages by operations of loaders that report sums of these.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Payoff:
         The same as a share of it.
     low, high : float or None
         Share of the time that another run may save, with 95 %; None where there are too few
-        batches to tell.
+        batches for one.
     """
 
     stages: tuple[str, ...]
@@ -93,7 +93,7 @@ class Payoffs:
     ----------
     error_fraction : float or None
         Replayed wall time of the unmodified run over the measured one, less 1; None where it
-        cannot be replayed. It tells whether the loader's rule is understood, not how far the gains
+        cannot be replayed. It shows whether the loader's rule is understood, not how far the gains
         may miss: each has that beside it.
     reason : str
         Why it cannot be replayed; empty where it can.

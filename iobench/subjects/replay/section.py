@@ -23,7 +23,7 @@ def replay_section(found: Payoffs) -> Section:
 def replay_sentence(found: Payoffs) -> str:
     """Return what faster stages would gain, and how far that may miss.
 
-    Where the replay misses the measured run by more than 10 %, or nobody knows by how much, it says
+    Where the replay misses the measured run by more than 10 %, or by how much is unknown, it says
     so and promises nothing.
     """
     if found.error_fraction is None:

@@ -72,7 +72,7 @@ class RankDemand(BatchTimes):
     workers : int
         Processes or threads that make batches; 1 where the loop makes them.
     ahead : int
-        Batches under way at most.
+        Batches in flight at most.
     batch_size : int
         Samples of a batch.
     n_ranks : int
@@ -104,7 +104,7 @@ class RankDemand(BatchTimes):
 
     @figure
     def sample_nbytes(self) -> float:
-        """Read for a sample, in the mean."""
+        """Read for a sample, on average."""
         return float(self.nbytes.mean()) / self.batch_size
 
     @figure.named("compute_median_ns")

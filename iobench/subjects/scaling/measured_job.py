@@ -45,12 +45,12 @@ class MeasuredJob:
     step_ns : float or None
         Mean time from step to step in steady state; None without one, or with several loaders.
     cold_fraction : float or None
-        What of the bytes came from the device; None where nobody counted.
+        What of the bytes came from the device; None where it was not counted.
     reads_per_sample : float
     dataset_nbytes : int or None
         Of one epoch, as it is read; None where it is not known.
     delivered_nbytes : float or None
-        Of a sample as the loop gets it; None where nobody counted, or with several loaders.
+        Of a sample as the loop gets it; None where it was not counted, or with several loaders.
     storage_limits : object
         What a probe of its storage had found, for its reader.
     n_batches, n_folded : int

@@ -131,7 +131,7 @@ class Hosts:
     dataset_nbytes : int or None
         Of one epoch, as it is read; needed with a cache.
     own_shards : bool
-        Whether each rank reads the same samples in every epoch; else they are dealt anew.
+        Whether each rank reads the same samples in every epoch; else they are dealt again.
     """
 
     n_hosts: int | None = field(default=None, metadata=key("number"))
@@ -159,7 +159,7 @@ class Hosts:
         """Return which share of reads warm caches serve, by number of ranks.
 
         Where each rank has its own shards, the nodes' caches add up: each needs to hold what its
-        own ranks read. Where samples are dealt anew in every epoch, a node may be asked for any of
+        own ranks read. Where samples are dealt again in every epoch, a node may be asked for any of
         them, and what others hold is of no use to it.
         """
         share = self.cache_nbytes / self.dataset_nbytes if self.dataset_nbytes else 0.0

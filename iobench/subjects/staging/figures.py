@@ -43,7 +43,7 @@ class Staging:
     hidden_ns : int
         Beside a loop that computed.
     nbytes : int or None
-        Bytes copied; None where a span does not tell.
+        Bytes copied; None where a span does not say.
     copy_of : str or None
         What was staged before the run, which only reads the copy: then all of these times lie
         outside of it. None where it was staged in the run.
@@ -75,7 +75,7 @@ class Staging:
 
     @figure
     def bytes_per_s(self) -> float | None:
-        """What copying obtained; null where bytes were not told, or none were copied."""
+        """What copying obtained; null where bytes were not recorded, or none were copied."""
         return self.nbytes / self.staged_ns * 1e9 if self.nbytes and self.staged_ns else None
 
     @figure

@@ -35,7 +35,7 @@ class ReadCost:
     process : str
         Who read.
     file : str
-        Null where nobody told.
+        Null where unknown.
     offset, nbytes : int or None
         Where in it, and how much; None where unknown.
     start_ns : int

@@ -45,11 +45,11 @@ class LogClock:
     low_ns, high_ns : int
         The offsets that fit as well; of a log that could not be matched what is known of its zero.
     matched : bool
-        Whether the offset is known: told by a marker, or found by the stages that hold the calls.
+        Whether the offset is known: given by a marker, or found by the stages that hold the calls.
     marked : bool
-        Whether a marker told it: reads that the process itself made at known times.
+        Whether a marker gave it: reads that the process itself made at known times.
     known : bool
-        Whether its times are good: by matching, or since the tracer itself tells them well.
+        Whether its times are good: by matching, or since the tracer itself records them well.
     reason : str
         Why not, or what else is wrong with the log.
     has_segments : bool
@@ -101,7 +101,7 @@ class SanityLine:
     nbytes : int
         Read in an epoch by all processes, for the batches of the training's loader.
     n_processes : int
-        Processes and threads that read in an epoch; those made anew for the next one count once.
+        Processes and threads that read in an epoch; those made again for the next one count once.
     bytes_per_s : float
         Of one of them while it reads.
     epoch_s, wait_s : float

@@ -117,7 +117,7 @@ class Known:
         Bytes of segments credited to the wrong file; they are in ``posix`` too.
     outside, elsewhere : int
         Bytes of segments outside all stages, and in stages that hand on nothing that was read; 0
-        where nobody knows.
+        where unknown.
     tables : int
         Bytes of segments in stages that open, and of small ones in stages that read a file whose
         format has tables between the data.

@@ -78,7 +78,7 @@ class StageStorage:
         ``fread``, which has no segments; None where the tracer did not see all its processes.
     rest_is_bound : bool
         Whether the stage also decodes, so that ``rest_s`` bounds the time of decoding; or reads
-        in ways whose time nobody saw, so that part of it was storage.
+        in ways whose time was not recorded, so that part of it was storage.
     off_cpu_ns : int or None
         Time its threads were not on a CPU, where spans carry CPU time.
     nbytes : int or None

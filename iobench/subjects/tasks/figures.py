@@ -56,7 +56,7 @@ class ChunkedVariable:
 
     @figure
     def reads_of_each(self) -> float | None:
-        """How often each of its bytes was read in an epoch, in the mean over all of them."""
+        """How often each of its bytes was read in an epoch, averaged over all of them."""
         return self.read_nbytes / self.nbytes / self.epochs if self.nbytes else None
 
 
@@ -79,9 +79,9 @@ class Tasks:
     lock_ns : int
         Time that threads waited for locks of xarray, which one of them at a time holds as it reads.
     unseen : tuple of str
-        Stages whose work was done where nobody saw it.
+        Stages whose work was not recorded.
     elsewhere_nbytes : int
-        Bytes that threads and processes other than the training loop's read meanwhile, of no batch
+        Bytes that threads and processes other than the training loop's read then, of no batch
         that is known.
     variables : tuple of ChunkedVariable
         Those of which most was read first.

@@ -123,7 +123,7 @@ def utilisation(run: RankRun) -> Utilisation | None:
 
     Compute is what lies between a batch and the next request, but for collective operations,
     evaluations and checkpoints. Of several loaders the steps are those of the one with most
-    batches, also where it is made anew for each epoch; waits for others inside its rounds are
+    batches, also where it is made again for each epoch; waits for others inside its rounds are
     waits. Epochs have the numbers that `epoch_figures` has.
     """
     if not run.exposure.has_consumer:

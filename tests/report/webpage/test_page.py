@@ -63,7 +63,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "What faster stages would gain",
         "What to try next",
         "Timeline",
-        "Epoch by epoch",
+        "Epoch by epoch, with the start-up and end of each",
         "Where loading spends its time",
         "Wait per step",
         "Bytes and rates",
