@@ -194,7 +194,16 @@ def _store_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield from _value_rows("normalisation", facts["normalisation"] or None)
     if facts["options"]:
         yield "options", ", ".join(f"{name}={value}" for name, value in facts["options"].items())
-    yield from _value_rows("source", facts["provenance"])
+    yield from _value_rows("source", _without_fingerprints(facts["provenance"]))
+
+
+def _without_fingerprints(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where samples are from for people, who compare no digests: these are in JSON."""
+    told = {name: value for name, value in provenance.items() if name != "fingerprints"}
+    files = told.get("files")
+    if isinstance(files, list) and all(isinstance(each, Mapping) for each in files):
+        told["files"] = [each.get("name", "") for each in files]
+    return told
 
 
 def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
