@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,14 +69,18 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases after the quick ones, and leave out what passed before."""
-    seen: Counter[str] = Counter()
+    families: dict[str, list[pytest.Item]] = {}
     for item in items:
-        mark = item.get_closest_marker("quick_cases")
-        if mark is not None and item.get_closest_marker("long") is None:
-            name = item.nodeid.partition("[")[0]
-            seen[name] += 1
-            if seen[name] > mark.args[0]:
-                item.add_marker("thorough")
+        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("long"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in families.values():
+        mark = cases[0].get_closest_marker("quick_cases")
+        assert mark is not None
+        others, n_kept = cases[mark.args[0] :], mark.kwargs.get("thorough", 2)
+        # Evenly among them, the last one too: it has the last value of each parameter.
+        kept = {round((n + 1) * len(others) / n_kept) - 1 for n in range(n_kept)}
+        for number, item in enumerate(others):
+            item.add_marker("thorough" if number in kept else "long")
     leave_out_passed(config, items)
 
 

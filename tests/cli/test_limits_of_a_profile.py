@@ -107,8 +107,8 @@ for batch in DataLoader(Fields(), batch_size=2):
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("asked", ["0.2", "off"])
+@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.parametrize("asked", ["off", "0.2"])
 def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
     tmp_path: Path, iobench: Any, asked: str
 ) -> None:

@@ -90,7 +90,7 @@ def _busy(before: Any, after: Any) -> float:
     return 1 - idle / total if total else 0.0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_cpus_that_are_all_busy_are_saturated(capsys: pytest.CaptureFixture[str]) -> None:
     with busy(sorted(os.sched_getaffinity(0))):
         told, _ = profiled(capsys)

@@ -42,7 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], store_dir: Path):
     return run
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(("name", "framework"), APPLICATIONS.items())
 def test_upstream_beside_ours(profile, tmp_path: Path, name: str, framework: str) -> None:
     pytest.importorskip("xarray", reason="xarray is what the applications read with")

@@ -451,7 +451,7 @@ STAGES = {
 """Of each loader, by the package whose arrays it gives."""
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("package", STAGES)
 def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_given(

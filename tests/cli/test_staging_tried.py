@@ -18,7 +18,7 @@ pytest.importorskip("netCDF4", reason="the store is made from a NetCDF file")
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_store_that_others_share_is_staged_where_that_gains(
     iobench_here, slow_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

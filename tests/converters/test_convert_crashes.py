@@ -129,7 +129,7 @@ def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt, together
     kill_at_random_moments(tmp_path, fmt, 50, together=together)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 def test_killed_while_it_describes_the_whole_it_leaves_nothing_of_that(tmp_path, fmt):
     path, code = tmp_path / "store", -signal.SIGKILL
 

@@ -127,7 +127,7 @@ def conversions(draw):
 
 
 @pytest.mark.thorough
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=conversions())
 def test_the_bytes_are_those_of_one_group_and_each_chunk_is_decoded_once(decoded, case):
     decoded.clear()

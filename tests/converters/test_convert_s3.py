@@ -96,6 +96,7 @@ def in_a_child(function, *args):
     return process.exitcode
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 def test_a_store_has_the_bytes_it_has_on_disk(place, fmt, tmp_path):
     with pytest.raises(StoreError, match="not a finished store"):
         iobench.open_store(str(place))

@@ -40,7 +40,7 @@ def _reads(told: Any, threads: int) -> list[Any]:
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_latency_and_its_evenness_are_those_injected(
     slow_storage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,7 +58,7 @@ def test_the_tasks_of_a_step_record_into_one_run(slurm: dict[str, str], tmp_path
     assert done.stderr.count(" --full\n") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_signal_of_slurm_reaches_the_script_once(slurm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = ["srun", "-n", "1", "--job-name=once", *IOBENCH, "run", "--out", "run"]

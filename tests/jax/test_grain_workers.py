@@ -237,6 +237,7 @@ def test_a_dataset_of_the_scripts_own_goes_to_a_worker_as_it_is(tmp_path: Path) 
     assert {profile.strings[each] for each in waits["detail"].tolist()} == {"worker-0"}
 
 
+@pytest.mark.long
 def test_a_state_that_was_set_moves_no_batch_to_another(tmp_path: Path) -> None:
     profile, batches = run(tmp_path, RESUMED)
     waits = delivered(profile)

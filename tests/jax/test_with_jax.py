@@ -1,4 +1,4 @@
-"""What needs JAX itself, in processes of their own.
+"""What needs JAX itself, in a process of its own.
 
 JAX starts threads in the process that uses it, and warns of each fork from then on: the tests of
 loaders that fork run in this one.
@@ -10,13 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 
-
-@pytest.mark.parametrize("module", ["store_batches", "device_puts"])
-def test_all_of_it_passes(module: str) -> None:
-    tests = Path(__file__).with_name(f"{module}.py")
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(tests)]
+def test_all_of_it_passes() -> None:
+    names = ("store_batches.py", "device_puts.py")
+    tests = [str(Path(__file__).with_name(name)) for name in names]
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     found = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False)
     assert found.returncode == 0, found.stdout
     assert " passed" in found.stdout

@@ -311,9 +311,8 @@ loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=worke
 """
 
 
-@pytest.mark.parametrize(
-    ("workers", "how"), [(0, "plain"), pytest.param(1, "dask", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("workers", "how"), [(0, "plain"), (1, "dask")])
 def test_batches_cut_out_of_a_file_are_read_and_decoded(
     seen: Seen, tmp_path: Path, workers: int, how: str
 ) -> None:

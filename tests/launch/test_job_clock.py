@@ -61,7 +61,7 @@ def text_of(found: Any) -> str:
     return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(
     ("n_files", "seconds", "end", "code"),
     [
@@ -365,7 +365,7 @@ NO_LOOP = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("what", ["nothing", "save"])
 def test_a_script_without_any_loop(
     script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, what: str

@@ -283,7 +283,7 @@ def test_files_that_were_written_anew_are_opened_as_they_are_now(tmp_path: Path,
         assert [found[n]["v"][0] for n in range(len(found))] == [value] * (2 + value)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("name", ["maelstrom-radiation-tf", "maelstrom-ens10"])
 def test_published_files_that_were_written_anew_are_opened_as_they_are_now(
     tmp_path: Path, name: str

@@ -65,6 +65,7 @@ def test_a_suite_is_told_to_somebody(
     assert "expected a folder of 'iobench suite --out'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_server_that_is_down_is_told_with_the_command_to_go_on(
     write_recipe: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -227,7 +227,7 @@ def test_what_is_not_here_is_not_available(
     assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_missing_package_is_told_by_more_than_its_words(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -105,6 +105,7 @@ def test_a_pipeline_is_replayed_from_the_batches_that_were_traced(tmp_path: Path
     assert gap < 0.1 * whole.wait_ns
 
 
+@pytest.mark.long
 def test_what_a_change_gains_is_what_it_gains_when_it_is_made(tmp_path: Path) -> None:
     scripts = {
         "now": pipeline(),

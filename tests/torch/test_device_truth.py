@@ -248,7 +248,7 @@ class Numbered:
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(
     ("framework", "step_ms"), [("native", 2), ("native", 40), ("torch", 2)], ids=str
 )

@@ -57,7 +57,7 @@ def shown(document: str) -> dict[str, list[str]]:
     return {each[0]: each for each in cells}
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=2)
 @pytest.mark.parametrize(
     ("name", "argument"),
     [

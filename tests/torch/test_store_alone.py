@@ -216,16 +216,16 @@ def doubled(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: values * 2 for name, values in batch.items()}
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=3)
 @pytest.mark.parametrize(
     "more",
     [
-        {"verify": True},
         {"direct": "auto"},
         {"drop_last": True},
+        {"verify": True},
         {"shuffle": "blocks:4"},
-        {"threads": 1, "depth": 3},
         {"processes": True},
+        {"threads": 1, "depth": 3},
         {"processes": True, "transform": doubled},
         {"transform": doubled, "dtype": "float64"},
     ],
@@ -339,7 +339,7 @@ def test_patches_of_stored_tiles_have_their_own_coordinates(
     half.close()
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("fmt", ["zarr", "numpy", "tfrecord"])
 def test_ens10_without_its_source(
     fmt: str, tmp_path: Path, iobench_here: Callable[..., Any]

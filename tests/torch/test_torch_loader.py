@@ -264,7 +264,7 @@ def test_a_plan_is_drawn_no_further_ahead_than_prefetch_allows(run, consumer):
             assert len(drawn) <= number + 1 + 4
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_may_be_spawned(run, consumer, method):
     with torch_loader(run, consumer, workers=1, start_method=method) as loader:

@@ -50,7 +50,7 @@ def write_grib(folder: Path, count: int) -> str:
     return str(folder)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize(
     ("count", "limit"), [FEW, pytest.param(*MANY, marks=pytest.mark.long)], ids=["few", "many"]
 )

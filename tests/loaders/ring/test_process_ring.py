@@ -240,7 +240,7 @@ def test_a_source_that_cannot_be_opened_there_says_why() -> None:
         list(make(NumberSource(unopened=True)))
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_processes_end_with_one_that_is_killed(start_method: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
