@@ -298,7 +298,7 @@ def test_advice_on_stores_names_commands_that_are_taken(
             assert words[:3] != ["iobench", "convert", "a.zarr"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_finished_store_of_the_same_plan_is_used_and_said(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:

@@ -322,6 +322,7 @@ def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
         assert leaked == [], line
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("name", ["password", "zip"])
 def test_the_program_itself_tells_no_secret_in_messages_or_tracebacks(place, name):
     pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")

@@ -163,7 +163,7 @@ SOURCES = [as_they_lie]
 MORE = [many_short, coded, shared_and_incompressible, long_samples, simply_packed, with_a_bitmap]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "source", [*SOURCES, *(pytest.param(each, marks=pytest.mark.long) for each in MORE)]
 )

@@ -190,6 +190,7 @@ def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path):
     assert n_killed >= 10
 
 
+@pytest.mark.long
 def test_processes_share_the_shards_and_one_is_killed(place, tmp_path):
     fmt = numpy_records.FORMAT
     barrier, marker = FORK.Barrier(3), tmp_path / "dead"

@@ -141,7 +141,7 @@ def test_they_fold_the_same_in_long_shards(tmp_path, monkeypatch) -> None:
     assert_statistics(one.manifest.statistics["valid"]["n"], [np.array(n) for n in (15, 17, 19)])
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_conversion_that_was_killed_ends_with_the_same_bytes(tmp_path, fmt) -> None:
     spec = SampleSpec(tuple(v for v in SPEC if v.name != "z"))

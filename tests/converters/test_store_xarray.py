@@ -426,6 +426,7 @@ def test_a_store_of_a_former_version_opens_as_it_did(tmp_path, to):
         old.index()
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_remote_store_is_read_lazily(convert, iobench_here, tmp_path, bucket, to):
     path = write(tmp_path / "a.nc")

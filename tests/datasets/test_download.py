@@ -142,6 +142,7 @@ def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cache):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused

@@ -142,6 +142,7 @@ def test_samples_of_files_in_memory(kind, tmp_path, real, memory, open_user_file
     assert_same_samples(open_user_files, path, memory(path), sample_dim)
 
 
+@pytest.mark.quick_cases(1, thorough=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_of_files_on_s3(kind, tmp_path, real, on_s3, open_user_files):
     path, sample_dim = source(kind, tmp_path, real)

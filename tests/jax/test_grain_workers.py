@@ -227,6 +227,7 @@ def test_workers_whose_samples_are_joined_later(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_dataset_of_the_scripts_own_goes_to_a_worker_as_it_is(tmp_path: Path) -> None:
     profile, batches = run(tmp_path, OWN)
     assert batches == [f"[{64 * 64 * each}]" for each in (3, 7, 11)]

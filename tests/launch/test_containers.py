@@ -94,7 +94,7 @@ def test_a_run_of_a_container_has_one_report_in_it_and_outside(
     assert 0 < spent["wall_ns"] < DAY_S / 2 * 10**9
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_ranks_in_a_container_and_outside_make_one_job(
     box: tuple[list[str], Path, Path], tmp_path: Path, script: Callable[..., Path],
     plainly: Plainly, cli: list[str],

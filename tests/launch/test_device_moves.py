@@ -34,15 +34,16 @@ TRAINING = """
         torch.nn.Linear(64, 64).to(place)
         data = torch.utils.data.TensorDataset(torch.ones(24, 1000), torch.ones(24))
         model = torch.nn.Linear(1000, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
         model.train()
         for epoch in range(2):
             for x, y in torch.utils.data.DataLoader(data, batch_size=4, num_workers=1):
                 x.to(place), y.float().to(place)
                 loss = (model(x).squeeze() - y).pow(2).mean()
-                optimizer.zero_grad()
+                model.zero_grad()
                 loss.backward()
-                optimizer.step()
+                with torch.no_grad():
+                    for each in model.parameters():
+                        each -= 1e-4 * each.grad
         print(float(loss), torch.rand(1).item())
 """
 

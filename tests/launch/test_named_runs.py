@@ -258,7 +258,7 @@ def test_compare_says_what_else_was_not_the_same(
     assert f"B: {tmp_path / 'two'}: two" in said
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_profile_has_a_name_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
 ) -> None:

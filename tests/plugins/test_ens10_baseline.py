@@ -78,7 +78,7 @@ def test_its_samples_are_ours(baseline):
     assert_equal_samples(dataset, index, made.pipeline)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["z500", pytest.param("t850", marks=pytest.mark.long)])
 def test_its_samples_are_ours_at_pressure_levels(baseline, pressure_root, target):
     dataset, index, made = baseline(pressure_root, dtype="pl", target=target)

@@ -52,6 +52,7 @@ def test_its_samples_are_ours(tiny, tmp_path, target):
     assert [path for path in left if ".iobench" not in path.parts] == []
 
 
+@pytest.mark.long
 def test_its_samples_are_ours_at_a_pressure_level(pressure_root, tmp_path):
     dataset, index, made = baselined(
         pressure_root, tmp_path, date="0104", dtype="pl", target="t850"

@@ -55,6 +55,7 @@ def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
             np.testing.assert_array_equal(array, theirs.values.squeeze(), err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
 @pytest.mark.parametrize("target", ["z500", pytest.param("t850", marks=pytest.mark.long)])
 def test_the_real_plugin_gives_equal_arrays_at_pressure_levels(

@@ -243,7 +243,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.quick_cases(0, thorough=2)
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_storage_gives_the_same_samples(copied, layout):
     before = sampled(copied, ModelLevels()), sampled(copied, PowerFeatures())

@@ -131,6 +131,7 @@ def equal_samples(found, expected):
             np.testing.assert_array_equal(found[number][variable], values, strict=True)
 
 
+@pytest.mark.long
 def test_any_layout_that_folders_may_have(months, bucket, tmp_path):
     files, inside = months
     here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
@@ -145,6 +146,7 @@ def test_any_layout_that_folders_may_have(months, bucket, tmp_path):
         equal_samples(there, here)
 
 
+@pytest.mark.long
 def test_files_by_a_pattern_of_dates(uploaded, bucket, tmp_path):
     root, _ = uploaded("maelstrom-ens10", {})
     filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))

@@ -229,6 +229,7 @@ def test_the_plugin_gives_the_samples_of_our_reader(yr_5gb, options, n_files):
     )
 
 
+@pytest.mark.long
 @needs_plugin
 def test_the_plugin_gives_patches_of_crops(yr_5tb):
     options = {"patch": "100", "x_range": "30,250", "y_range": "11,420", "predict_diff": "true"}

@@ -93,7 +93,6 @@ def workloads(suite: Path, out: Path) -> dict[str, tuple[dict[str, Any], str]]:
     return {file.stem: (yaml.safe_load(file.read_text()), file.read_text()) for file in files}
 
 
-@pytest.mark.thorough
 def test_workloads_have_the_published_keys(suite: Path, tmp_path: Path) -> None:
     found = workloads(suite, tmp_path / "out")
     assert len(found) == 2
@@ -148,7 +147,6 @@ def test_results_of_dlio_stand_beside_ours(suite: Path, tmp_path: Path) -> None:
     assert suite_document(table).sections
 
 
-@pytest.mark.thorough
 def test_they_go_into_an_archive_and_are_made_again(suite: Path, tmp_path: Path) -> None:
     assert main(["suite", "dlio", str(suite), "--read", str(written(tmp_path / "a"))]) == 0
     archive = tmp_path / "a.tar.gz"
@@ -218,10 +216,15 @@ def test_a_folder_without_results_is_refused(
     assert "no cell has runs" in capsys.readouterr().err
 
 
-def test_the_real_dlio_runs_a_workload_and_its_figures_are_read(
-    suite: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def dlio() -> None:
+    """Skip before a suite is made."""
     pytest.importorskip("dlio_benchmark", reason="installed by the DLIO step of .ci/run --all")
+
+
+def test_the_real_dlio_runs_a_workload_and_its_figures_are_read(
+    dlio: None, suite: Path, tmp_path: Path
+) -> None:
     out, output = tmp_path / "out", tmp_path / "output"
     name = next(iter(workloads(suite, out)))
     done = subprocess.run(

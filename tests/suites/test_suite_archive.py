@@ -102,7 +102,6 @@ def test_runs_by_an_application_s_own_loading_are_of_their_cell(tmp_path: Path) 
     assert told.n_figures > 0
 
 
-@pytest.mark.thorough
 def test_an_archive_holds_and_all_figures_are_made_again(archive: Path, suite: Path) -> None:
     found = verify(archive)
     assert found.wrong == ()
@@ -337,7 +336,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(5, thorough=0)
 @pytest.mark.parametrize(("change", "why"), CHANGES)
 def test_a_change_is_told_though_its_manifest_was_brought_up_to_date(
     archive: Path, tmp_path: Path, change: Callable[[Files], None], why: str
@@ -349,7 +348,7 @@ def test_a_change_is_told_though_its_manifest_was_brought_up_to_date(
     assert all("\n" not in line and str(tmp_path) not in line for line in found.wrong)
 
 
-@pytest.mark.quick_cases(7)
+@pytest.mark.quick_cases(7, thorough=0)
 @pytest.mark.parametrize("change", [change for change, _ in CHANGES])
 def test_a_change_is_told_by_its_digest(
     archive: Path, tmp_path: Path, change: Callable[[Files], None]
@@ -480,7 +479,6 @@ def test_a_folder_of_another_recipe_is_not_packed(suite: Path, tmp_path: Path) -
     assert not (tmp_path / "a.tar.gz").exists()
 
 
-@pytest.mark.thorough
 def test_the_commands_say_it_and_exit_with_it(
     suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

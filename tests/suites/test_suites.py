@@ -148,7 +148,7 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
     assert {path: path.read_bytes() for path in find_results(out)}.items() >= before.items()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_processes_share_a_suite(write_recipe: Any, tmp_path: Path) -> None:
     """Two that measure as on two machines, and a third that stands by on the first one."""
     recipe, out = write_recipe(("repeats = 3", "repeats = 3\ndrop = 0")), tmp_path / "out"

@@ -303,6 +303,7 @@ def test_hooks_see_every_loader_and_can_be_taken_out(tmp_path):
     assert len(facts.loaders) == 3
 
 
+@pytest.mark.quick_cases(1, thorough=1)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("dataset", [parts.Plain, parts.Stream])

@@ -182,7 +182,7 @@ def run(
     return run
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -283,6 +283,7 @@ def test_a_trainer_of_lightning(tmp_path, with_callback, collected):
     assert {"forward", "backward", "step"} <= names
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("collected", [1, 3])
 def test_a_trainer_of_hugging_face(tmp_path, collected):
     transformers = pytest.importorskip("transformers", reason="its Trainer trains")

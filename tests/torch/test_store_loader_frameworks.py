@@ -120,6 +120,7 @@ class TestLightning:
         seen = self.fit(lightning, store, tmp_path, shuffle=False, overfit_batches=2)
         assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
+    @pytest.mark.quick_cases(1, thorough=1)
     @pytest.mark.parametrize("save_after", [2, 6, 8])
     def test_a_checkpoint_goes_on_in_the_middle_of_an_epoch(
         self, lightning: Any, store: Store, tmp_path: Path, save_after: int

@@ -71,6 +71,7 @@ def batches(source: Any, **order: Any) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.quick_cases(2, thorough=2)
 @pytest.mark.parametrize("fmt", ["numpy", "zarr", "tfrecord"])
 @pytest.mark.parametrize("verify", [False, True])
 def test_batches_are_those_of_the_local_store(
@@ -86,6 +87,7 @@ def test_batches_are_those_of_the_local_store(
             assert np.array_equal(array, other[name])
 
 
+@pytest.mark.quick_cases(2, thorough=2)
 @pytest.mark.parametrize(
     ("fmt", "options", "packed"),
     [

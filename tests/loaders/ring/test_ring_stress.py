@@ -307,7 +307,7 @@ def test_state_after_an_error_is_before_the_batch_that_failed() -> None:
         other.load_state_dict(state)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_an_interpreter_ends_with_an_iteration_under_way() -> None:
     script = (
         "import threading\n"
