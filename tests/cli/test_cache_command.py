@@ -116,7 +116,7 @@ def test_an_age_that_is_none_is_refused(
     assert "expected an age such as 30d" in capsys.readouterr().err
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_what_is_of_another_user_is_told_and_left(made: Path) -> None:
     """Neither named nor with all the rest does it go, and it is whole afterwards."""
     before = sorted(str(path) for path in (made / "mine").rglob("*"))

@@ -113,7 +113,7 @@ def test_one_busy_cpu_is_its_share_of_all(capsys: pytest.CaptureFixture[str]) ->
         assert not found["cpu"]["saturated"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     told, seen = profiled(capsys, "--monitor", "10")
     (found,) = told["machines"]

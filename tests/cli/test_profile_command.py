@@ -62,7 +62,7 @@ def tiny(iobench, iobench_here, store_dir: Path, tmp_path: Path):
     return run
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_the_source_run_accounts_for_every_nanosecond(tiny, workers: str) -> None:
@@ -284,7 +284,7 @@ def test_ctrl_c_ends_everything_and_the_report_still_works(
         os.killpg(process.pid, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_a_killed_run_leaves_a_report(iobench_here, going, tmp_path: Path) -> None:
     out = tmp_path / "run"

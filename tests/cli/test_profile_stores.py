@@ -75,7 +75,7 @@ def profiled(iobench_here, tmp_path: Path) -> Callable[..., list[dict[str, Any]]
     return run
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("container", ["zarr", "tfrecord", "numpy"])
 def test_a_finished_store_is_profiled_as_it_is(converted, profiled, container: str) -> None:
     store = converted("mine", "--to", container)
@@ -451,7 +451,7 @@ STAGES = {
 """Of each loader, by the package whose arrays it gives."""
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.long
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("package", STAGES)
 def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_given(

@@ -87,7 +87,7 @@ def test_synthesized_files_lie_in_the_layout_of_the_mirror(mirror: Path) -> None
     assert files == {"output.sfc.20180101", "output.sfc.20180104", "era5/ERA5_sfc_t2m.nc"}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_the_climetlab_mirror_is_found_and_no_network_is_tried(
     iobench, mirror: Path, tmp_path: Path

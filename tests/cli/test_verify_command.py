@@ -116,7 +116,7 @@ def test_a_flipped_bit_of_the_manifest_is_found(store: Path, wrong) -> None:
         file.write_bytes(text)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 def test_a_flipped_bit_of_the_mark_is_found(store: Path, wrong) -> None:
     mark = make_item(store.with_name("marked"), kind="store", title="a title") / MARK_NAME
     shutil.copy(mark, store)
@@ -124,7 +124,7 @@ def test_a_flipped_bit_of_the_mark_is_found(store: Path, wrong) -> None:
     assert wrong(store).startswith(f"iobench: {store / MARK_NAME}: its checksum is wrong")
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 def test_a_store_without_those_checksums_verifies_and_says_so(store: Path, verified) -> None:
     file = store / "iobench.json"
     values = json.loads(file.read_text())
@@ -196,7 +196,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, wrong, arguments, words: str) 
     assert words in wrong(tmp_path, *arguments)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("stage", ["raw", "decoded", "preprocessed"])
 def test_a_stand_in_is_found_again(
     tmp_path: Path, store_dir: Path, verified, capsys: pytest.CaptureFixture[str], stage: str

@@ -117,6 +117,7 @@ def read_in_a_child(store, told):
     told.send([store[index]["x"].tobytes() for index in (2, 0)])
 
 
+@pytest.mark.long
 def test_processes_that_fork_or_unpickle_read_it(place):
     store = run(place, numpy_records.FORMAT, spec=SMALL)
     expected = [store[index]["x"].tobytes() for index in (2, 0)]

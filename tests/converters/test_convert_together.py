@@ -88,7 +88,7 @@ def begun(path, **more):
         run(path, dataset=Watched(number=20, action=fail), **more)
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 def test_of_several_processes_each_writes_other_shards(tmp_path, fmt):
     log = tmp_path / "log"
     barrier = FORK.Barrier(4)

@@ -107,7 +107,7 @@ def test_a_report_is_printed_by_a_renderer_of_somebody_else(
     assert "unknown renderer 'chut': did you mean chat" in wrong.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_netcdf_dataset_of_sixty_lines_is_profiled_and_converted(
     iobench: RunIobench, tmp_path: Path
 ) -> None:

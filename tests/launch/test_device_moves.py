@@ -104,6 +104,7 @@ TENSORFLOW = """
 """
 
 
+@pytest.mark.long
 def test_copies_of_eager_tensorflow_are_spans_of_their_batches(
     script: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:

@@ -409,13 +409,10 @@ ABANDONED = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "workers"),
-    [
-        ("kept", 1),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in (("dropped", 0), ("another", 1))),
-    ],
+    [("kept", 1), ("dropped", 0), ("another", 1)],
 )
 def test_time_after_a_loader_was_left_is_no_training(
     script: Callable[..., Any], launch: Callable[..., Any], how: str, workers: int

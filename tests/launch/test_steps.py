@@ -119,7 +119,7 @@ COLLECTED = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_script_that_collects_gradients_and_saves_its_model(
     script: Callable[..., Any],
     launch: Callable[..., Any],
@@ -172,7 +172,7 @@ OWN_CLASSES = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_classes_of_models_work_pickle_and_compile_as_they_did(
     script: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:

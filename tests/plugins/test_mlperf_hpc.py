@@ -309,7 +309,7 @@ def test_the_reference_reads_no_hdf5(opened, stand_in_at):
 # ---- what inflating takes
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("layout", ["tfrecord-gzip", "hdf5-gzip"])
 def test_time_in_inflate_is_decoding_and_not_reading(iobench_here, store_dir, monkeypatch, layout):
     inflate, slept_s = single_codec._inflate, 0.05

@@ -30,7 +30,7 @@ OPTIONS = {
 }
 OTHER_NAMES = ("maelstrom-downscaling",)
 """What gives a dataset that has a name of its own, too."""
-SHORT = ("cosmoflow", "deepcam", "maelstrom-ens10", "maelstrom-ens5mini", "maelstrom-radiation")
+SHORT = ("cosmoflow", "deepcam", "maelstrom-ens10", "maelstrom-ens5mini")
 """One of each container; the others are long."""
 CASES = [
     *((name, OPTIONS.get(name, {})) for name in dataset_names() if name not in OTHER_NAMES),

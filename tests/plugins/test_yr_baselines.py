@@ -208,6 +208,7 @@ def assert_equal_samples(dataset, index, baseline):
             np.testing.assert_array_equal(array, theirs[name])
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @needs_plugin
 @pytest.mark.parametrize(
     ("options", "n_files"),

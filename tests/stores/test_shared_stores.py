@@ -57,7 +57,7 @@ def test_a_store_of_another_is_profiled_verified_and_reported(shared: Path) -> N
     assert _files(shared) == before
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_store_of_another_is_loaded_and_opened_with_xarray(shared: Path) -> None:
     """Every sample, in each container, by threads and by worker processes."""
     pytest.importorskip("xarray", reason="stores are opened with it")

@@ -211,7 +211,7 @@ def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
         assert reason in told["cells"][0]["reason"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_what_is_not_here_is_not_available(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -317,8 +317,8 @@ def test_errors_have_the_same_type_and_text(tmp_path, options, workers):
     assert seen[-1] == "end of epoch" or isinstance(seen[-1][0], type)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_start_methods_mean_the_same(tmp_path, method):
     options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": method}
     make = sampled(parts.Values, worker_init_fn=parts.offset_start, **options)

@@ -53,7 +53,7 @@ def one(spans, batch, flags=0):
     return int(chosen["start_ns"][0]), int(chosen["end_ns"][0])
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}],
                          ids=str)  # fmt: skip
 def test_every_batch_has_all_its_spans_in_order(tmp_path, options):

@@ -87,7 +87,7 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
     assert found["figures"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_kernels_are_brought_to_their_length_as_on_a_real_device(
     rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,7 +157,7 @@ def test_copies_are_spans_of_the_host_and_of_the_device(
     assert (there["start_ns"] >= begun).all()
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(
     ("faults", "told"),
     [

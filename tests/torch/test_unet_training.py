@@ -72,7 +72,7 @@ def told_of(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("framework", ["native", "workers", "torch"])
 def test_every_batch_is_trained_on_and_told(module: str, framework: str) -> None:
     run = profiled(f"{module}:Fields", framework=framework, workers=1)

@@ -106,7 +106,7 @@ def test_a_loop_that_loads_for_itself(tmp_path):
     assert told(run) == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -39,6 +39,7 @@ def write_page(folder: Path, *, at: int = 5, named: dict[str, Any] | None = None
     return page
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_each_figure_has_a_chart_with_its_changes(
     open_page: PageOpener, tmp_path: Path, width: int, dark: bool

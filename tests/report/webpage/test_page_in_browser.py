@@ -197,6 +197,7 @@ def test_without_scripts_all_is_there(open_page: PageOpener, compared: Path) -> 
     )
 
 
+@pytest.mark.long
 def test_all_is_printed_in_light(open_page: PageOpener, compared: Path) -> None:
     page = open_page(compared, dark=True)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

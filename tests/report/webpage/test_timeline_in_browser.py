@@ -326,6 +326,7 @@ def test_the_legend_hides_stages(page: Page) -> None:
     assert page.locator(".tl-tip").is_hidden()
 
 
+@pytest.mark.long
 def test_a_page_of_a_part_says_so(open_page: PageOpener, tmp_path: Path) -> None:
     profile = many_spans(3000)
     path = write_timeline(tmp_path / "part.html", profile, limit=1000)
@@ -354,6 +355,7 @@ def test_old_browsers_and_damaged_pages_are_told(
     assert "column start is damaged; write the page again" in alert.text_content()
 
 
+@pytest.mark.long
 def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> None:
     payload = timeline_payload(Run(two_ranks()))
     path = tmp_path / "ranks.html"
@@ -370,6 +372,7 @@ def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> N
     assert names.count() == 6
 
 
+@pytest.mark.long
 def test_workers_of_one_number_share_a_lane_unless_they_overlap(
     open_page: PageOpener, tmp_path: Path
 ) -> None:
@@ -499,6 +502,7 @@ def test_a_step_of_the_chart_leads_to_its_wait(page: Page) -> None:
     assert page.locator(".tl-live").text_content().startswith("Wait 1 of ")
 
 
+@pytest.mark.long
 def test_a_run_without_waits_has_a_timeline_and_no_charts(
     open_page: PageOpener, tmp_path: Path
 ) -> None:
@@ -515,6 +519,7 @@ def test_a_run_without_waits_has_a_timeline_and_no_charts(
     ready(open_page(empty))
 
 
+@pytest.mark.long
 def test_the_machine_is_below_the_lanes_over_the_same_time(
     open_page: PageOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
