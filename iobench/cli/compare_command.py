@@ -57,9 +57,6 @@ def compare(
             ),
         ),
     ] = False,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Print the rows of --quarterly for a spreadsheet.")
-    ] = False,
 ) -> None:
     """Set runs side by side: what each stage and the loop take, as ratios with their intervals.
 
@@ -69,31 +66,24 @@ def compare(
     from iobench.errors import OptionError
 
     told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
-    if csv and told_as:
-        raise OptionError("--csv: cannot be combined with another form of output; give one")
     if quarterly and (group or anyway):
         raise OptionError(
             "--quarterly: cannot be combined with --group or --anyway; leave them out"
         )
-    if csv and not quarterly:
-        raise OptionError("--csv: needs --quarterly; add it")
     if quarterly:
         from iobench.subjects.quarterly.figures import SkippedRun, make_quarterly
-        from iobench.subjects.quarterly.section import quarterly_document, quarterly_to_csv
+        from iobench.subjects.quarterly.section import quarterly_document
         from iobench.suites.history_folder import read_history
 
         kept = [read_history(each, needed=False) for each in runs if each.is_dir()]
         skipped = (SkippedRun(of.file, of.why) for each in kept for of in each.skipped)
         table = make_quarterly(runs, (of for each in kept for of in each.suites), skipped)
-        if csv:
-            typer.echo(quarterly_to_csv(table), nl=False)
         document = quarterly_document(table)
     else:
         from iobench.subjects.compare.figures import compare_runs
         from iobench.subjects.compare.section import comparison_document
 
         document = comparison_document(compare_runs(runs, anyway=anyway, group=group))
-    if not csv:
-        print_document(document, told_as)
+    print_document(document, told_as)
     if html is not None:
         write_document(document, html)

@@ -1,4 +1,4 @@
-"""``iobench limits``: what the storage under a folder can do, or the link to a device carries."""
+"""``iobench limits``: what the storage under a folder can do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ DEFAULT_BYTES: Final = "4GiB"
 
 def limits(
     path: Annotated[
-        str | None,
-        typer.Argument(metavar="PATH", help="A folder of existing files, or one of them."),
-    ] = None,
+        str, typer.Argument(metavar="PATH", help="A folder of existing files, or one of them.")
+    ],
     like: Annotated[
         str | None,
         typer.Option(
@@ -42,16 +41,6 @@ def limits(
     nbytes: Annotated[
         str | None, typer.Option("--bytes", help="Most bytes to read in total. [default: 4GiB]")
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|cuda[:N]|xpu[:N]",
-            help=(
-                "Instead of PATH: measure the link to a device, from pinned and pageable "
-                "memory, by size of copy."
-            ),
-        ),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
@@ -65,15 +54,6 @@ def limits(
     from iobench.storage.striping import layout_of
 
     _check_duration(duration)
-    if device is not None:
-        if any((path, like, threads, nbytes)):
-            raise OptionError(
-                "--device measures a link and can be combined only with --duration and --json"
-            )
-        _link(device, duration, json=json)
-        return
-    if path is None:
-        raise OptionError("limits: expected a folder of files, or --device")
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; expected a mounted folder")
     folder = Path(path)
@@ -98,24 +78,6 @@ def limits(
     }
     title, told = limits_told(found, file_system, layout, nfs)
     print_answer(title, *told, figures=answer, json=json)
-
-
-def _link(asked: str, duration_s: float, *, json: bool) -> None:
-    """Print what the link to a device carries; one line where there is none."""
-    from iobench.cli.limits_document import link_told
-    from iobench.profiling.chosen_device import check_device, choose_device
-    from iobench.profiling.device_link import link_by_size
-
-    check_device(asked)
-    device = choose_device(asked)
-    if device.accelerator is None:
-        answer = {"no_device": device.why_none}
-        print_answer(f"No link to a device: {device.why_none}", figures=answer, json=json)
-        return
-    sizes = link_by_size(device.accelerator, limit_s=duration_s)
-    title, told = link_told(device.told, sizes)
-    found = {"name": device.accelerator.name, "facts": dict(device.facts), "link": sizes}
-    print_answer(title, told, figures={"device": found}, json=json)
 
 
 def _threads(text: str) -> tuple[int, ...]:

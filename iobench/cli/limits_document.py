@@ -9,7 +9,6 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Block,
     ByteRate,
-    Bytes,
     Column,
     Count,
     Duration,
@@ -31,8 +30,6 @@ from iobench.report.units import (
 from iobench.storage.limit_figures import CACHE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from iobench.report.document import Cell
     from iobench.storage.file_systems import FileSystem, NfsMount
@@ -83,27 +80,6 @@ def limits_told(
     )
     end = sentences([*_others(limits), took])
     return title, (Section("about", "", about), Section("reads", "", (_reads(limits), *end)))
-
-
-def link_told(device: str, sizes: Sequence[Mapping[str, Any]]) -> tuple[str, Section]:
-    """Return the title, and what the link to a device carries in copies of each size."""
-    rows = tuple(
-        (
-            Bytes(each["nbytes"]),
-            ByteRate(each["pinned_bytes_per_s"]),
-            ByteRate(each["pageable_bytes_per_s"]),
-            Count(each["n"]),
-        )
-        for each in sizes
-    )
-    columns = map(Column, ("copies of", "from pinned memory", "from pageable memory", "copies"))
-    about = (
-        "The fastest of this many copies, timed by the device, one at a time with nothing else "
-        "running."
-    )
-    return f"The link to {device}", Section(
-        "link", "", (Table("", tuple(columns), rows), *sentences([about]))
-    )
 
 
 def _reads(limits: StorageLimits) -> Table:

@@ -27,8 +27,6 @@ LARGE_NBYTES: Final = 1 << 26
 """Of copies that show what the link carries at most."""
 MOST_NBYTES: Final = 1 << 28
 """Of larger batches as much is copied: their rate is the same, and pinning takes long."""
-SIZES: Final = tuple(1 << bits for bits in (12, 16, 20, 22, 24, 26, 28))
-"""Of the copies that a link is measured by, without a batch."""
 MOST_COPIES: Final = 20
 LIMIT_S: Final = 1.0
 
@@ -69,20 +67,6 @@ def measure_link(
         "large_bytes_per_s": large[0] if large else None,
         "large_nbytes": LARGE_NBYTES if large and large[0] else None,
     }
-
-
-def link_by_size(accelerator: Accelerator, *, limit_s: float) -> list[dict[str, Any]]:
-    """Return what the link carries in copies of each size, from pinned memory and from other.
-
-    As `measure_link`, of which each size has an equal part of the time; null is unknown.
-    """
-    found: list[dict[str, Any]] = []
-    for nbytes in SIZES:
-        rates = _rates(accelerator, nbytes, Budget(limit_s / len(SIZES)))
-        pinned, pageable, n_copies = rates or (None, None, 0)
-        told = {"pinned_bytes_per_s": pinned, "pageable_bytes_per_s": pageable}
-        found.append({"nbytes": nbytes, **told, "n": n_copies})
-    return found
 
 
 def devices_here() -> dict[str, Any]:

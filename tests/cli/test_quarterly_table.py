@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 import statistics
@@ -142,24 +140,6 @@ def test_published_rows_stand_beside(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_rows_for_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "a", dataset=HOSTILE, published={"tables": TABLES})
-    rows = list(csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv"))))
-    assert len(rows) == 7
-    assert {row["application"] for row in rows} == {f"'{HOSTILE}"}
-    assert float(rows[1]["mean_s"]) == pytest.approx(0.007)
-    assert [row["number"] for row in rows] == ["2", "4", "4", "4", "4", "", ""]
-
-
-def test_names_in_rows_for_a_spreadsheet_move_no_cursor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(tmp_path / "a", dataset="\x1b[2J\udcff", format="\t=1+1")
-    (row, *_) = csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv")))
-    assert row["application"] == "\\x1b[2J\\udcff"
-    assert row["format"] == "'\\t=1+1"
-
-
 def test_as_a_page_and_for_an_issue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "a", dataset=HOSTILE, format="a|b")
     page = tmp_path / "page.html"
@@ -201,8 +181,6 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     ]
     text = " ".join(text_of(capsys, tmp_path).split())
     assert "native zarr: history/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
-    rows_of_csv = list(csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv"))))
-    assert len(rows_of_csv) == len(found["rows"])
 
 
 def test_other_options_of_a_suite_stand_for_no_cell_of_their_own(
@@ -228,8 +206,6 @@ def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([tmp_path / "nowhere", "--quarterly"], "is not a folder"),
         ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
         ([run, "--quarterly", "--group"], "--quarterly: cannot be combined with --group"),
-        ([run, run, "--csv"], "--csv: needs --quarterly; add it"),
-        ([run, "--quarterly", "--csv", "--json"], "cannot be combined with another form"),
     ):
         assert main(["compare", *map(str, arguments)]) == 1
         found = capsys.readouterr()

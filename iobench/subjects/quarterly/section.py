@@ -1,9 +1,7 @@
-"""The quarterly table as a document, and as plain rows for JSON and CSV."""
+"""The quarterly table as a document, and as plain rows for JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +19,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.wrapping import plain
 from iobench.subjects.quarterly.figures import KEYS, TimedRow, exposed_fraction
 
 if TYPE_CHECKING:
@@ -36,8 +33,6 @@ COLUMNS: Final = (
     *(f"{name}_s" for name in PUBLISHED_FIGURES), "number", "exposed_fraction",
 )  # fmt: skip
 UNTIMED: Final = TimedRow((None,) * len(PUBLISHED_FIGURES))
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would compute."""
 NOTES: Final = (
     "A batch lasts from one request to the next; I/O is the part of it that was waited for. An "
     "epoch is the sum of its batches where all of them were measured.",
@@ -169,27 +164,6 @@ def quarterly_to_json(found: Quarterly) -> dict[str, Any]:
         "rows": _rows(found),
         "skipped": [{"run": each.run, "why": each.why} for each in found.skipped],
     }
-
-
-def quarterly_to_csv(found: Quarterly) -> str:
-    """Return the rows of the JSON, unknown ones empty.
-
-    A name that a spreadsheet would take for a formula has an apostrophe before it, and one that
-    would move a terminal's cursor is spelled out.
-    """
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in _rows(found):
-        writer.writerow([_cell(row[name]) for name in COLUMNS])
-    return written.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    told = plain(value)
-    return f"'{told}" if value.startswith(FORMULA) else told
 
 
 def _rows(found: Quarterly) -> list[dict[str, Any]]:
