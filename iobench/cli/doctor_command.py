@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iobench.cli.documents import Json, print_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from iobench.cli.installation import Check
     from iobench.report.document import Section
 
@@ -27,7 +25,7 @@ def doctor(
         typer.Option(
             "--import",
             help="Import each in a process of its own, which tells what is installed and does not "
-            "work, and ask torch for accelerators and what their links carry. Takes minutes.",
+            "work. Takes minutes.",
         ),
     ] = False,
     json: Json = False,
@@ -39,7 +37,6 @@ def doctor(
     from importlib.metadata import version
 
     from iobench.cli.installation import (
-        check_devices,
         check_extras,
         check_plugins,
         described,
@@ -56,13 +53,9 @@ def doctor(
     with TerminalScreen().progress("importing") if imported else nullcontext():
         checks = check_extras(extras or known, imported=imported)
         plugins = check_plugins(imported=imported) if not extras or "climetlab" in extras else []
-        has_torch = any(each.name == "torch" and each.status == "ok" for each in checks)
-        devices = check_devices() if has_torch else None
     sections = [_section("extras", checks)]
     if plugins:
         sections.append(_section("CliMetLab plugins of MAELSTROM", plugins))
-    if devices is not None:
-        sections.append(_devices(devices))
     if not imported:
         again = shlex.join(["iobench", "doctor", *(extras or []), "--import"])
         why = "none of them was imported: this tells whether they work"
@@ -70,26 +63,9 @@ def doctor(
     print_answer(
         f"iobench {version('iobench')}, Python {platform.python_version()}",
         *sections,
-        figures=described(checks, plugins, devices),
+        figures=described(checks, plugins),
         json=json,
     )
-
-
-def _devices(told: Mapping[str, Any]) -> Section:
-    """Return the accelerators, what is known of them and what their links carry."""
-    from iobench.profiles.run_facts import DeviceFacts
-    from iobench.report.device_lines import device_words, link_words
-    from iobench.report.document import Section, properties, sentences
-
-    title = "accelerators"
-    if not told["devices"]:
-        return Section(title, title, sentences([f"None: {told['why_none']}."]))
-    rows: list[tuple[str, str]] = []
-    for device in map(DeviceFacts.of, told["devices"]):
-        rows.append((device.name, device_words(device)))
-        if device.link is not None:
-            rows.append(("", f"host to device: {link_words(device.link)}"))
-    return Section(title, title, (properties(rows),))
 
 
 def _section(title: str, checks: list[Check]) -> Section:

@@ -14,12 +14,12 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 from iobench.frozen import frozen
 
@@ -61,12 +61,6 @@ for name in sys.argv[1:]:
         found[name] = f"{type(error).__name__}: {error}".partition(chr(10))[0]
     else:
         found[name] = ""
-print(chr(10) + json.dumps(found))
-"""
-DEVICES: Final = """\
-import json
-from iobench.profiling.device_link import devices_here
-found = devices_here()
 print(chr(10) + json.dumps(found))
 """
 
@@ -113,30 +107,9 @@ def installed_versions() -> dict[str, Any]:
     return described(check_extras(extra_names()), check_plugins())
 
 
-def check_devices() -> dict[str, Any]:
-    """Return what torch sees of devices, as `devices_here`; in a process of its own."""
-    command = [sys.executable, "-P", "-W", "ignore", "-c", DEVICES]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {"devices": [], "why_none": f"torch did not answer within {TIMEOUT_S} s"}
-    except (ValueError, IndexError):
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return {"devices": [], "why_none": f"torch cannot be queried: {reason}"}
-    return told
-
-
-def described(
-    checks: Sequence[Check],
-    plugins: Sequence[Check],
-    devices: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def described(checks: Sequence[Check], plugins: Sequence[Check]) -> dict[str, Any]:
     """Return checks as one document, with the versions of iobench and Python."""
     return {
-        **({} if devices is None else devices),
         "iobench": version("iobench"),
         "python": platform.python_version(),
         "extras": [asdict(check) for check in checks],

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import OptionError
 from iobench.recording.clocks import Budget
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.accelerator import Accelerator
 
-DEFAULT_NBYTES: Final = 1 << 24
-"""Of a copy, where nobody has a batch."""
 LARGE_NBYTES: Final = 1 << 26
 """Of copies that show what the link carries at most."""
 MOST_NBYTES: Final = 1 << 28
@@ -67,28 +64,6 @@ def measure_link(
         "large_bytes_per_s": large[0] if large else None,
         "large_nbytes": LARGE_NBYTES if large and large[0] else None,
     }
-
-
-def devices_here() -> dict[str, Any]:
-    """Return the devices that torch sees, with their facts and what their links carry.
-
-    Under ``devices``; where there is none ``why_none`` is torch's reason. Each takes a second.
-    """
-    from iobench.torch import device as torchs
-
-    found: list[dict[str, Any]] = []
-    why_none = ""
-    for name in torchs.names_of_accelerators() or ["cuda"]:
-        try:
-            accelerator = torchs.find_accelerator(name)
-            assert accelerator is not None
-            facts, link = accelerator.facts(), measure_link(accelerator, DEFAULT_NBYTES)
-        except (OptionError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0].removeprefix(f"device={name!r}: ")
-            why_none = reason.partition("; leave it out")[0]  # nobody named one
-            continue
-        found.append({"name": accelerator.name, "facts": dict(facts), "link": link})
-    return {"devices": found, "why_none": "" if found else why_none}
 
 
 def _rates(

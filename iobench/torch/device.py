@@ -232,16 +232,6 @@ def current_accelerator() -> TorchAccelerator | None:
     return None
 
 
-def names_of_accelerators() -> list[str]:
-    """Return all devices that torch sees, as `find_accelerator` takes them."""
-    found = []
-    for kind in TYPES:
-        api: Any = getattr(torch, kind, None)
-        if api is not None and api.is_available():
-            found += [f"{kind}:{index}" for index in range(api.device_count())]
-    return found
-
-
 def torch_pins() -> bool:
     """Tell whether torch can pin memory here: a device that is none of its own does not help."""
     return any(getattr(torch, kind, None) and getattr(torch, kind).is_available() for kind in TYPES)

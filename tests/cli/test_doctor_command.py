@@ -24,9 +24,6 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-TORCH = installation.Check("torch", "ok", (), "")
-
-
 def requiring(monkeypatch, *rows):
     monkeypatch.setattr(installation, "_requirements", lambda: iter(rows))
 
@@ -167,44 +164,3 @@ def test_every_package_of_an_extra_that_is_installed_is_looked_for_by_its_own_mo
         for _, name, _ in (row for row in installation._requirements() if row[0] == extra):
             if name in by_package:
                 assert installation._module(name).partition(".")[0] in by_package[name]
-
-
-def test_accelerators_are_listed_with_what_their_links_carry(monkeypatch, capsys):
-    link = {"pinned_bytes_per_s": 24e9, "pageable_bytes_per_s": 6e9, "nbytes": 2**24, "n": 20}
-    facts = {"title": "GPU X", "kind": "cuda", "memory_nbytes": 80 * 10**9, "driver": "550.54"}
-    device = {"name": "cuda:0", "facts": facts, "link": link}
-    told = {"devices": [device, device | {"name": "cuda:1", "link": None}], "why_none": ""}
-    monkeypatch.setattr(installation, "check_extras", lambda names, imported: [TORCH])
-    monkeypatch.setattr(installation, "check_devices", lambda: told)
-    assert main(["doctor", "torch", "--import"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "cuda:0 GPU X, 80.0 GB, kind cuda, driver 550.54" in shown
-    assert "24.0 GB/s from pinned memory, 6.00 GB/s from other, in copies of 16.8 MB" in shown
-    assert shown.count("host to device") == 1
-    assert main(["doctor", "torch", "--import", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["devices"] == told["devices"]
-
-
-def test_no_accelerator_is_told_with_torchs_reason(monkeypatch, capsys):
-    told = {"devices": [], "why_none": "torch has no CUDA here: no driver"}
-    monkeypatch.setattr(installation, "check_extras", lambda names, imported: [TORCH])
-    monkeypatch.setattr(installation, "check_devices", lambda: told)
-    assert main(["doctor", "torch", "--import"]) == 0
-    assert "None: torch has no CUDA here: no driver." in capsys.readouterr().out
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(100)
-def test_what_torch_sees_here_is_asked_in_a_process_of_its_own():
-    torch = pytest.importorskip("torch", reason="devices are torch's")
-    told = installation.check_devices()
-    assert bool(told["devices"]) == (torch.cuda.is_available() or torch.xpu.is_available())
-    assert bool(told["why_none"]) != bool(told["devices"])
-
-
-def test_who_cannot_ask_torch_is_told_why(monkeypatch):
-    monkeypatch.setattr(installation, "DEVICES", "raise OSError('libcudart: not found')")
-    told = installation.check_devices()
-    assert told == {
-        "devices": [], "why_none": "torch cannot be queried: OSError: libcudart: not found",
-    }  # fmt: skip

@@ -11,9 +11,8 @@ pytest.importorskip("torch", reason="the stand-in's memory is torch's")
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 from fake_accelerator import FakeAccelerator, Faults
 
-from iobench.errors import OptionError
 from iobench.profiling import device_link
-from iobench.profiling.device_link import devices_here, measure_link
+from iobench.profiling.device_link import measure_link
 
 MIB = 1 << 20
 
@@ -84,35 +83,3 @@ def test_a_large_batch_is_measured_by_as_much_as_tells_its_rate(monkeypatch) -> 
     assert found is not None
     assert found["nbytes"] == MIB
     assert {piece.nbytes for piece in device.pieces} == {MIB}
-
-
-def test_all_devices_are_told_with_their_links(small, monkeypatch) -> None:
-    monkeypatch.setattr(device_link, "DEFAULT_NBYTES", MIB)
-    with FakeAccelerator(name="cuda:0") as first, FakeAccelerator(name="cuda:2") as other:
-        here = {"cuda:0": first, "cuda:2": other}
-
-        def find(name: str) -> FakeAccelerator:
-            if name == "cuda:1":
-                raise OptionError("device='cuda:1': the driver refuses it")
-            return here[name]
-
-        monkeypatch.setattr("iobench.torch.device.find_accelerator", find)
-        monkeypatch.setattr(
-            "iobench.torch.device.names_of_accelerators", lambda: ["cuda:0", "cuda:1", "cuda:2"]
-        )
-        told = devices_here()
-    assert [each["name"] for each in told["devices"]] == ["cuda:0", "cuda:2"]
-    assert all(each["facts"]["title"] == "threads" for each in told["devices"])
-    assert all(each["link"]["nbytes"] == MIB for each in told["devices"])
-    assert told["why_none"] == ""
-
-
-def test_without_devices_the_reason_is_told(monkeypatch) -> None:
-    def find(name: str) -> None:
-        raise OptionError(f"device={name!r}: torch has no CUDA here: no driver")
-
-    monkeypatch.setattr("iobench.torch.device.find_accelerator", find)
-    monkeypatch.setattr("iobench.torch.device.names_of_accelerators", list)
-    assert devices_here() == {
-        "devices": [], "why_none": "torch has no CUDA here: no driver",
-    }  # fmt: skip
