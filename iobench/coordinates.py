@@ -27,12 +27,6 @@ TIME_UNITS: Final = "seconds since 1970-01-01"
 """Of times that a source has in other ways, or in several."""
 MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
-EAST: Final = frozenset({
-    "degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE",
-})  # fmt: skip
-"""Units of longitudes (CF conventions 1.11, section 4.2)."""
-SPACING: Final = 1e-2
-"""How far longitudes in single precision may be from evenly spaced ones, as a share of a step."""
 MAX_CUT_NBYTES: Final = 1 << 26
 """Of a coordinate of which each sample has its own part, all samples together."""
 
@@ -82,21 +76,6 @@ class Coordinate:
     def of_samples(self) -> bool:
         """Whether it has a value for each sample."""
         return self.dims[:1] == (SAMPLE_DIM,)
-
-    @property
-    def is_cyclic(self) -> bool:
-        """Whether it is the longitudes of a grid once around the globe, evenly spaced."""
-        named = (self.attributes.get("units"), self.attributes.get("standard_name"))
-        is_east = named[0] in EAST or named[1] in ("longitude", "grid_longitude")
-        is_axis = len(self.dims) == 1 and self.values.dtype.kind in "iuf" and len(self.values) > 1
-        if self.of_samples or not (is_axis and is_east):
-            return False
-        values = self.values.astype(np.float64)
-        apart = (np.diff(values, append=values[:1]) + 180) % 360 - 180
-        step = 360 / len(values)
-        return bool((np.abs(np.abs(apart) - step) <= SPACING * step).all()) and (
-            len(set(np.sign(apart))) == 1
-        )
 
     def take(self, samples: Sequence[int] | NDArray[np.int64]) -> Coordinate:
         """Return it for some of the samples, in this order."""

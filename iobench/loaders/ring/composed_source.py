@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.splits import place_index_windows, select_split
-from iobench.errors import OptionError, StoreError
+from iobench.errors import OptionError
 from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.normalising import NormalisedSource, means_of
 from iobench.loaders.ring.patch_reads import patches_of
@@ -88,24 +88,8 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
         source = NormalisedSource(source, means) if means else source
     source = _chosen(source, options.get("window"), options.get("split"), facts)
     if sizes is not None:
-        cyclic = _cyclic_dims(sizes, facts) if at == "wrapped" else ()
-        source = PatchSource(source, sizes, at, int(options.get("seed", 0)), cyclic)
+        source = PatchSource(source, sizes, at, int(options.get("seed", 0)))
     return source
-
-
-def _cyclic_dims(sizes: PatchSizes, facts: SampleFacts) -> list[str]:
-    """Return the dimensions that are cut and go once around the globe, by their coordinates."""
-    try:
-        known = () if facts.index is None else facts.index().meteorology.coordinates
-    except StoreError:  # it keeps none
-        return []
-    lengths = dict(zip(sizes.dims, sizes.lengths, strict=True))
-    return [
-        dim
-        for each in known
-        for dim in each.dims
-        if each.is_cyclic and lengths.get(dim) == len(each.values)
-    ]
 
 
 def _chosen(

@@ -66,7 +66,7 @@ class LoaderOptions(TypedDict, total=False):
     split: str | None
     window: str | Window | WindowPlacement | None
     patch: Mapping[str, int] | None
-    patch_at: Literal["random", "wrapped", "tiles", "centre"]
+    patch_at: Literal["random", "tiles", "centre"]
     normalise: Normalise
     grid_part: tuple[int, int] | None
     grid_dim: str | None
@@ -302,7 +302,7 @@ def loader(
     split: str | None = None,
     window: str | Window | WindowPlacement | None = None,
     patch: Mapping[str, int] | None = None,
-    patch_at: Literal["random", "wrapped", "tiles", "centre"] = "random",
+    patch_at: Literal["random", "tiles", "centre"] = "random",
     normalise: Normalise = False,
     grid_part: tuple[int, int] | None = None,
     grid_dim: str | None = None,
@@ -370,14 +370,13 @@ def loader(
         cut at one place of all variables that have these, and of all items of a window. No more
         is read of a store than a patch touches, where that is cheaper and nothing (``verify``,
         ``direct``, an encoding of whole samples) needs all; `RingLoader.choice` tells.
-    patch_at : {"random", "wrapped", "tiles", "centre"}
+    patch_at : {"random", "tiles", "centre"}
         Where patches are. ``"random"``: one of each sample, at another place each epoch, all places
         where it fits being equally likely along each dimension; by seed, epoch and sample alone,
         so the same for any threads, ranks and in a run that goes on. Places near the ends of a
-        dimension are in fewer patches than others. ``"wrapped"``: random, and laid across the ends
-        of longitudes that go around the globe by the index's coordinates, so that each is in as
-        many. ``"tiles"``, for validation: all that cover the sample, one after another;
-        ``"centre"``: its middle. `RingLoader.coordinates` tells where each was.
+        dimension are in fewer patches than others. ``"tiles"``, for validation: all that cover the
+        sample, one after another; ``"centre"``: its middle. `RingLoader.coordinates` tells where
+        each was.
     normalise : bool, sequence of str, or mapping of str to (mean, std)
         ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,
         or of those that are named; done in place by the reader threads, before the transform.

@@ -54,7 +54,7 @@ def coordinates_of(
             continue
         if starts.keys() & {*dims}:
             rows = values if each.of_samples else [values] * len(numbers)
-            values = _in_patches(rows, dims, starts, lengths, whole)
+            values = _in_patches(rows, dims, starts, lengths)
         found.setdefault(each.name, _times(each, values) if each.of_samples else values)
     return found
 
@@ -70,15 +70,14 @@ def _in_patches(
     dims: Sequence[str],
     starts: Mapping[str, NDArray[np.int64]],
     lengths: Mapping[str, int],
-    whole: Mapping[str, int],
 ) -> NDArray[Any]:
     """Return a coordinate in each patch: of each a row, cut along its last axes."""
     cut = []
     for number, row in enumerate(rows):
         part = row
         for axis, dim in enumerate(dims, start=-len(dims)):
-            if dim in starts:  # across the end a patch goes on at the beginning
-                places = (starts[dim][number] + np.arange(lengths[dim])) % whole[dim]
+            if dim in starts:
+                places = starts[dim][number] + np.arange(lengths[dim])
                 part = np.take(part, places, axis=axis)
         cut.append(part)
     return np.stack(cut)

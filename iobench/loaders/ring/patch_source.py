@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
 
-PLACES: Final = ("random", "wrapped", "tiles", "centre")
+PLACES: Final = ("random", "tiles", "centre")
 SCRATCH_NBYTES: Final = 32 << 20
 """Whole samples of a store that are held at once to be cut, unless one is more."""
 
@@ -233,8 +233,6 @@ class PatchSource(WrappedSource):
     each dimension from all places where it fits, each as likely as any other, by seed, epoch and
     sample alone: whatever thread, rank or process makes it, and where a run goes on that stopped.
     It is not laid across the ends of a dimension, so that places near these are in fewer patches.
-    ``"wrapped"``: likewise, but across the ends of longitudes that go once around the globe, each
-    of which is in as many patches then: such a patch is joined of two.
     ``"centre"``: the middle of each sample, always. ``"tiles"``: samples are the tiles that cover
     each sample, sample after sample; the last ones are moved back to the edge.
 
@@ -244,46 +242,26 @@ class PatchSource(WrappedSource):
         Whose fillers are `PatchFiller`.
     sizes : PatchSizes
         Of patches.
-    at : {"random", "wrapped", "tiles", "centre"}
+    at : {"random", "tiles", "centre"}
         Where they are.
     seed : int
         Of random places.
-    cyclic : collection of str
-        The dimensions whose last place is beside the first, for ``"wrapped"``.
 
     Raises
     ------
     OptionError
-        For another ``at``, and for ``"wrapped"`` where no dimension that is cut is cyclic.
+        For another ``at``.
     """
 
-    def __init__(
-        self,
-        source: BatchSource,
-        sizes: PatchSizes,
-        at: str,
-        seed: int,
-        cyclic: Collection[str] = (),
-    ) -> None:
+    def __init__(self, source: BatchSource, sizes: PatchSizes, at: str, seed: int) -> None:
         if at not in PLACES:
             raise OptionError(f"patch_at={at!r}: expected one of {', '.join(PLACES)}")
-        wrapped = [dim in cyclic and at == "wrapped" for dim in sizes.dims]
-        if at == "wrapped" and not any(wrapped):
-            raise OptionError(
-                f"patch_at='wrapped': {', '.join(sizes.dims)} is not known to go around the globe "
-                "(evenly spaced longitudes, 360 degrees in all); give 'random'"
-            )
         super().__init__(source, source.spec, "patches")
         self.sizes = sizes
         self.at = at
         self._seed = seed
-        self.fitting = np.array(sizes.lengths) - np.array(sizes.sizes)
-        """Where the last patch begins that is in one piece, along each dimension that is cut."""
         self._counts = [
-            length if is_wrapped else last + 1
-            for length, last, is_wrapped in zip(
-                sizes.lengths, self.fitting.tolist(), wrapped, strict=True
-            )
+            length - size + 1 for length, size in zip(sizes.lengths, sizes.sizes, strict=True)
         ]
         starts = [[(count - 1) // 2] for count in self._counts]
         if at == "tiles":
@@ -301,7 +279,7 @@ class PatchSource(WrappedSource):
 
     def corners(self, samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return where patches begin: (samples, dimensions)."""
-        if self.at in ("random", "wrapped"):
+        if self.at == "random":
             return drawn_below(self._counts, samples, seed=self._seed, epoch=max(0, epoch))
         found: NDArray[np.int64] = self._tiles[samples % len(self._tiles)]
         return found
@@ -317,44 +295,10 @@ class _PlacedFiller:
         filler = source.source.filler()
         assert isinstance(filler, PatchFiller)
         self._filler = filler
-        self._scratch = ScratchRows(source.spec)
         self.close = filler.close
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill the patches of this epoch."""
         source = self._source
-        corners, made_of = source.corners(samples, log.epoch), source.made_of(samples)
-        self._filler.fill_at(made_of, np.minimum(corners, source.fitting), rows, log)
-        for column in range(corners.shape[1]):
-            over = corners[:, column] - source.fitting[column]
-            if (some := np.flatnonzero(over > 0)).size:
-                self._join(column, over, some, made_of, corners, rows, log)
-
-    def _join(
-        self,
-        column: int,
-        over: NDArray[np.int64],
-        some: NDArray[np.int64],
-        made_of: NDArray[np.int64],
-        corners: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        """Lay patches across the end of a dimension, whose rows are the last ones that fit."""
-        spec, dim = self._source.spec, self._source.sizes.dims[column]
-        first = np.minimum(corners[some], self._source.fitting)
-        first[:, column] = 0
-        begun = self._scratch.arrays(len(some))
-        self._filler.fill_at(made_of[some], first, begun, log)
-        start_ns, nbytes = log.now_ns(), 0
-        for name, own in rows.items():
-            dims = spec[name].dims
-            if dim not in dims:
-                continue
-            axis = dims.index(dim) - len(dims)
-            for number, row in enumerate(some.tolist()):
-                n_new, whole = int(over[row]), np.moveaxis(own[row, ...], axis, 0)
-                whole[:-n_new] = whole[n_new:].copy()
-                whole[-n_new:] = np.moveaxis(begun[name][number, ...], axis, 0)[:n_new]
-                nbytes += own[row, ...].nbytes
-        log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="patch")
+        corners = source.corners(samples, log.epoch)
+        self._filler.fill_at(source.made_of(samples), corners, rows, log)
