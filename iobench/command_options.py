@@ -33,7 +33,6 @@ class CommandOption:
     ----------
     name : str
         As it is spelled.
-    help : str
     metavar : str or None
         What stands for its value.
     is_flag : bool

@@ -37,7 +37,6 @@ class Coordinate:
 
     Parameters
     ----------
-    name : str
     dims : tuple of str
         ``("sample",)``: one value for each sample. Else dimensions of the sample's variables, as
         ``("latitude",)`` or ``("y", "x")``; none for all samples alike. Bounds have one more.

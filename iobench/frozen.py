@@ -24,7 +24,6 @@ def frozen(cls: Any = None, /, *, eq: bool = True, kw_only: bool = False) -> Any
 
     Parameters
     ----------
-    cls : type
     eq : bool
         Whether two with equal fields are equal; else each is equal to itself alone.
     kw_only : bool

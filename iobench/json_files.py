@@ -143,7 +143,6 @@ def read_fields(kind: type[T], told: Mapping[str, Any], *, lenient: bool = False
     kind : type
         Its fields are of ``bool``, ``int``, ``float``, ``str``, dataclasses, lists, tuples and
         mappings of these, of any of these or None, or of ``Any``.
-    told : mapping
     lenient : bool
         Give the default also to a field whose value is of another type, here and inside of it.
 

@@ -67,7 +67,6 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
 
     Parameters
     ----------
-    profile : Profile
     loop : TrainingLoop
         Of this profile.
     deliveries : Deliveries

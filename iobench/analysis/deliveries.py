@@ -58,7 +58,6 @@ class Deliveries:
         tile the stretches; a stretch is a round, or rounds of several loaders that overlap.
     batch : ndarray of int64
         -1 for a wait that brought no batch.
-    epoch : ndarray of int64
     nbytes : ndarray of int64
         Of the batch, -1 where unknown.
     made_by : tuple of str

@@ -38,7 +38,6 @@ class EpochFigures:
     epoch : int
         As the loader that trains numbers it, from 0. What other loaders delivered belongs to the
         epoch that went on, or had just ended: a validation to the epoch before it.
-    rank : int
     complete : bool
         Whether all its batches were measured.
     part : PartExposure

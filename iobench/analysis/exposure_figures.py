@@ -320,7 +320,6 @@ class Phase:
 
     Parameters
     ----------
-    phase : str
     wall_ns, wait_ns : int
         Its time, and the training loop's waits in it.
     n_deliveries : int

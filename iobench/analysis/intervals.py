@@ -108,7 +108,6 @@ def block_of_each(
 
     Parameters
     ----------
-    n_steps : int
     epochs : ndarray of int64, shape (n_steps,), optional
         Not decreasing.
     n_blocks : int, optional
@@ -240,7 +239,6 @@ def block_ratio(a: Blocks, b: Blocks, *, in_order: bool = True) -> Interval:
 
     Parameters
     ----------
-    a, b : Blocks
     in_order : bool
         Whether blocks follow each other in time; runs of a group do not.
     """
@@ -335,7 +333,6 @@ class RoundRatio:
 
     Parameters
     ----------
-    n_rounds : int
     ratio : float
         Median of b over a within a round.
     low, high : float or None

@@ -96,7 +96,6 @@ class Ledger:
         ----------
         spans : ndarray of SPAN_DTYPE
             What ``pieces.span`` points into.
-        pieces : Pieces
         stage, delivery : ndarray of int64, shape (n_pieces,)
         """
         first = np.flatnonzero(pieces.first)
@@ -125,7 +124,6 @@ class ChargedWork:
     ----------
     row : ndarray of int64
         Of the span, in ``Profile.spans``; a span may have several parts.
-    stage : ndarray of int64
     delivery : ndarray of int64
         -1 where no delivery counts it.
     length_ns : ndarray of int64

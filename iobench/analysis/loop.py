@@ -31,7 +31,6 @@ class TrainingLoop:
 
     Parameters
     ----------
-    rank : int
     process, thread : int
         Where it runs; -1 where nothing waited.
     mine : ndarray of bool, shape (n_processes,)

@@ -86,7 +86,6 @@ class Path:
 
     Parameters
     ----------
-    start_ns, ready_ns : int
     stretches : tuple of Stretch
         Newest first; they tile ``[start_ns, ready_ns)``.
     after_cut : tuple of Stretch

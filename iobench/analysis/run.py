@@ -234,7 +234,6 @@ class Run:
         The same, typed.
     ranks : tuple of int
         Training processes that left spans, those that were read; at least one.
-    trace : StorageTrace or None
     """
 
     def __init__(self, profiles: Profile | RankProfiles, trace: StorageTrace | None = None) -> None:
@@ -251,7 +250,6 @@ class Run:
 
         Parameters
         ----------
-        path : Path or str
         logs : sequence of Path, optional
             Logs of a tracer beside those that the run has itself; by default no log is read.
 
@@ -359,7 +357,6 @@ def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run
 
     Parameters
     ----------
-    path : Path or str
     logs : sequence of Path, optional
         Logs of a tracer beside those that a run has itself; by default no log is read.
 

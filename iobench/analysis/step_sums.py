@@ -104,7 +104,6 @@ def step_sums(measured: RankRun, window: Window, n_cells: int | None = None) -> 
 
     Parameters
     ----------
-    measured : RankRun
     window : str
         Of which part of the run, as `Exposure.part` has it.
     n_cells : int, optional

@@ -61,7 +61,6 @@ def find_long_waits(
     ----------
     profile : Profile
         For the files behind each batch.
-    deliveries : Deliveries
     attribution : Attribution
         For when each batch was ready, and which were the first of their process.
     main : LoaderFacts

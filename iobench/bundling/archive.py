@@ -50,7 +50,6 @@ def unpack(archive: Path, folder: str, into: Path) -> tuple[dict[str, Any], tupl
 
     Parameters
     ----------
-    archive : Path
     folder : str
         As it was packed.
     into : Path

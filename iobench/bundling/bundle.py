@@ -83,7 +83,6 @@ class Bundle:
         By name, the manifest among them.
     manifest : mapping
         What is in ``MANIFEST.json``.
-    replacements : tuple of Replacement
     notes : tuple of str
         What whoever passes it on should know.
     """
@@ -208,7 +207,6 @@ def scrub(
 
     Parameters
     ----------
-    runs : sequence of RunFiles
     documents : mapping of str to object
         Values of JSON, by the names of their files.
     environment, keep

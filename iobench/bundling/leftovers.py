@@ -38,7 +38,6 @@ def find_leftovers(
     ----------
     files : mapping of str to bytes
         By name; names of files are looked through as well.
-    names : Pseudonyms
     more : iterable of str
         Further texts that may be nowhere.
     """

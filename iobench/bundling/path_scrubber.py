@@ -56,7 +56,6 @@ class PathScrubber:
 
     Parameters
     ----------
-    names : Pseudonyms
     who : Whoami
         Whose machine this is.
     """

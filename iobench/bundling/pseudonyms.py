@@ -59,7 +59,6 @@ class Pseudonyms:
         ----------
         kind : str
             What it is, the first part of its pseudonym: ``"user"``, ``"host"``, ``"p"``.
-        name : str
         """
         if not name or name in self._issued:
             return name

@@ -41,7 +41,6 @@ class RunFiles:
 
     Parameters
     ----------
-    path : Path
     config : dict
         Of its ``run.json``.
     files : dict of str to bytes

@@ -60,7 +60,6 @@ class Scrubber:
 
     Parameters
     ----------
-    names : Pseudonyms
     who : Whoami
         Its users, hosts and jobs are names from the start.
     """

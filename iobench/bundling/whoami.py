@@ -29,7 +29,6 @@ class Whoami:
 
     Parameters
     ----------
-    users, hosts, jobs : tuple of str
     homes : tuple of str
         Directories, the longest first.
     numbers : frozenset of str
@@ -50,7 +49,6 @@ def who_runs_this(texts: Sequence[str], environment: Mapping[str, str]) -> Whoam
     ----------
     texts : sequence of str
         All that is to be passed on.
-    environment : mapping of str to str
     """
     users = {environment.get(name, "") for name in USER_VARIABLES}
     with contextlib.suppress(KeyError, OSError):

@@ -73,7 +73,6 @@ class _Part(NamedTuple):
 
     Parameters
     ----------
-    box : Box
     variable : StoredVariable
         That of the box; where samples share its pages, those as chunks.
     key : str

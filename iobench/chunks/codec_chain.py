@@ -96,8 +96,6 @@ def decode_chunk(
 
     Parameters
     ----------
-    stored : memoryview
-    codecs : ChunkCodecs
     mask : int
         Bits of the codecs that were left out for this chunk, as HDF5 says.
     out : ndarray, optional

@@ -53,7 +53,6 @@ class ChunkRow(NamedTuple):
     ----------
     file : int
         Number of the file or store; -1: samples of all need it.
-    variable : str
     lengths : tuple of int
         How many indexes along each sample dimension a chunk holds; 0: the variable lacks it.
     numbers : tuple of int
@@ -179,7 +178,6 @@ class DecodedChunk:
 
     Attributes
     ----------
-    key : ChunkKey
     n_chunks : int
         How many chunks were there to be read.
     is_absent : bool

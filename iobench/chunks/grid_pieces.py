@@ -43,8 +43,6 @@ def grid_pieces_of(
 
     Parameters
     ----------
-    file : str
-    variable : StoredVariable
     dims : sequence of str
         The sample dimensions, the slowest first; the variable may lack some.
     lengths : sequence of int

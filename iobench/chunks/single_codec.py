@@ -184,8 +184,6 @@ def undo_codec(
 
     Parameters
     ----------
-    step : CodecStep
-    content : bytes-like or ndarray
     nbytes : int
         Of the chunk's numbers.
     expected : int or None

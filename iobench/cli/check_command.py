@@ -248,7 +248,6 @@ class TrialProgress:
         Takes one line.
     move : callable
         Moves the bar of a terminal: (done, total).
-    clock : Clock, optional
     """
 
     def __init__(

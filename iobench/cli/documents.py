@@ -56,10 +56,8 @@ def print_document(document: Document, renderer: str = "", *, file: TextIO | Non
 
     Parameters
     ----------
-    document : Document
     renderer : str
         As what: ``"markdown"``, ``"json"`` or whatever is installed; by default for a terminal.
-    file : text file, optional
 
     Raises
     ------
@@ -83,7 +81,6 @@ def print_answer(
 
     Parameters
     ----------
-    title : str
     *told : Section or Block
         Blocks stand first, in a section without a title.
     figures : mapping

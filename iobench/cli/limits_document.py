@@ -52,7 +52,6 @@ def limits_told(
 
     Parameters
     ----------
-    limits : StorageLimits
     file_system : FileSystem
         Under the folder that was probed.
     layout : FileLayout or None

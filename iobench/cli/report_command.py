@@ -244,11 +244,8 @@ def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = Non
 
     Parameters
     ----------
-    run : Path
-    json : bool
     full : bool
         Whether all of it, and not only one screen.
-    file : text file, optional
 
     Raises
     ------

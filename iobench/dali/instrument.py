@@ -30,7 +30,6 @@ def instrument(source: T, *, name: str = "") -> T:
 
     Parameters
     ----------
-    source : nvidia.dali.pipeline.Pipeline, or an iterator of ``nvidia.dali.plugin``
     name : str, optional
         What reports call it; by default its class.
 

@@ -36,8 +36,6 @@ def make_pipeline(
         The files of each shard, as its manifest lists them.
     counts : sequence of int
         Samples of each shard.
-    spec : SampleSpec
-    batch_size, threads, prefetch : int
     place : int, optional
         The number of the GPU that outputs are copied to, ahead; by default they are the CPU's.
 

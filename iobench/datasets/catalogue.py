@@ -94,7 +94,6 @@ def catalogued(
     ----------
     files : sequence of Path
         Here or behind URLs.
-    inspection : Inspection
     cache_dir : Path
         Where it is kept. If nothing can be written there, it serves this call.
     progress : callable

@@ -65,7 +65,6 @@ class Entry:
         When it was learnt; of two, the newer is kept.
     text : bytes
         Stored once for all entries of a part that have the same.
-    content : bytes
     """
 
     key: bytes

@@ -33,7 +33,6 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
 
     Parameters
     ----------
-    path : Path
     cache_dir : Path
         Where what it holds is kept.
 
@@ -76,7 +75,6 @@ def likely_sample_dim(
 
     Parameters
     ----------
-    files : sequence of Path
     cache_dir : Path
         Where what they hold is kept.
     names : sequence of str

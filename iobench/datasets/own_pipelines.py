@@ -151,7 +151,6 @@ class Baseline:
 
     Parameters
     ----------
-    pipeline : Stream or MapStyle
     batch_size : int
         As upstream.
     source : str

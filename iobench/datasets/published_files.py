@@ -67,7 +67,6 @@ class PublishedFiles:
         Besides the keys, which are options, too.
     terms_of_use, citation : str
         Of the data.
-    published : PublishedStep or None
     tiny, ordinary : tuple of str
         Values of the first key that a stand-in has, of the size for tests and by default.
     tiny_steps, ordinary_steps : int

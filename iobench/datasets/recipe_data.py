@@ -53,7 +53,6 @@ class Field:
 
     Parameters
     ----------
-    name, units : str
     low, high : float
         Between which a stand-in's values lie.
     dims : tuple of str

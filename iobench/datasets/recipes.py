@@ -80,7 +80,6 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         The variables of the files.
     stacks : tuple of Stack
         Arrays of a sample; none where each variable is one.
-    splits : tuple of Split
     time_unit : str
         NumPy's, of times as they are named: ``s``, ``h``, ``D``.
     is_distinct : bool

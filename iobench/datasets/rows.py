@@ -140,7 +140,6 @@ class SampleGrid:
         The files in order.
     where : FileIndexes
         Of each sample the number of its file, in this order, and its index along each dimension.
-    axes : tuple of SampleAxis
     names : list of str
         Of the samples.
     is_doubled : bool

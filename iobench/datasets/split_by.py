@@ -246,7 +246,6 @@ class _Steps:
 
     Parameters
     ----------
-    values : _Values
     samples : ndarray of int64
         One for each value, ascending.
     """

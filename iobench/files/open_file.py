@@ -81,7 +81,6 @@ class OpenFile:
 
     Parameters
     ----------
-    path : str
     kind : FileKind
         Whose it is.
     flags : int
@@ -89,7 +88,6 @@ class OpenFile:
 
     Attributes
     ----------
-    descriptor : int
     nbytes : int
         Its size when it was opened.
     version : int

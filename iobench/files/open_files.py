@@ -86,7 +86,6 @@ class OpenFiles:
 
         Parameters
         ----------
-        key : FileKey
         nbytes : int, optional
             Its size, where that is known.
         flags : int
@@ -308,7 +307,6 @@ class FileSet:
 
     Parameters
     ----------
-    paths : sequence of Path
     nbytes : mapping of Path to int
         How long they are, where that is known; else what they are when first opened.
     flags : int

@@ -75,7 +75,6 @@ class GrainPass:
 
     Parameters
     ----------
-    recording : Recording
     dataset : object
         The ``DataLoader``, ``IterDataset`` or ``MapDataset`` of the script.
     asked_ns, started_ns : int

@@ -42,7 +42,6 @@ class PipelineShape:
     ----------
     source : str
         The class of what it reads from.
-    batch_size : int or None
     per_batch : int or None
         Elements of its workers, or threads, in a batch; None where that varies.
     shards : list

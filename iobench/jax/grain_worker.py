@@ -96,12 +96,7 @@ class WorkerStart:
 
 
 class GrainWorker:
-    """The recording worker; one per process.
-
-    Attributes
-    ----------
-    recorder : Recorder
-    """
+    """The recording worker; one per process."""
 
     def __init__(self, spec: GrainWorkerSpec) -> None:
         self._spec = spec

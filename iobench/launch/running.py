@@ -129,7 +129,6 @@ def run_script(
 
     Parameters
     ----------
-    asked : ScriptRun
     say : callable
         Takes what the user should know, one line each; nothing while the command runs.
     environment : mapping

@@ -50,10 +50,8 @@ class SeenProcess:
 
     Parameters
     ----------
-    pid : int
     parent : str
         Number of the nearest process above it that was seen; ``""`` for the command's own.
-    command : list of str
     started : list of tuple of str
         Commands that it, or a fork of it, started.
     unseen : list of str

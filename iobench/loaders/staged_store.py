@@ -174,7 +174,6 @@ def staged_for(store: Any, options: Mapping[str, Any]) -> tuple[Any, LoaderCopy 
 
     Parameters
     ----------
-    store : Store or path
     options : mapping
         As of `iobench.loader`: ``stage``, ``stage_part``, ``stage_background``.
 

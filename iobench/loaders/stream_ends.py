@@ -65,7 +65,6 @@ class Numbering:
     ----------
     first : int
         Number of the stream's first batch.
-    batch_size : int
     shuffle : int
         Samples the shuffle buffer is filled to before each draw.
     batched : bool

@@ -92,7 +92,6 @@ class ThreadLog:
         Of the training process.
     name : str
         The thread's; its cause once it has worked.
-    detail : Detail
     unit_costs : mapping of str to int
         ``light_ns`` and ``full_ns``: what recording one span costs.
 

@@ -71,7 +71,6 @@ class Process:
         Number of the loading process, -1 for others.
     rank : int
         Training process it is or works for.
-    pid : int
     host, boot_id : str
         Monotonic times of one boot id can be compared.
     anchors : tuple of Anchor

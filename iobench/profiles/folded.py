@@ -32,12 +32,10 @@ def without_folded(
 
     Parameters
     ----------
-    spans : ndarray of PROFILE_DTYPE
     files : sequence of SpanFile
         By number of the process.
     strings : sequence of str
         Texts of the spans' labels.
-    facts : sequence of ProcessFacts
 
     Returns
     -------

@@ -38,7 +38,6 @@ class MachineSamples:
 
     Parameters
     ----------
-    head : MachineHead
     time_ns : ndarray of int64, shape (n_readings,)
         Monotonic, rising.
     ticks : ndarray of int64, shape (n_readings, n_cpus)

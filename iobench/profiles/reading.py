@@ -53,7 +53,6 @@ class RankProfiles(Sequence[Profile]):
 
     Attributes
     ----------
-    path : Path
     config : mapping
         What ``run.json`` says.
     about : RunFacts

@@ -47,7 +47,6 @@ class ChunkFacts:
     ----------
     variable, sample_dim : str
         The latter with commas between several.
-    dims : tuple of str
     shape, chunk : tuple of int
         Of the variable in one file, and of its chunks.
     targets, options : tuple of str
@@ -347,7 +346,6 @@ class NearPlaces:
 
     Parameters
     ----------
-    places : tuple of NearPlace
     shared : mapping of str to str
         Mount points of network and FUSE file systems, with their types.
     folder : str or None

@@ -31,7 +31,6 @@ class ChosenDevice:
 
     Parameters
     ----------
-    accelerator : Accelerator or None
     facts : mapping
         What is known of it.
     why_none : str

@@ -140,7 +140,6 @@ class StoreAtHand:
     ----------
     label : str
         What reports call it.
-    store : Store
     facts : mapping
         What ``run.json`` says of it.
     spelled : str or None

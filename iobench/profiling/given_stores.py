@@ -43,7 +43,6 @@ class GivenStore:
         As it was named.
     label : str
         What reports call it: its name, with the folder above where several have one name.
-    store : Store
     """
 
     target: str

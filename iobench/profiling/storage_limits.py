@@ -150,7 +150,6 @@ class RunProbes:
     ----------
     duration_s : float or None
         For all of them together; None for none.
-    n_runs : int
     """
 
     def __init__(self, duration_s: float | None, n_runs: int) -> None:

@@ -81,7 +81,6 @@ def batch_digests(batch: Any, n_samples: int) -> list[bytes]:
     ----------
     batch : object
         What samples are, with arrays that have them as a further, first axis; texts as a list.
-    n_samples : int
 
     Raises
     ------

@@ -110,10 +110,8 @@ class DigestLog:
 
         Parameters
         ----------
-        batch, epoch : int
         numbers : sequence, optional
             Of the samples in their dataset; what is no whole number is unknown.
-        samples : sequence
         """
         found: list[bytes | None] = []
         for sample in samples:

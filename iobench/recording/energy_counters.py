@@ -110,10 +110,8 @@ class EnergyHead:
 
     Parameters
     ----------
-    host, boot_id : str
     period_ns : int
         Time between two readings.
-    sources : tuple of EnergySource
     unreadable : tuple of UnreadableEnergy
         What could not be read, and why.
     pid : int
@@ -217,8 +215,6 @@ class FileCounter:
 
     Parameters
     ----------
-    source : EnergySource
-    path : Path
     unit_uj : int
         What its number counts, in microjoules.
     unit : str

@@ -51,7 +51,6 @@ class EnergySeries:
 
     Parameters
     ----------
-    source : EnergySource
     time_ns : ndarray of int64, shape (n_readings,)
         Monotonic, rising.
     energy_uj : ndarray of int64, shape (n_readings,)
@@ -98,10 +97,8 @@ class HostEnergy:
 
     Parameters
     ----------
-    host, boot_id : str
     period_ns : int
         Time between two readings.
-    series : tuple of EnergySeries
     unreadable : tuple of UnreadableEnergy
         What could not be read, or not any more, and why.
     n_readings : int

@@ -140,7 +140,6 @@ class GpuCounter:
 
     Parameters
     ----------
-    source : EnergySource
     session : DriverSession
         In use until this is closed.
     read_uj : callable

@@ -77,7 +77,6 @@ class EnergyReader:
         Open for appending; all get the same lines. Closed by this.
     found : FoundCounters
         Closed by this.
-    clock : Clock
     period_ns : int
         Time from one reading to the next.
     """
@@ -176,7 +175,6 @@ def open_energy_reader(
         Run directories; each gets a file of its own.
     environment : mapping
         Of the job: which GPUs it may use.
-    clock : Clock
     period_ns : int
         Time from one reading to the next.
     """

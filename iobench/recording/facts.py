@@ -43,7 +43,6 @@ class LoaderFacts:
         ready.
     threads : int
         Loading threads of the training process; 0 if it loads in the loop.
-    batch_size : int or None
     start_method : str
         Of its processes: ``"fork"``, ``"spawn"``, ``"forkserver"``, or ``""``.
     worker_pids : list of int
@@ -136,12 +135,10 @@ class ProcessFacts:
 
     Parameters
     ----------
-    pid, ppid, rank, world_size, local_rank : int
     host, launcher, role : str
         As in `JobRank` and the span file.
     command : list of str
         How it was started.
-    loaders : list of LoaderFacts
     unseen : list of str
         What could not be observed in this process, and why.
     children : list of str

@@ -50,7 +50,6 @@ class HostReader:
     ----------
     readings : sequence of HostReading
         Finished by this.
-    clock : Clock
     """
 
     def __init__(self, readings: Sequence[HostReading], clock: Clock = SYSTEM_CLOCK) -> None:

@@ -81,8 +81,6 @@ class Kind(IntEnum):
 
     Attributes
     ----------
-    family : Family
-    traits : Trait
     light, dark : str
         Its colour on a light and on a dark ground, as ``#rrggbb``.
     title : str

@@ -40,7 +40,6 @@ class MachineHead:
 
     Parameters
     ----------
-    host, boot_id : str
     pid : int
         Of who reads.
     period_ns : int
@@ -98,8 +97,6 @@ class MachineCounters:
 
     Attributes
     ----------
-    cpus : tuple of int
-    columns : tuple of str
     quota_cpus, memory_nbytes, memory_limit_nbytes, links, spinning
         As of `MachineHead`.
     """

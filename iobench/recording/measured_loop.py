@@ -37,7 +37,6 @@ class MeasuredRecording(session.Recording):
 
     Parameters
     ----------
-    run : RunDirectory
     recorder : Recorder
         The consumer's.
     detail : str

@@ -85,8 +85,6 @@ class MachineReader:
         With their descriptors, open for appending; all get the same. Closed by this.
     counters : MachineCounters
         Closed by this.
-    clock : Clock
-    period_ns : int
     frugal : bool
         Read less often where that would take more than a thousandth of a CPU.
     """
@@ -187,7 +185,6 @@ def start_monitor(
         Read counters of energy, and how busy GPUs are.
     monitor : str
         How often to look at CPUs, memory, disks and network, as `monitor_period_ns` takes it.
-    clock : Clock
     """
     period_ns = monitor_period_ns(monitor)
     found: list[EnergyReader | MachineReader | None] = [

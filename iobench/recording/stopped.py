@@ -31,7 +31,6 @@ class StoppedRecording:
     ----------
     host : str
         As names of files have it.
-    pid, rank : int
     reason : str
         The system's, such as ``"No space left on device"``.
     lost : int

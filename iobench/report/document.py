@@ -182,7 +182,6 @@ class Column:
 
     Parameters
     ----------
-    name : str
     unit_group : str
         The `Duration` cells of all columns of one group are said in one unit, which stands in
         their headings; those of a column without a group each in its own.
@@ -208,7 +207,6 @@ class Table:
         Empty where the section says it.
     columns : tuple of Column
         Of a list of properties all names are empty: then there is no heading.
-    rows : tuple of tuple of Cell
     total : tuple of Cell
         The sum of the rows, empty where there is none.
     note : str
@@ -250,7 +248,6 @@ class HeatMap:
 
     Parameters
     ----------
-    title : str
     rows : tuple of str
         Their names.
     shares : tuple of tuple of float
@@ -351,8 +348,6 @@ class Section:
     ----------
     key : str
         What links and tests call it, one of each in a document: ``"stages"``.
-    title : str
-    blocks : tuple of Block
     is_folded : bool
         Whether a page that can fold shows only the title at first: the long parts.
     """
@@ -374,7 +369,6 @@ class Document:
 
     Parameters
     ----------
-    title : str
     sections : tuple of Section
         What to try next comes after what was found; a terminal prints it at the end.
     parts : tuple of Document

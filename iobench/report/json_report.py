@@ -38,7 +38,6 @@ class RunDocument:
 
     Parameters
     ----------
-    report : RunReport
     schema_version : int
         Raised when a key changes its meaning or goes.
     """

@@ -31,7 +31,6 @@ class ShownFigure:
 
     Parameters
     ----------
-    name : str
     keys : tuple of (str, int)
         Its keys, and what the figure is divided by under each.
     inside : bool

@@ -35,9 +35,6 @@ class RunReport:
     ----------
     run : str or None
         The run directory.
-    facts : RunFacts
-    exposure : Exposure
-    diagnosis : Diagnosis
     unclosed : tuple of str
         Processes that did not end their span file themselves: killed, or still running.
     damaged : tuple of str

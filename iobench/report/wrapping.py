@@ -42,7 +42,6 @@ def wrapped(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> list
 
     Parameters
     ----------
-    text : str
     width : int
         Characters; a word that is longer stands on a line of its own.
     indent : int

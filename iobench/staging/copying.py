@@ -54,7 +54,6 @@ class ListedFile:
     ----------
     name : str
         Its path in the copy, of plain names.
-    nbytes : int
     version : str
         Changes with the source.
     source : str
@@ -120,8 +119,6 @@ def copy_files(
 
     Parameters
     ----------
-    folder : Path
-    files : sequence of ListedFile
     threads : int
         How many stretches are copied at a time.
     moved : callable

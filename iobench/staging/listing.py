@@ -51,7 +51,6 @@ class Listing:
         The last makes a store a finished one.
     finish : callable, optional
         Writes what makes files of a part a store of its own, into their folder.
-    n_samples, of_n_samples : int or None
     """
 
     name: str

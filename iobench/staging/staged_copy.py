@@ -29,7 +29,6 @@ class StagedFile:
     ----------
     name : str
         Its path in the copy.
-    nbytes : int
     version : str
         Of what it was copied from: its checksum where that was known, else when it was modified.
     crc32c : int
@@ -57,7 +56,6 @@ class StagedCopy:
     part : str
         ``"2/4"`` of a part, ``""`` of all.
     state : {"copying", "complete"}
-    files : tuple of StagedFile
     nbytes : int
         Of all files.
     digest : str

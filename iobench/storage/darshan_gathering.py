@@ -78,7 +78,6 @@ def gather_logs(
         Of the logs, and of what processes leave that are killed.
     pids : collection of int
         Processes of this machine whose logs are expected.
-    clock : Clock
     patience_ns : int
         How long those that go on are waited for.
     """

@@ -51,10 +51,6 @@ class RawSegments:
 class OpenLog:
     """One log, open in PyDarshan's library; a context manager.
 
-    Parameters
-    ----------
-    path : str
-
     Attributes
     ----------
     reader_version : str

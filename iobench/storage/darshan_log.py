@@ -50,7 +50,6 @@ class LogContents:
 
     Parameters
     ----------
-    traces : tuple of ProcessTrace
     n_left_out : int
         Files of Python itself and its packages.
     left_out_nbytes : int

@@ -277,7 +277,6 @@ class ProbedRuntime:
 
     Parameters
     ----------
-    runtime : DarshanRuntime
     python : str
         The interpreter it was tried with.
     problem : str
@@ -339,7 +338,6 @@ def probe(
 
     Parameters
     ----------
-    runtime : DarshanRuntime
     python : str
         The interpreter that will run.
     environment : mapping

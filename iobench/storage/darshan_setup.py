@@ -108,7 +108,6 @@ class DarshanSetup:
 
     Parameters
     ----------
-    probed : ProbedRuntime
     folder : Path
         Of the logs, in the run directory.
     mmap : Path

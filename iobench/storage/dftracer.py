@@ -184,7 +184,6 @@ class TracedCalls:
     ----------
     path : Path
         The file they are in.
-    pid : int
 
     Attributes
     ----------

@@ -63,7 +63,6 @@ class ReadFigures:
     order : {"random", "sequential"}
     way : {"direct", "buffered", "again"}
         With ``O_DIRECT``; through the page cache; so of what was just read.
-    threads : int
     n_reads, nbytes, wall_ns : int
         Reads that ended, what they returned, and the time from the first to the last.
     latency_ns : tuple of int
@@ -137,8 +136,6 @@ class StorageLimits:
         One read.
     n_files, files_nbytes : int
         Files chosen, and their size.
-    reads : tuple of ReadFigures
-    opens : tuple of OpenFigures
     spent_ns, read_nbytes : int
         What the probe took in all.
     notes : tuple of str

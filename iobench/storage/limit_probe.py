@@ -94,15 +94,12 @@ class Probe:
     ----------
     path : Path
         A file or folder.
-    threads : tuple of int
     request_nbytes : int
         One read; at most 64 MiB, larger ones are cut to that.
     orders : tuple of str
         ``"random"`` and ``"sequential"``, or one of them.
     like : str
         Whose requests these are, in words.
-    duration_s : float
-    max_nbytes : int
     """
 
     path: Path
@@ -231,8 +228,6 @@ def probe_run(
         How many read at once.
     like : str
         Whose requests these are, in words.
-    duration_s : float
-    clock : Clock
     seed : int
         Of the ranges: those of two probes differ.
 

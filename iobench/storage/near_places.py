@@ -24,7 +24,6 @@ class LocalPlace(NamedTuple):
     ----------
     path, named : Path, str
         The folder, and what names it.
-    on : FileSystem
     free_nbytes : int
         Of memory no more than is free.
     why_not : str

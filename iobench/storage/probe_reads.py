@@ -184,7 +184,6 @@ class RequestSlots:
         Of the files.
     request_nbytes : int
         A file shorter than that is one range.
-    n_sets : int
     """
 
     sizes: Sequence[int]

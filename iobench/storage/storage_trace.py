@@ -72,7 +72,6 @@ class ModuleState:
     ----------
     name : str
         ``"POSIX"``, ``"STDIO"``, ``"DXT_POSIX"``, ``"HEATMAP"``; ``"DFTRACER"``.
-    version : int
     partial : bool
         Whether the tracer ran out of room: what is there is not all.
     problem : str
@@ -110,7 +109,6 @@ class ProcessTrace:
     zero_error_ns : int
         How late its zero may be told: its times may have to be moved back by so much. 1 s where
         it is told in whole seconds: then they may have to be moved forward.
-    modules : tuple of ModuleState
     files : tuple of str
         Without standard streams, and without Python's own code and packages.
     counters : ndarray of COUNTER_DTYPE
@@ -158,7 +156,6 @@ class StorageTrace:
 
     Parameters
     ----------
-    processes : tuple of ProcessTrace
     refused : tuple of str
         One line for each file that was named or found and is not in it: which, and why.
     notes : tuple of str

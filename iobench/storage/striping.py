@@ -46,7 +46,6 @@ class StripedPart:
         Bytes; the end is -1 where the part has none.
     stripe_count : int
         Targets; 0 where the data is with the metadata, -1 for all there are.
-    stripe_nbytes : int
     pattern : str
         As the file system calls it: ``"raid0"``, ``"mdt"``; ``"blocks"`` of GPFS, which spreads
         them over the disks of a pool; ``""`` where it does not tell.

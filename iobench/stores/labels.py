@@ -144,7 +144,6 @@ def label_store(
         By the name of the array.
     meteorology : Meteorology
         Of the store's samples.
-    n_samples : int
     grid : mapping of str to int
         As `sample_grid` found it when the store was planned.
     is_free : callable

@@ -77,8 +77,6 @@ class Item:
 
     Parameters
     ----------
-    path : Path
-    kind, title : str
     nbytes : int
         What its files hold.
     owner : str

@@ -94,8 +94,6 @@ class MeasuredSamples(Sequence["Sample"]):
 
     Parameters
     ----------
-    samples : sequence of Sample
-    measured : Measured
     rows : mapping of str to ndarray, or None
         The arrays of all samples side by side, where they lie so or are short.
     """

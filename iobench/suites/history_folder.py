@@ -41,9 +41,6 @@ class HistoryFolder:
 
     Parameters
     ----------
-    path : Path
-    suites : tuple of SuiteResults
-    skipped : tuple of SkippedFile
     state : str
         Another one where a file is another one.
     """
@@ -68,7 +65,6 @@ def read_history(path: Path, *, needed: bool = True) -> HistoryFolder:
 
     Parameters
     ----------
-    path : Path
     needed : bool
         Whether it is an error that there is none.
 

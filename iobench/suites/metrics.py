@@ -32,7 +32,6 @@ class Metric:
 
     Parameters
     ----------
-    what : str
     refused : callable
         From a cell's options to why it cannot give it; ``""`` where it may.
     """
@@ -120,7 +119,6 @@ class RunFigures:
     ----------
     figures : mapping of str to float
         By the names of `METRICS`; what is unknown is missing.
-    facts : RunFacts
     samples_digest : str or None
         The same where the same samples were delivered, in whatever order; None where it was not
         asked for, or not all samples have one.

@@ -54,7 +54,6 @@ class RunLog:
     ----------
     name : str
         Of its file, in the folder of logs.
-    text : str
     unknown : tuple of str
         Keys that MLPerf's rules ask for and nobody knows here.
     """

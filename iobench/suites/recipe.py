@@ -142,7 +142,6 @@ class SuiteRecipe:
 
     Parameters
     ----------
-    name, title : str
     fixed : mapping of str to tuple of str
         Options of all cells.
     vary : mapping of str to tuple of tuple of str
@@ -228,7 +227,6 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
 
     Parameters
     ----------
-    source : str or Path
     changes : sequence of str
         ``KEY=VALUE`` each: a key of ``[suite]``, or an option. Several values of what varies with
         commas. ``vary.KEY`` and ``fixed.KEY`` say which.

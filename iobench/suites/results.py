@@ -129,7 +129,6 @@ def write_result(path: Path, result: Result) -> Path:
     ----------
     path : Path
         The folder of the run directory, or a file whose name ends in `RESULT_SUFFIX`.
-    result : Result
 
     Raises
     ------
@@ -196,7 +195,6 @@ def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tupl
 
     Parameters
     ----------
-    folder : Path
     skipped : list of SkippedFile, optional
         Takes those that cannot be read; without it the first one is refused.
 

@@ -64,7 +64,6 @@ class PackedSuite:
 
     Parameters
     ----------
-    sha256 : str
     nbytes, n_files, n_names : int
         Of the archive; files in it; names that were replaced.
     notes : tuple of str

@@ -57,9 +57,6 @@ class SuiteFolder:
 
     Parameters
     ----------
-    path : Path
-    recipe : SuiteRecipe
-    cells : tuple of Cell
     order : tuple of int
         Places of the cells, shuffled by the recipe's seed.
     """

@@ -66,7 +66,6 @@ class CellRow:
 
     Parameters
     ----------
-    cell : mapping of str to str
     status : str
         ``"measured"``, ``"failed"``, ``"not available"``, or ``"open"`` while runs are left.
     reason : str or None
@@ -96,10 +95,8 @@ class SuiteTable:
 
     Parameters
     ----------
-    suite, title, recipe_digest : str
     repeats, drop : int
         Runs of each cell, and how many lowest and highest of them are in no mean.
-    metrics : tuple of str
     cells : tuple of CellRow
         In the order of the recipe; what is of no cell of it behind them.
     stand_in : bool or None
@@ -134,7 +131,6 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
 
     Parameters
     ----------
-    folder : SuiteFolder
     metrics : sequence of str
         What to show; by default those of the recipe.
 

@@ -39,8 +39,6 @@ class TFExampleLoader(MeasuredLoader):
     ----------
     files : sequence of Path
         The shards, no index.
-    spec : SampleSpec
-    batch_size : int
     threads : int
         Of tf.data; that many calls and files at once.
     prefetch : int

@@ -133,7 +133,6 @@ class HostTracer:
             The calling thread is the training loop's.
         waits : sequence of (int, int, int)
             Asked, delivered (on the recording's clock) and number of each batch, in order.
-        epoch : int
         kinds : mapping of str to Kind, optional
             As of `find_work`.
         in_loop : bool

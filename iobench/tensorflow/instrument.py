@@ -27,7 +27,6 @@ def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | 
 
     Parameters
     ----------
-    dataset : tf.data.Dataset
     name : str, optional
         What reports call it; by default its operations.
     kinds : mapping of str to Kind or str, optional

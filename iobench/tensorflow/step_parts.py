@@ -113,10 +113,8 @@ def find_parts(
 
     Parameters
     ----------
-    threads : sequence of TracedThread
     steps : sequence of LoopStep
         On the clock of the trace.
-    scopes : StepScopes
     """
     named = [
         (call, scopes.part_of(name))

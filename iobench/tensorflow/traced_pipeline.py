@@ -95,12 +95,10 @@ def pipeline_of(
 
     Parameters
     ----------
-    threads : sequence of TracedThread
     works : sequence of TracedWork
         What `find_work` found in them.
     batches : sequence of int
         Numbers of those that were delivered in the trace, in order.
-    told : DatasetFunctions
     cpu_ns : int
         That the process computed meanwhile.
     """

@@ -31,7 +31,6 @@ class TracedRounds:
     ----------
     recorder : Recorder
         The consumer's; each of TensorFlow's threads gets a lane in it.
-    batch_size : int
     """
 
     def __init__(self, recorder: Recorder, batch_size: int) -> None:

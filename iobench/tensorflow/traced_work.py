@@ -71,7 +71,6 @@ def find_work(
 
     Parameters
     ----------
-    threads : sequence of TracedThread
     waits : sequence of LoaderWait
         Of one training loop, in order of time.
     kinds : mapping of str to Kind, optional

@@ -67,7 +67,6 @@ class IteratorWatch:
 
     Attributes
     ----------
-    log : DeliveryLog
     batch : int
         The number of the last batch it handed on.
     key : int

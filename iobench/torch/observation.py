@@ -34,8 +34,6 @@ class KnownLoader:
 
     Attributes
     ----------
-    recording : Recording
-    facts : LoaderFacts
     n_rounds : int
         How often it was iterated over.
     pace : Pace or None
@@ -68,7 +66,6 @@ class Observation:
 
     Parameters
     ----------
-    known : KnownLoader
     log : DeliveryLog
         Of the pass that begins.
 
@@ -76,8 +73,6 @@ class Observation:
     ----------
     known, log
         As given; the log is replaced where a loader keeps its iterator.
-    recording : Recording
-    recorder : Recorder
     armed : bool
         Whether it is an iterator's, and ends with it.
     blind : bool
@@ -174,7 +169,6 @@ class LocalObservation(Observation):
 
     Attributes
     ----------
-    maker : BatchMaker
     notes : WaitNotes or None
         Of batches that are not recorded in full, where there may be such.
     estimated : EstimatedSpans or None

@@ -69,7 +69,6 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
 
     Parameters
     ----------
-    loader : torch.utils.data.DataLoader
     stock_iter : callable, optional
         The method of its class that is stood in for; by default that of torch's DataLoader.
 

@@ -50,7 +50,6 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
 
     Parameters
     ----------
-    recording : Recording
     loader : torch.utils.data.DataLoader
         As the script has it, by whose names it may be known.
     """

@@ -82,7 +82,6 @@ class EstimatedSpans:
     ----------
     maker : BatchMaker
         Of the loop's own thread; knows the proportions.
-    pace : Pace
 
     Attributes
     ----------

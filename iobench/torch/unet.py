@@ -101,11 +101,8 @@ class TrainedField:
 
     Parameters
     ----------
-    name : str
     axes : tuple of int
         Of a batch: samples, all that become channels, and the two of the grid.
-    grid : tuple of int
-    n_channels : int
     """
 
     name: str
@@ -151,7 +148,6 @@ class UNetTraining:
         Batches whose gradients a step of the optimiser takes.
     seed : int
         Of the model's first weights; the process's own random numbers stay as they are.
-    device : torch.device or str
     clock : DeviceClock or None
         Times what the device does; None of the CPU.
 

@@ -53,9 +53,6 @@ class WorkerSpec:
     ----------
     run : Path
         The run directory.
-    rank : int
-    detail : str
-    unit_costs : mapping of str to int
     batches : bool
         Whether the loader makes batches of samples.
     stateful : bool

@@ -23,7 +23,6 @@ def make_artifacts(
 
     Parameters
     ----------
-    runs : sequence of Run
     folder : Path
         Where to.
     document : Document, optional

@@ -68,10 +68,8 @@ class RunContents:
         Texts, none longer than servers take.
     cut : tuple of str
         Parameters that were too long.
-    epochs : tuple of EpochMetrics
     totals : dict
         Metrics of the whole run.
-    tags : dict
     start_ms, end_ms : int
         Since 1970.
     """
@@ -99,7 +97,6 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
 
     Parameters
     ----------
-    measured : RankRun
     name : str
         What it is called among those of the same run directory; ``""`` of the only one.
 

@@ -31,7 +31,6 @@ class Tracker(Protocol):
 
         Parameters
         ----------
-        contents : RunContents
         title : str
             Of the run directory.
         several : bool
@@ -45,7 +44,6 @@ class Tracker(Protocol):
         ----------
         run : object
             From `begin`.
-        contents : RunContents
         final : bool
             Whether the run is over: then its whole figures are told as well, and an epoch that
             was cut off; else the epochs that are over.

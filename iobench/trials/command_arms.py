@@ -49,7 +49,6 @@ class CommandArm:
 
     Parameters
     ----------
-    command : sequence of str
     by_cpu : bool
         Return CPU seconds instead of those of the wall.
     recorded : callable, optional
@@ -57,7 +56,6 @@ class CommandArm:
         (`recorded_command`); None, the default, records nothing.
     environment : mapping, optional
         By default that of this process.
-    clock : Clock
 
     Attributes
     ----------

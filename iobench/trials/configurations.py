@@ -97,7 +97,6 @@ def try_changes(
         All of which `changed_config` can make.
     folder : Path
         Where the run directories go; it is made.
-    screen : Screen
     rounds : int
         Turns of each; from 6 on the interval is one of 95 %.
 

@@ -42,7 +42,6 @@ def interleave(
     arms : sequence of callable
         Each takes the number of the round, from 0, and returns seconds: of the wall, of CPUs, of
         waiting.
-    rounds : int
     names : sequence of str, optional
         Of the arms, for messages; by default ``arm 1``, ``arm 2`` ...
     finished : callable, optional

@@ -33,10 +33,8 @@ def compare_commands(
 
     Parameters
     ----------
-    command, reference : sequence of str
     rounds : int
         That count, after one that does not.
-    margin : float
     by_cpu : bool
         Compare CPU time.
     ran : callable, optional

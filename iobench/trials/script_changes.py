@@ -44,7 +44,6 @@ def try_script_changes(
         Of which `can_try_script` holds.
     folder : Path
         Where the run directories go.
-    screen : Screen
     rounds : int
         Turns of each, after one that does not count.
 

@@ -131,11 +131,6 @@ class NamedFiles:
     """Finds the name of a file: the tracer's path, or the folder of a store that spans name.
 
     Files of Python itself have none: a run whose spans name no others names none.
-
-    Parameters
-    ----------
-    profile : Profile
-    trace : StorageTrace or None
     """
 
     def __init__(self, profile: Profile, trace: StorageTrace | None) -> None:

@@ -79,8 +79,6 @@ def join_logs(profile: Profile, trace: StorageTrace, expected: Collection[int]) 
 
     Parameters
     ----------
-    profile : Profile
-    trace : StorageTrace
     expected : collection of int
         Processes that read, and so should have a log.
     """

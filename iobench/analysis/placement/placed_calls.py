@@ -75,7 +75,6 @@ class ProcessPlacement:
     matched : bool
         Whether the offset was told by a marker or found by matching; else it is 0, and the window
         what is known of the tracer's zero.
-    files : tuple of str
     segments : ndarray of PLACED_DTYPE
         By start.
     marked : bool

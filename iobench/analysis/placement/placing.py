@@ -55,8 +55,6 @@ def place_segments(
 
     Parameters
     ----------
-    profile : Profile
-    trace : StorageTrace
     exposed : ndarray of float64, shape (n_spans,), optional
         The part of each span that was waited for, NaN where unknown.
 

@@ -53,7 +53,6 @@ class Reach:
     ----------
     stages, start, end : Integers
         Of the stages that lie inside no other of their group, by start and so by end.
-    items, item_start, item_end : Integers
     inner : ndarray of bool
         Marks the stages given that lie inside another.
     """

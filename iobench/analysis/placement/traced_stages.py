@@ -63,7 +63,6 @@ class TracedStages:
     texts, seen_texts : tuple of str
         What stages that read name (where none does, all stages), but for files of Python and of
         the system; and of that what the tracer saw.
-    names : FileNames
     """
 
     row: Integers

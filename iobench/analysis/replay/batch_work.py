@@ -85,11 +85,8 @@ def find_batch_work(
     ----------
     lanes : Lanes
         Of the training loop.
-    profile : Profile
-    deliveries : Deliveries
     rows, of_round : ndarray of int64
         Waits that brought a batch, in order, and the round of each.
-    round_start_ns : ndarray of int64
     rule : LoaderRule
         Who made them.
     batches_ahead : int
@@ -429,7 +426,6 @@ class LoopWork:
 
     Parameters
     ----------
-    stages : tuple of str
     work_ns : ndarray of int64, shape (n_waits, n_stages)
     """
 
@@ -444,7 +440,6 @@ def find_loop_work(
 
     Parameters
     ----------
-    lanes : Lanes
     strings : sequence of str
         Of the profile.
     low_ns, high_ns : ndarray of int64, shape (n_waits,)

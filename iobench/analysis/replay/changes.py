@@ -23,7 +23,6 @@ class Change:
     ----------
     stage_factors : mapping of str to float
         What the time of each stage is multiplied by: 0.5 is twice as fast, 0 leaves it out.
-    workers, prefetch : int, optional
     keep_workers : bool
         Workers live on from one round to the next, and do at the start of a later one what they
         do all the time.

@@ -44,12 +44,10 @@ class RecordedRun:
     ----------
     name : str
         For messages: the run, and the loader where it has several.
-    rule : LoaderRule
     in_order : bool
         Whether batches are delivered in the order in which they were asked for.
     workers, prefetch : int
         As configured; 0 workers with `LoaderRule.SERIAL`.
-    batch_size : int or None
     stages : tuple of str
         What workers do, as reports spell it; the columns of ``work_ns``.
     round : ndarray of int64, shape (n_batches,)

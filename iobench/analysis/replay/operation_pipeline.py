@@ -72,7 +72,6 @@ class OperationPipeline:
 
     Parameters
     ----------
-    groups : tuple of PipelineGroup
     pool : int
         Threads that functions share.
     cpu_ns : int

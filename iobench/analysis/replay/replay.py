@@ -46,7 +46,6 @@ def replay(
 
     Parameters
     ----------
-    run : RecordedRun
     change : Change, optional
         By default nothing: the run as it was, for the error of the replay.
     machine : Machine, optional
@@ -149,7 +148,6 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
 
     Parameters
     ----------
-    profile : Profile
     read_nbytes_per_s : float, optional
         What storage gives, where that is known better.
     """

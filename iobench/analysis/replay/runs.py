@@ -56,7 +56,6 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
 
     Parameters
     ----------
-    run : RankRun
     max_batches : int, optional
         How many of each loader, from the start of the run, or of the epochs as a long training
         has them where there are such; by default all.

@@ -125,7 +125,6 @@ def simulated(run: RecordedRun, machine: Machine | None = None) -> RunTimes:
 
     Parameters
     ----------
-    run : RecordedRun
     machine : Machine, optional
         What workers and the loop share; by default nothing is short.
 

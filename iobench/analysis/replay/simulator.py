@@ -72,7 +72,6 @@ class Dispatch:
 
     Parameters
     ----------
-    workers : int
     ahead : int
         Batches in flight at most; 0 where a batch is begun when the loop asks for it.
     is_queue : bool
@@ -157,8 +156,6 @@ def straight(
 
     Parameters
     ----------
-    how : Dispatch
-    batches : Batches
     start_ns : int
         When workers begin.
     first_ns : int
@@ -359,11 +356,8 @@ def shared(
         Of no stream.
     batches : Batches
         Step by step those of each rank; ``service`` and ``beside`` are of `Use`, all else numbers.
-    resources : Resources
-    n_ranks : int
     start_ns, first_ns : float
         As of `straight`.
-    allreduce_ns : float
 
     Returns
     -------

@@ -55,15 +55,12 @@ def find_shape(
 
     Parameters
     ----------
-    profile : Profile
     lanes : ndarray of int64
         Process and thread of each lane, as `lane_keys`.
-    pieces : StreamPieces
     releases : ndarray of int64, shape (n_releases, 4)
         As of `Lanes`.
     asked_ns : ndarray of int64
         When the training loop asked for each batch.
-    n_stages : int
     batches_ahead : int
         As configured.
     """

@@ -49,8 +49,6 @@ class GribFiles:
     ----------
     path : Path
         The first of them.
-    dims : mapping of str to int
-    variables : mapping of str to StoredVariable
     skipped : mapping of str to str
         Which others there are, and why they were left out.
     along : mapping of str to GribCoordinate
@@ -69,8 +67,6 @@ class FieldCube:
 
     Parameters
     ----------
-    index : GribIndex
-    name : str
     rows : ndarray of int64
         Its messages.
     """

@@ -70,7 +70,6 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
 
     Parameters
     ----------
-    path : Path
     group : str
         Whose variables are meant; those of the root by default.
 

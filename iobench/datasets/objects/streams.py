@@ -50,7 +50,6 @@ class ReadyBatches:
 
     Parameters
     ----------
-    loader : torch.utils.data.DataLoader or BatchLoader
     passes : callable
         ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for
         its iterator.

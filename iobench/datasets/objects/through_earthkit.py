@@ -113,12 +113,7 @@ class EarthkitObject:
 
 
 class Fields:
-    """The fields of a list as a map-style dataset: each a sample, on its grid.
-
-    Parameters
-    ----------
-    fields : earthkit.data.FieldList
-    """
+    """The fields of a list as a map-style dataset: each a sample, on its grid."""
 
     def __init__(self, fields: Any) -> None:
         self._fields = fields

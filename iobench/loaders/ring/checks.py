@@ -116,7 +116,6 @@ class SampleChecks:
         Of their store.
     samples : ndarray of int64
         Which samples.
-    expected : ndarray of uint32, (samples, extents)
     """
 
     def __init__(

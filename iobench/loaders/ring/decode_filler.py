@@ -151,12 +151,7 @@ def _checked(
 
 
 class AnyExtents:
-    """Extents as any store reads them: of a remote one those of a batch together.
-
-    Parameters
-    ----------
-    store : Store
-    """
+    """Extents as any store reads them: of a remote one those of a batch together."""
 
     files: FileSet | None = None
 
@@ -185,7 +180,6 @@ class ObjectExtents:
 
     Parameters
     ----------
-    store : ExtentStore
     in_flight : callable
         Returns how many requests may be under way at once.
     """
@@ -219,7 +213,6 @@ class LocalExtents:
 
     Parameters
     ----------
-    store : ExtentStore
     files : FileSet
         Its files.
     is_mapped : bool

@@ -56,12 +56,7 @@ class ChoosingSource(Protocol):
 
 
 class StoreFiles:
-    """What all threads know of the files of a store.
-
-    Attributes
-    ----------
-    files : FileSet
-    """
+    """What all threads know of the files of a store."""
 
     def __init__(self, store: ExtentStore) -> None:
         self.table = store.table

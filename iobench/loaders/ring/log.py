@@ -104,7 +104,6 @@ class BatchLog:
 
         Parameters
         ----------
-        kind : Kind
         start_ns, end_ns : int
             Of ``now_ns``.
         nbytes, cpu_ns, sample : int

@@ -165,8 +165,6 @@ class _DrawnChart:
     ----------
     line, intervals : str
         Paths.
-    points : list of (x, y, style, words)
-    marks : list of (x, style, words)
     top, bottom : str
         What the ends of its scale are.
     first, last : str

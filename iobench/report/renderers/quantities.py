@@ -87,8 +87,6 @@ class SpelledTable:
         Of the columns; the unit is empty but for times that share one.
     is_figure : tuple of bool
         Whether a column holds figures, which stand at the right; the others hold words.
-    rows : tuple of tuple of str
-    total : tuple of str
     """
 
     names: tuple[str, ...]

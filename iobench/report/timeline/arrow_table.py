@@ -44,12 +44,10 @@ class ArrowColumn:
 
     Parameters
     ----------
-    name : str
     type : str
         As pyarrow spells it; ``"text"`` for strings with a dictionary.
     unit : str
         ``""`` where it has none.
-    description : str
     """
 
     name: str
@@ -128,10 +126,6 @@ def to_arrow(profile: Profile) -> pa.Table:
     ``busy_ns`` and ``exposed_ns`` summed over a stage of work are exactly those of
     ``exposure(profile).whole``, and ``exposed_ns`` of its waits adds up to ``wait_ns``.
 
-    Parameters
-    ----------
-    profile : Profile
-
     Returns
     -------
     pyarrow.Table
@@ -150,7 +144,6 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
 
     Parameters
     ----------
-    path : Path or str
     runs : sequence of Run
         Looked at one after the other. Those of several runs are separated by a column ``run``.
 

@@ -57,7 +57,6 @@ class LaneBars:
 
     Parameters
     ----------
-    name : str
     start_ns, end_ns : ndarray of int64, shape (n_bars,)
         On the profile's clock.
     colour : ndarray of str, shape (n_bars,)
@@ -105,7 +104,6 @@ def lanes_of(run: Run | RankRun, placement: Placement | None = None) -> tuple[La
 
     Parameters
     ----------
-    run : Run or RankRun
     placement : Placement, optional
         Where the calls of its trace lie; by default the lanes of storage are left out.
     """
@@ -216,7 +214,6 @@ def draw_lanes(
 
     Parameters
     ----------
-    run : Run
     path : Path
         Its ending says what it becomes: `PICTURE_SUFFIXES`.
     between_s : tuple of float, optional

@@ -33,7 +33,6 @@ class MachineLane:
 
     Parameters
     ----------
-    name : str
     unit : str
         ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second.
     edges_ns : ndarray of int64, shape (n_steps + 1,)

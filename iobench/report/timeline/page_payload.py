@@ -113,11 +113,6 @@ def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, An
     the spans with most exposed time, the other half for a uniform sample of the rest, always the
     same for the same run.
 
-    Parameters
-    ----------
-    timeline : Timeline
-    limit : int
-
     Returns
     -------
     rows : ndarray of int64

@@ -39,7 +39,6 @@ class TorchTrace:
 
     Parameters
     ----------
-    path : Path
     entries : tuple of mapping
         As in the file, without those that name things; microseconds are `Decimal` or int.
     names : mapping
@@ -70,10 +69,6 @@ class TorchTrace:
 
 def read_torch_trace(path: Path | str) -> TorchTrace:
     """Read a trace that torch's profiler wrote, also one that is compressed.
-
-    Parameters
-    ----------
-    path : Path or str
 
     Raises
     ------
@@ -174,12 +169,10 @@ def torch_entries(
 
     Parameters
     ----------
-    trace : TorchTrace
     known : sequence of (Process, int)
         Processes that are in the file, and their numbers there.
     base_ns : int
         Wall time at which the file's times begin.
-    writer : TraceWriter
     """
     merged = _Merged(trace, known, writer)
     spans = [each for each in trace.entries if each["ph"] == "X"]

@@ -21,10 +21,6 @@ def wall_offsets(processes: Iterable[Process]) -> dict[Machine, int]:
     least of their first anchors' differences. An anchor reads one clock after the other, and what
     passes in between only adds. Where the wall clock was set meanwhile, it is that before.
 
-    Parameters
-    ----------
-    processes : iterable of Process
-
     Returns
     -------
     dict of (str, str) to int

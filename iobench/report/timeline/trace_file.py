@@ -61,8 +61,6 @@ class _Seen:
 
     Parameters
     ----------
-    path : Path
-    processes : tuple of Process
     low_ns, high_ns : tuple of int
         Of each process the first and last moment of its spans; the last is before the first where
         it left none.

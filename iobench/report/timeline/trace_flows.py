@@ -184,7 +184,6 @@ def read_rates(profile: Profile, edges: Integers) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    profile : Profile
     edges : ndarray of int64, shape (n_bins + 1,)
         Monotonic, in ns.
     """

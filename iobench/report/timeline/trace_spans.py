@@ -47,7 +47,6 @@ class PlacedSpans:
 
     Parameters
     ----------
-    timeline : Timeline
     pids : tuple of int
         Of each process of the profile.
     pid, tid : ndarray of int64, shape (n_spans,)

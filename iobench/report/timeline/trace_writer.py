@@ -32,7 +32,6 @@ class TraceWriter:
 
     Parameters
     ----------
-    file : binary file
     about : dict
         What is said of all entries.
     """

@@ -77,7 +77,6 @@ def advise(
     ----------
     ways : sequence of LoadingWay
         Ways of loading the same samples, run in turns; all others are compared with the first.
-    circumstances : Circumstances
     ranks, epochs : int
         Of the training whose bill is made; by default of as many ranks as the run has.
 

@@ -123,10 +123,8 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
 
     Parameters
     ----------
-    candidate : Candidate
     facts : RunFacts
         Of the baseline.
-    baseline : LoadingWay
     """
     lines: list[str] = []
     given, settings, levers = (

@@ -144,7 +144,6 @@ class Circumstances:
         Of its run.
     cpus : int or None
         Usable ones, for this rank.
-    memory_nbytes : int or None
     n_samples_all : int or None
         Samples of the whole dataset: an epoch.
     sample_nbytes : int or None
@@ -253,10 +252,8 @@ class Cost:
 
     Parameters
     ----------
-    convert_s : float or None
     at_least : bool
         Whether ``convert_s`` is only what making the samples takes.
-    disk_nbytes, memory_nbytes : int or None
     starts : bool
         Whether workers have to start, which takes a time that no run told.
     stage_s : float or None
@@ -283,9 +280,6 @@ class AdvisedChange:
 
     Parameters
     ----------
-    candidate : Candidate
-    gain : Gain
-    cost : Cost
     saved_s : float or None
         Seconds an epoch is shorter, by ``gain.expected``; None where an epoch is unknown.
     break_even : BreakEven or None
@@ -311,7 +305,6 @@ class DeviceBill:
 
     Parameters
     ----------
-    ranks, epochs : int
     idle_hours, all_hours : float
         Hours of devices that had nothing to do for lack of data, and of devices in all.
     on_device : bool
@@ -332,9 +325,6 @@ class TriedChange:
 
     Parameters
     ----------
-    title : str
-    settings : mapping of str to str or int
-    predicted : Gain
     rounds : int
         Turns of each.
     saved_fraction, low_fraction, high_fraction : float or None
@@ -403,7 +393,6 @@ class ValidationChange:
 
     Parameters
     ----------
-    candidate : Candidate
     gain : Gain
         Of the time of the passes over its loader.
     loader : str
@@ -493,10 +482,8 @@ class Advice:
 
     Parameters
     ----------
-    outcome : AdviceOutcome
     baseline : LoadingWay
         What everything is compared with.
-    circumstances : Circumstances
     error_fraction : float or None
         Of the replay on the unmodified baseline; None where it cannot be replayed.
     payoffs : Payoffs or None
@@ -505,10 +492,8 @@ class Advice:
         Best first; first those with a prediction.
     to_measure : tuple of AdvisedChange
         Of which only a bound is known, or what too few batches tell; the largest first.
-    ruled_out : tuple of RuledOut
     epoch_s : float or None
         Seconds of an epoch over all samples now.
-    bill : DeviceBill or None
     validation : ValidationAdvice or None
         What would help its validations; None where they hardly wait.
     """

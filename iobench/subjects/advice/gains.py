@@ -108,7 +108,6 @@ class GainPredictor:
 
         Parameters
         ----------
-        change : Change
         instead : RecordedRun, optional
             What to change, in place of the run itself: the same with something replaced.
         parallel : bool

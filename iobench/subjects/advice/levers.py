@@ -181,7 +181,6 @@ class RuledOut:
 
     Parameters
     ----------
-    candidate : Candidate
     reason : Reason
         In a few words; ``sentence`` has it with its figures.
     needed, available : float or None

@@ -44,7 +44,6 @@ class MeasuredRank:
         Among the ways of loading that took turns.
     exposure : Exposure
         Without the wait of every step.
-    circumstances : Circumstances
     way : LoadingWay or None
         None where no loader delivered a batch, or it was not looked at.
     validations : tuple of LoadingWay
@@ -80,7 +79,6 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
 
     Parameters
     ----------
-    found : RankRun
     runs : sequence of RecordedRun
         What its loaders did.
     """

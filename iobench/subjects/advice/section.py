@@ -50,14 +50,12 @@ class AdviceDocument:
 
     Parameters
     ----------
-    advice : Advice
     run : str
         The run directory.
     tried : tuple of TriedChange
         What came of trying the best changes.
     not_tried : str
         Why none was tried, though that was asked for.
-    schema_version : int
     """
 
     advice: Advice = field(metadata=INLINE)

@@ -65,7 +65,6 @@ class CountDifference:
 
     Parameters
     ----------
-    name : str
     expected, found : int, str, Fraction or None
         None: there is no such stage or epoch.
     how : str
@@ -119,7 +118,6 @@ def expected_counts(counts: Counts, *, memory: bool = True) -> Counts:
 
     Parameters
     ----------
-    counts : Counts
     memory : bool
         Whether the run's processes did nothing else, so that their memory is its own.
     """

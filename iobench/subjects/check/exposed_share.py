@@ -23,8 +23,6 @@ class ExposedShare:
 
     Parameters
     ----------
-    n_steps, n_samples : int, int or None
-    wall_ns, wait_ns : int
     unknown_ns : int
         The part of the wait of which no cause is known.
     lost_spans : int

@@ -57,7 +57,6 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Co
 
     Parameters
     ----------
-    run, counts : Path
     memory : bool
         Whether the run's processes did nothing else, so that their memory is its own.
 

@@ -83,12 +83,7 @@ class Gate(ABC):
 
 @frozen
 class Checked:
-    """What comes of several gates together.
-
-    Parameters
-    ----------
-    gates : tuple of Gate
-    """
+    """What comes of several gates together."""
 
     gates: tuple[Gate, ...]
 
@@ -134,7 +129,6 @@ class PairedGate(Gate):
 
     Parameters
     ----------
-    command, reference : tuple of str
     paired : RoundRatio
         The time of ``command`` over that of ``reference``.
     command_s, reference_s : float
@@ -216,8 +210,6 @@ class GrowthGate(Gate):
 
     Parameters
     ----------
-    run : str
-    found, stored : ExposedShare
     margin : float
         By how much exposed time may have grown: of the stored run's time per sample.
     """
@@ -317,7 +309,6 @@ def can_decide(
         far.
     rounds : int
         How many there will be in all.
-    margin : float
     """
     most, edge = 1 + margin, median_edge(rounds)
     low, high = _highest_low(ratios, edge), _lowest_high(ratios, edge)

@@ -51,7 +51,6 @@ class PartFigures:
         Of a rank, on average.
     wait_fraction, wait_per_step_s, wait_per_batch_s : float or None
         The wait as a share of the time, of a step of the optimiser, and of a batch.
-    samples_per_s, bytes_per_s : float or None
     exposed_fraction : mapping of str to float
         Of the time, by stage.
     """
@@ -74,8 +73,6 @@ class MeasuredRun:
     ----------
     name : str
         Its directory, as given.
-    config : mapping
-    facts : RunFacts
     exposures : tuple of Exposure
         By rank, without the wait of each step; at least one.
     utilisation : Utilisation or None
@@ -84,7 +81,6 @@ class MeasuredRun:
         By part of the run, as `Exposure.part` has them: of all ranks, with ``loop``, the wall time
         of one of them on average, beside the sums that `StepSums` has. None unless all ranks have
         such a part with a batch.
-    seen : SamplesSeen
     unclosed, damaged : tuple of str
         Processes that were killed or are still running, and those with spans that cannot be read.
     group : int or None

@@ -103,7 +103,6 @@ class PairComparison:
 
     Parameters
     ----------
-    run : str
     figures : tuple of ComparedFigure
         Those of the whole loop, then busy time by stage, then exposed time by stage.
     basis : str
@@ -183,7 +182,6 @@ class Comparison:
         Why they would not have been compared, had nobody insisted.
     window : str
         What part of the runs figures are of, as `Exposure` knows it: the first that all have.
-    grouped : bool
     """
 
     runs: tuple[ComparedRun, ...] = field(metadata=HIDDEN)

@@ -30,7 +30,6 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
 
     Parameters
     ----------
-    found : SamplesComparison
     a, b : str
         What the runs are called.
     """

@@ -65,7 +65,6 @@ class SamplesComparison:
 
     Parameters
     ----------
-    verdict : SamplesVerdict
     n_compared : int
         Samples of the first run of which it is known whether the second delivered them too.
     n_samples : tuple of int
@@ -76,7 +75,6 @@ class SamplesComparison:
         That both runs have.
     is_partial : bool
         Whether more was delivered than could be compared: a run ended within an epoch.
-    first : FirstDifference or None
     why_unknown : str
         One of ``"not recorded in a"``, ``"not recorded in b"``, ``"no epoch in common"``,
         ``"digests are missing"``, ``"no sample in common"``; ``""`` where the verdict is known.

@@ -23,7 +23,6 @@ class CountedEnergy:
 
     Parameters
     ----------
-    source : EnergySource
     host : str
         The machine it is of.
     total_uj : int
@@ -120,7 +119,6 @@ class EpochKind:
 
     Parameters
     ----------
-    kind : str
     total_uj, wait_uj : int
         Of the epoch, and of its waits.
     """
@@ -142,7 +140,6 @@ class EpochEnergy:
         Whether all its batches were measured.
     n_batches : int
         Measured of it.
-    kinds : tuple of EpochKind
     """
 
     epoch: int
@@ -178,7 +175,6 @@ class EnergyFigures:
         Those that could be read; empty for none.
     sources : tuple of CountedEnergy
         One for each counter.
-    epochs : tuple of EpochEnergy
     untold : tuple of UntoldEnergy
         What could not be read.
     n_samples : int or None

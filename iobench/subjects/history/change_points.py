@@ -64,7 +64,6 @@ class Finding:
 
     Parameters
     ----------
-    what : str
     at : int
         The first value of the other mean, the one that stands alone, or where the drift begins.
     start, stop : int

@@ -70,10 +70,8 @@ class HistoryPoint:
 
     Parameters
     ----------
-    period, suite : str
     suites : tuple of str
         All in it that have one.
-    n_repeats : int
     value : float
         Mean of the repeats that the recipe does not drop.
     low, high : float or None
@@ -151,7 +149,6 @@ class HistoryFigure:
 
     Parameters
     ----------
-    metric : str
     options : mapping of str to str
         The configuration.
     name : str
@@ -167,7 +164,6 @@ class HistoryFigure:
     suite_spread : float or None
         How far suites are from each other between changes: standard deviation over the mean. None
         of too few.
-    changes : tuple of ChangePoint
     """
 
     metric: str
@@ -197,7 +193,6 @@ class History:
         Options that all configurations have alike.
     other_metrics : tuple of str
         That there are, but were not asked for.
-    skipped : tuple of SkippedFile
     """
 
     by: By

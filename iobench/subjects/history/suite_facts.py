@@ -55,7 +55,6 @@ class SuiteResults:
     ----------
     name : str
         Its folder.
-    results : tuple of Result
     drop : int
         Lowest and highest repeats that its recipe leaves out of each mean.
     metrics : tuple of str
@@ -91,7 +90,6 @@ class HistorySuite:
 
     Parameters
     ----------
-    name : str
     recipe : str
         The name of its recipe.
     started : str

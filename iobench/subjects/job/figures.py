@@ -116,7 +116,6 @@ class JobExposure:
         Training processes it was to have.
     ranks : tuple of RankExposure
         Those that recorded.
-    missing : tuple of MissingRank
     n_steps, n_single_steps : int
         Steps that several ranks took; steps that one rank alone took, in no other figure.
     steps_wall_ns : int

@@ -220,7 +220,6 @@ def peer_waits(
     ----------
     ranks : sequence of int
         Their numbers.
-    all_comm : sequence of Communication or None
     waits : sequence of (ndarray, ndarray) of int64
         From when until when each waited for input; on the common clock.
     step_of : sequence of ndarray of int64
@@ -275,7 +274,6 @@ def clock_bounds(
 
     Parameters
     ----------
-    all_comm : sequence of Communication or None
     step_of : sequence of ndarray of int64
         The step of each rank's deliveries.
     machine : sequence of int

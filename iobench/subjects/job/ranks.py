@@ -37,7 +37,6 @@ class RankOfJob:
 
     Parameters
     ----------
-    steps : RankSteps
     world_size : int
         Training processes the job had.
     told : tuple of ProcessFacts
@@ -165,7 +164,6 @@ class _Clocks:
     ----------
     shift_ns : list of int
         Of each rank.
-    spread_ns, n_machines : int
     n_operations : int
         By how many collective operations that is known, of the machine that has fewest; 0 where
         it is by wall clocks alone.

@@ -29,13 +29,10 @@ class RankSteps:
 
     Parameters
     ----------
-    rank : int
-    host, boot_id : str
     anchors : tuple of Anchor
         Of all its processes.
     from_ns, until_ns : int
         Begin of its first round and end of its last one.
-    wall_ns, wait_ns, n_batches : int
     streams : tuple of tuple
         What ``stream`` points into: framework, class and name of a loader, which of those alike,
         and which of its rounds.

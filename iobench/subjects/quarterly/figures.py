@@ -83,7 +83,6 @@ class Published:
 
     Parameters
     ----------
-    application, source : str
     rows : mapping of str to TimedRow
         By key of `KEYS`.
     """
@@ -109,7 +108,6 @@ class QuarterlyRun:
         Whether it is of the small stand-ins, a cell of its own.
     facts : RunFacts or None
         None of a suite of which only result files are left.
-    machine : mapping
     n_ranks, n_repeats : int
         Its training processes; runs that its figures are means over.
     rows : mapping of str to TimedRow
@@ -152,7 +150,6 @@ class Quarterly:
         By application, framework and format; the original files first.
     published : tuple of Published
         Of these applications.
-    skipped : tuple of SkippedRun
     """
 
     runs: tuple[QuarterlyRun, ...]
@@ -169,7 +166,6 @@ def make_quarterly(
 
     Parameters
     ----------
-    folders : sequence of Path
     suites : iterable of SuiteResults
         Those whose result files are in them.
     skipped : iterable of SkippedRun

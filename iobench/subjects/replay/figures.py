@@ -253,7 +253,6 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
 
     Parameters
     ----------
-    run : RecordedRun
     factor : float
         Not negative; 0.8 is 20 % less time.
 

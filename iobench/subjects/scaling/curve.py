@@ -141,8 +141,6 @@ def simulate_ranks(
 
     Parameters
     ----------
-    demand : RankDemand
-    storage : SharedStorage
     ranks : sequence of int
         From 1 to `MOST_RANKS`.
     hosts : Hosts, optional
@@ -151,7 +149,6 @@ def simulate_ranks(
         Beyond what the measured step holds of it.
     measured_step_ns : float, optional
         Of the run, to tell what the model misses.
-    n_seeds : int
     progress : callable, optional
         Of (points done, points in all).
 

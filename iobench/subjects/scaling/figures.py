@@ -134,7 +134,6 @@ class StagedPoint:
 
     Parameters
     ----------
-    ranks, hosts : int
     staging_s, epoch_s : float
         T_staging of all nodes at once, and T_epoch after it.
     shared_epoch_s : float
@@ -165,7 +164,6 @@ class StagedScenario:
         Bytes of each copy, by number of ranks.
     is_part : bool
         Whether a node stages what its own ranks read; else all.
-    points : tuple of StagedPoint
     """
 
     near_bytes_per_s: float
@@ -181,11 +179,8 @@ class ScalingFigures:
 
     Parameters
     ----------
-    curve : ScalingCurve
     job : MeasuredJob
         The run that was measured.
-    storage : SharedStorage
-    hosts : Hosts
     allreduce_ms : float
         Of a step, beyond what the run's own steps hold.
     limit : MeasuredLimit or None

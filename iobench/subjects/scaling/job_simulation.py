@@ -116,7 +116,6 @@ class SimulatedJob:
     ----------
     step_ns, free_step_ns : float
         With the storage as it is, and if it had no bound.
-    exposed_fraction : float
     served_ns, nbytes, reads : float
         What a step asked of storage.
     """

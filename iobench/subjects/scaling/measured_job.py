@@ -37,7 +37,6 @@ class MeasuredJob:
     ----------
     name : str
         Of the run, and of the loader where it has several.
-    demand : RankDemand
     n_looked_at : int
         Ranks whose batches are in it.
     n_loaders : int
@@ -46,7 +45,6 @@ class MeasuredJob:
         Mean time from step to step in steady state; None without one, or with several loaders.
     cold_fraction : float or None
         What of the bytes came from the device; None where it was not counted.
-    reads_per_sample : float
     dataset_nbytes : int or None
         Of one epoch, as it is read; None where it is not known.
     delivered_nbytes : float or None
@@ -81,7 +79,6 @@ def measured_job(
 
     Parameters
     ----------
-    run : Run
     reads_per_sample, nbytes_per_sample : float, optional
         Instead of what the run tells.
 

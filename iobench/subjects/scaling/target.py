@@ -70,7 +70,6 @@ class MeasuredLimit:
         The most that were tried: of more nothing is known.
     request_nbytes : int
         Of one read.
-    mount : str
     wall_ns : int
         When, since the epoch.
     """

@@ -119,8 +119,6 @@ def access_figures(
 
     Parameters
     ----------
-    profile : Profile
-    found : SingleReads
     timed : SingleReads or None
         Reads of which is known what they cost.
     read_nbytes, used_nbytes : int or None

@@ -27,14 +27,12 @@ class ReadEvidence:
 
     Parameters
     ----------
-    profile : Profile
     share : ndarray of float64, shape (n_spans,)
         The exposed share of each span.
     reading : ReadSpans
         The spans that read.
     counted : tuple of CountedBytes
         What the system counted, of each process.
-    names : NamedFiles
     is_traced : bool
         Whether there are a tracer's logs.
     logs : mapping of int to (ProcessPlacement, ProcessTrace)

@@ -74,7 +74,6 @@ class TracedStorage:
 
     Parameters
     ----------
-    coverage : TraceCoverage
     tracers : tuple of str
         Their names.
     refused : tuple of str

@@ -112,7 +112,6 @@ class Known:
         What read stages handed on; of it what was decoded in the same stage.
     posix, stdio, segments : int or None
         As the tracer counted; ``segments`` without strays.
-    posix_reads, stdio_reads : int
     stray : int
         Bytes of segments credited to the wrong file; they are in ``posix`` too.
     outside, elsewhere : int
@@ -131,7 +130,6 @@ class Known:
         Whether the tracer ran out of room.
     no_log : bool
         Whether the tracer left nothing of the process.
-    rchar, device : int or None
     start_up : int
         Bytes of ``rchar`` in a process's first batch beyond what its other batches have.
     untimed : int

@@ -40,7 +40,6 @@ class TracerModules:
         Whether counters and single segments could be read.
     partial : tuple of str
         Modules of counters that ran out of room.
-    segments_partial : bool
     """
 
     posix: bool
@@ -79,10 +78,8 @@ def traced_files(
 
     Parameters
     ----------
-    trace : ProcessTrace
     placed : ProcessPlacement
         Of this trace.
-    names : NamedFiles
     opens, reads : ndarray of bool, shape (n_spans,)
         Which spans of the profile open, and which read.
     """

@@ -90,7 +90,6 @@ class Utilisation:
     missing : mapping of str to float or None
         What is missing to 1, by stage with the same weights, largest first; ``unknown`` where a
         stretch has no time.
-    epochs : tuple of EpochUtilisation
     stretches : tuple of StepStretch
         Steps between which the training did nothing else; empty for a mean of several ranks.
     n_counted : int

@@ -44,7 +44,6 @@ class CamFiles:
 
     Parameters
     ----------
-    paths : sequence of str
     shift, scale : array
         Of each channel.
     """

@@ -59,12 +59,7 @@ CROP = Option(
 
 
 class WeatherFields(PowerRecipe):
-    """Weather files of one kind of level; of each forecast the first 12 hours are samples.
-
-    Attributes
-    ----------
-    level_type : LevelType
-    """
+    """Weather files of one kind of level; of each forecast the first 12 hours are samples."""
 
     level_type: LevelType
     keys = (DAY, Key("hour", RUNS))

@@ -62,7 +62,6 @@ class RadiationFiles(PublishedFiles):
         In a file of a tiny stand-in, an ordinary one, and as published.
     solver : str
         Whose outputs are the targets.
-    file_numbers : list of FileKey
     """
 
     published: PublishedStep | None = PublishedStep(
