@@ -12,18 +12,6 @@ from typing import Final
 from iobench.errors import OptionError
 from iobench.frozen import frozen
 
-__all__ = [
-    "NOT_OF_STORES",
-    "OF_PROFILE",
-    "OF_SOURCE",
-    "OF_VALUES",
-    "SHARD_SIZE",
-    "CommandOption",
-    "convert_words",
-    "parse_format",
-    "split_formats",
-]
-
 
 @frozen
 class CommandOption:

@@ -17,10 +17,6 @@ from iobench.errors import SampleError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "SAMPLE_DIM", "TIME_UNITS", "Coordinate", "Meteorology", "forecast_times", "json_attributes",
-]  # fmt: skip
-
 SAMPLE_DIM: Final = "sample"
 """The first dimension of a coordinate that has a value for each sample."""
 TIME_UNITS: Final = "seconds since 1970-01-01"

@@ -22,15 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "LARGEST_NBYTES",
-    "open_regular",
-    "parse_json",
-    "read_fields",
-    "read_json",
-    "read_small_file",
-]
-
 T = TypeVar("T")
 
 MAX_NBYTES = 1 << 28

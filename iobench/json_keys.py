@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
-__all__ = ["HIDDEN", "INLINE", "ITSELF", "KEYS", "KEY_OF_ROW", "figure", "key", "keyed_by"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 KEYS: Final = "iobench.keys"

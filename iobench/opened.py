@@ -13,8 +13,6 @@ from iobench.profiles.contents import Profile
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["OpenedProfile", "ShownExposure", "exposure", "open_profile"]
-
 
 @dataclass(frozen=True, slots=True)
 class ShownExposure(Exposure):

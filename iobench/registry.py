@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Converter, Format
     from iobench.subjects.contract import Subject
 
-__all__ = [
-    "SOURCE",
-    "dataset_factory",
-    "dataset_names",
-    "find_converter",
-    "find_dataset",
-    "find_format",
-    "find_renderer",
-    "format_names",
-    "installed_subjects",
-    "installed_versions",
-    "renderer_names",
-    "unknown_name",
-]
-
 SOURCE = "source"
 """The name under which ``--format`` means the original files."""
 

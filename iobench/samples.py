@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 
 from iobench.errors import OptionError, SampleError
 
-__all__ = [
-    "Packed",
-    "Role",
-    "Sample",
-    "SampleSpec",
-    "SharedBytes",
-    "StackedSamples",
-    "Variable",
-    "Window",
-    "handed_on_nbytes",
-]
-
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
 MAX_PACKED_NBYTES = 4

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Window
 
-__all__ = [
-    "TOLERANCE",
-    "Gap",
-    "WindowPlacement",
-    "place_windows",
-]
-
 TOLERANCE: Final = 1e-3
 """Two neighbours follow each other if they lie one step apart, give or take this share of it:
 far above what floating point does to a time, far below any gap."""

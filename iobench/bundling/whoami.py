@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Whoami", "who_runs_this"]
-
 NOBODY: Final = frozenset({"root", "user", "nobody", "ubuntu", "jovyan", ""})
 """Users of machines and containers, not of people."""
 USER_VARIABLES: Final = ("USER", "LOGNAME", "USERNAME", "SLURM_JOB_USER", "SUDO_USER")

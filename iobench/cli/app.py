@@ -10,8 +10,6 @@ import typer
 
 from iobench.cli.command import IobenchCommand, make_typer
 
-__all__ = ["make_app"]
-
 COMMANDS: Final[dict[str, dict[str, Any]]] = {
     "profile": {},
     # What follows the command's first word is the command's own, with or without the "--".

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.stores.places import Item
 
-__all__ = ["cache"]
-
 HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 

@@ -16,8 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 from iobench.command_options import OF_PROFILE
 from iobench.frozen import frozen
 
-__all__ = ["IobenchCommand", "declared", "make_typer"]
-
 _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
 

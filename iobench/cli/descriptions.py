@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.manifest import Manifest
 
-__all__ = [
-    "describe_dataset", "describe_files", "describe_format", "describe_run", "describe_store",
-]  # fmt: skip
-
 SAMPLE_FROM = {
     "files": "the files found",
     "stand-in": "the stand-in that profiles use: same sizes as the real data",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from iobench.cli.installation import Check
     from iobench.report.document import Section
 
-__all__ = ["doctor"]
-
 
 def doctor(
     extras: Annotated[

@@ -13,19 +13,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Block, Document, Section
 
-__all__ = [
-    "Html",
-    "Json",
-    "Markdown",
-    "Renderer",
-    "print_answer",
-    "print_document",
-    "say_written",
-    "shown_as",
-    "write_document",
-    "write_text",
-]
-
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print it as Markdown, for an issue.")]
 Renderer = Annotated[

@@ -9,8 +9,6 @@ import typer
 from iobench.cli.documents import Json, print_answer
 from iobench.cli.source_options import DataDir, DatasetOptions, FilesGlob, StoreDir, split_options
 
-__all__ = ["info"]
-
 
 def info(
     target: Annotated[

@@ -20,8 +20,6 @@ from iobench.report.document import (
 from iobench.report.script_lines import commit_words
 from iobench.report.units import UNKNOWN, count, duration, nbytes
 
-__all__ = ["info_title", "listed_values", "said_in_words", "shortened"]
-
 FEW: Final = 8
 """More of a kind (channels, files, shards) are shortened."""
 ALONG_ONE: Final = "--window DIM=... makes windows along one of the dimensions"

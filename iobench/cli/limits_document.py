@@ -30,7 +30,6 @@ from iobench.report.units import (
 from iobench.storage.limit_figures import CACHE
 
 if TYPE_CHECKING:
-
     from iobench.report.document import Cell
     from iobench.storage.file_systems import FileSystem, NfsMount
     from iobench.storage.limit_figures import ReadFigures, StorageLimits

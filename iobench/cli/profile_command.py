@@ -36,8 +36,6 @@ from iobench.errors import OptionError
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
 
-__all__ = ["checked_config", "profile", "profile_config"]
-
 
 def profile(
     context: typer.Context,

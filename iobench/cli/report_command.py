@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Document
 
-__all__ = ["print_report", "report", "write_json"]
-
 SHORTEST_S: Final = 1e-9
 LONGEST_S: Final = 1e9
 """What fits a clock that counts nanoseconds."""

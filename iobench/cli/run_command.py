@@ -17,8 +17,6 @@ from iobench.cli.tracer_options import AUTO, Darshan, Energy, Monitor, darshan_w
 if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand
 
-__all__ = ["run"]
-
 
 def run(
     command: Annotated[

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
 
-__all__ = ["TerminalScreen", "say"]
-
 JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 """Set by Jupyter for its kernels, and so for what their cells start."""
 

@@ -10,27 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, StorageError
-from iobench.files.objects import TEMPORARY_SUFFIX
+from iobench.files.objects import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.files.scratch import RemoteFile
-
-__all__ = [
-    "EXIT_RESUMABLE",
-    "FULL",
-    "TEMPORARY_SUFFIX",
-    "AtomicFile",
-    "WriteBehind",
-    "is_closed",
-    "is_local",
-    "is_read_only",
-    "new_file",
-    "storage_errors",
-    "sync_directory",
-    "write_atomically",
-]
 
 
 EXIT_RESUMABLE = 75

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Filling", "fill_from_s3"]
-
 CHUNK_NBYTES = 256 << 10
 
 

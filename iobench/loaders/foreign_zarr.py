@@ -10,7 +10,8 @@ import numpy as np
 from iobench.chunks.chunk_reading import read_shard_index
 from iobench.chunks.single_codec import CHECKSUM
 from iobench.chunks.zarr_arrays.chunks import check_held
-from iobench.chunks.zarr_arrays.store import inspect_zarr, is_zarr
+from iobench.chunks.zarr_arrays.store import inspect_zarr
+from iobench.chunks.zarr_arrays.store import is_zarr as is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError
 from iobench.loaders.foreign import ForeignArray, foreign_store, refused
 from iobench.samples import Variable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.loaders.foreign import ForeignStore
 
-__all__ = ["is_zarr", "open_zarr"]
 
 ABSENT: Final = np.iinfo(np.uint64).max
 _Places = tuple[list[Path], "NDArray[np.int64]", "NDArray[np.int64]"]

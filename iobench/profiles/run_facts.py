@@ -17,19 +17,6 @@ from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fiel
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
 
-__all__ = [
-    "PUBLISHED_FIGURES",
-    "ChunkFacts",
-    "DeviceFacts",
-    "LinkFacts",
-    "NearPlace",
-    "NearPlaces",
-    "RunFacts",
-    "StagedFacts",
-    "StoreFacts",
-    "TrainedModel",
-]
-
 T = TypeVar("T")
 Five = tuple[float, float, float, float, float]
 OWN: Final = "own"
@@ -386,7 +373,7 @@ class StagedFacts:
     seconds: float = 0.0
 
 
-class AskedLoader(Protocol):
+class _AskedLoader(Protocol):
     """A loader of a script, as far as facts of its run follow from it."""
 
     @property
@@ -608,7 +595,7 @@ class RunFacts:
         """Return what a title says of it: its name, and what it is of."""
         return f"{self.name} ({what})" if self.name else what
 
-    def with_loaders(self, loaders: Sequence[AskedLoader]) -> Self:
+    def with_loaders(self, loaders: Sequence[_AskedLoader]) -> Self:
         """Return these facts with what loaders of a script have in common."""
         used = [each for each in loaders if each.n_batches] or list(loaders)
         return replace(

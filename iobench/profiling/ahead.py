@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
     from iobench.profiling.formats import Prepared
 
-__all__ = ["with_read_ahead"]
-
 
 def with_read_ahead(config: RunConfig, one: Prepared, batch_size: int) -> tuple[Prepared, str]:
     """Return what is to be measured with as many reader threads as its storage takes, and why.

@@ -88,8 +88,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
-__all__ = ["profile"]
-
 GATHERED_EVERY_NS: Final = 10 * 10**9
 """What bringing span files home at the end of a round may not be sooner than: home may be slow."""
 LONGEST_NAME: Final = 100

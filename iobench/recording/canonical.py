@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import MissingExtraError
-from iobench.recording.as_arrays import UndigestibleError, as_array, unmasked
+from iobench.recording.as_arrays import UndigestibleError as UndigestibleError
+from iobench.recording.as_arrays import as_array, unmasked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["UndigestibleError", "batch_digests", "load_xxhash", "sample_digest"]
 
 Parts = list[Any]
 """Buffers whose concatenation is the sample."""

@@ -12,49 +12,6 @@ from typing import Any, Final, Literal, Protocol
 
 from iobench.frozen import frozen
 
-__all__ = [
-    "NOT_APPLICABLE",
-    "Bar",
-    "BarPart",
-    "Bars",
-    "Block",
-    "ByteRate",
-    "Bytes",
-    "Cell",
-    "ChartMark",
-    "ChartPoint",
-    "Column",
-    "Command",
-    "Count",
-    "Document",
-    "Drawing",
-    "Duration",
-    "Epochs",
-    "HeatMap",
-    "Joules",
-    "KeyFigure",
-    "KeyFigures",
-    "Lines",
-    "Number",
-    "Quantity",
-    "Ratio",
-    "Renderer",
-    "SampleRate",
-    "Seconds",
-    "Section",
-    "Sentence",
-    "Share",
-    "Sign",
-    "SignedShare",
-    "SmallChart",
-    "SmallCharts",
-    "Style",
-    "Table",
-    "WattHours",
-    "properties",
-    "sentences",
-]
-
 NOT_APPLICABLE: Final = "-"
 """The cell of a figure that does not exist here; one that exists and is not known holds None."""
 

@@ -19,22 +19,6 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts, StoreFacts, TrainedModel
     from iobench.report.run_report import RunReport
 
-__all__ = [
-    "compute_line",
-    "compute_lines",
-    "decoded_line",
-    "estimated_lines",
-    "fused_lines",
-    "measurement_lines",
-    "reader_line",
-    "setup_lines",
-    "stand_in_line",
-    "title_line",
-    "warning_lines",
-    "why_unknown",
-]
-
-
 SOURCE: Final = "source"
 MUCH_NBYTES: Final = 100_000_000
 """Of spans that nothing bounds, above which a report says how many there are."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Block, Cell, Style
 
-__all__ = ["MOST_LINES", "one_screen"]
-
 MOST_LINES: Final = 40
 MOST_WARNINGS: Final = 8
 MOST_JUDGED: Final = 6

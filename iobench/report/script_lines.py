@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from iobench.recording.script_run import ScriptCommit
     from iobench.report.run_report import RunReport
 
-__all__ = [
-    "SHORT_HASH",
-    "commit_words",
-    "measured_compute_line",
-    "script_lines",
-    "script_title",
-    "script_warnings",
-    "unseen",
-]
-
 MOST_LISTED: Final = 8
 SHORT_HASH: Final = 12
 

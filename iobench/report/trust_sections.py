@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.report.run_report import RunReport
 
-__all__ = ["configuration_section", "trust_section"]
-
 PROPERTIES = (Column(""), Column(""))
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from iobench.masking import printable
 
-__all__ = ["plain", "short_path", "shortened", "wrapped"]
-
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
     r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|[umkM]?J|W|[umkM]?Wh)(?![\w/]))"

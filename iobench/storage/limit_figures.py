@@ -14,25 +14,6 @@ from iobench.json_files import read_fields
 if TYPE_CHECKING:
     from iobench.storage.file_systems import FileSystem
 
-__all__ = [
-    "AGAIN",
-    "BUFFERED",
-    "CACHE",
-    "DEVICE",
-    "DIRECT",
-    "MEMORY",
-    "MIXED",
-    "OWN_CACHE",
-    "SERVER",
-    "STORAGE",
-    "UNKNOWN",
-    "OpenFigures",
-    "ReadFigures",
-    "StorageLimits",
-    "read_limits",
-    "served_by",
-]
-
 VERSION: Final = 1
 
 DIRECT: Final = "direct"

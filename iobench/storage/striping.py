@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
     from iobench.storage.file_systems import FileSystem
 
-__all__ = [
-    "FileLayout",
-    "StripedPart",
-    "layout_of",
-    "parse_beegfs",
-    "parse_lov",
-]
-
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LOV_V1, LOV_V3, LOV_COMPOSITE = 0x0BD10BD0, 0x0BD30BD0, 0x0BD60BD0
 """Magic numbers: one layout, one with the name of a pool, several in a row."""

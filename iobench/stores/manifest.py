@@ -19,24 +19,13 @@ from iobench.files.crc32c import crc32c
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.masking import mask_urls
 from iobench.samples import SampleSpec
-from iobench.stores.sample_numbers import SampleNumbers, count_runs
+from iobench.stores.sample_numbers import SampleNumbers
+from iobench.stores.sample_numbers import count_runs as count_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = [
-    "MANIFEST_NAME",
-    "Manifest",
-    "Shard",
-    "ShardFile",
-    "canonical_json",
-    "check_document",
-    "checked_json",
-    "count_runs",
-    "read_manifest",
-    "write_manifest",
-]
 
 MANIFEST_NAME = "iobench.json"
 MANIFEST_VERSION = 1

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.report.document import Section
 
-__all__ = ["Subject"]
-
 F = TypeVar("F")
 
 

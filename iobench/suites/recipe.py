@@ -41,13 +41,12 @@ from iobench.errors import OptionError, StorageError
 from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
-from iobench.report.suite_words import said_cell
+from iobench.report.suite_words import said_cell as said_cell
 from iobench.suites.metrics import METRICS, why_not_given
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["MACHINE", "Cell", "SuiteRecipe", "read_recipe", "recipe_names", "said_cell"]
 
 MACHINE: Final = "machine"
 DATASET: Final = "dataset"

@@ -21,20 +21,6 @@ from iobench.subjects.history.suite_facts import SkippedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "DLIO",
-    "FAILED",
-    "MEASURED",
-    "NOT_AVAILABLE",
-    "RESULT_SUFFIX",
-    "STATUSES",
-    "Result",
-    "find_results",
-    "measured_runs",
-    "read_result",
-    "read_results",
-    "write_result",
-]
 
 RESULT_SUFFIX: Final = ".result.json"
 RESULT_KIND: Final = "iobench suite result"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec
 
-__all__ = ["DatasetTests", "FolderLocator", "MadeUpDataset"]
-
 
 @dataclass
 class FolderLocator:

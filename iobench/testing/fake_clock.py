@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """An ``Clock`` moved by hand; every reading is exact.

@@ -15,8 +15,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KeptCounts", "iobench_counts", "pytest_addoption"]
-
 UPDATE = "--iobench-update"
 
 

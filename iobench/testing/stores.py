@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from iobench.stores.contract import Format, Store
 
-__all__ = ["EVERY_DTYPE", "StoreTests", "flip_bit", "random_sample", "write_store"]
-
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8")
 EVERY_DTYPE = SampleSpec(
     (

@@ -20,20 +20,6 @@ import numpy as np
 
 from iobench.frozen import frozen
 
-__all__ = [
-    "CPU",
-    "PAUSE",
-    "STORAGE",
-    "Batches",
-    "Dispatch",
-    "Resources",
-    "StreamShape",
-    "Times",
-    "Use",
-    "shared",
-    "straight",
-]
-
 PAUSE, CPU, STORAGE = range(3)
 MOST_ITEMS: Final = 8
 """Items that a batch of a stream is simulated as, at most: more tell little and take long."""

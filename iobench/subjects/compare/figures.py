@@ -38,17 +38,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
     from iobench.subjects.compare.samples_compared import SamplesComparison
 
-__all__ = [
-    "BETWEEN",
-    "MEMORIES",
-    "TURNS",
-    "WITHIN",
-    "ComparedFigure",
-    "ComparedRun",
-    "Comparison",
-    "PairComparison",
-    "compare_runs",
-]
 
 COMPARISON_VERSION: Final = 2
 MOST: Final = 8

@@ -16,24 +16,6 @@ if TYPE_CHECKING:
 
     from iobench.suites.results import Result
 
-__all__ = [
-    "BY",
-    "HARDWARE",
-    "HOST",
-    "SAMPLES",
-    "By",
-    "ChangedFact",
-    "HistorySuite",
-    "SkippedFile",
-    "SuiteResults",
-    "about_suites",
-    "changed_facts",
-    "facts_of",
-    "in_order",
-    "machine_of",
-    "moment_of",
-    "values_of",
-]
 
 By = Literal["quarter", "month", "suite"]
 BY: Final[tuple[By, ...]] = ("quarter", "month", "suite")

@@ -13,8 +13,6 @@ from iobench.subjects.limits.figures import LimitUse, limit_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SUBJECT", "limit_section"]
-
 
 def limit_section(use: LimitUse) -> Section:
     """Return what was used of what storage can do, and how it is known what that is."""

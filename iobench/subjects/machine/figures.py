@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from iobench.profiles.machine_samples import MachineSamples
     from iobench.recording.energy_file import GpuReading
 
-__all__ = [
-    "MachineFigures",
-    "MachineUse",
-    "ResourceUse",
-    "machine_of",
-    "machines_together",
-]
-
 Floats = NDArray[np.float64]
 FULL: Final = 0.9
 """Busy for so much of the time that the loop waited: saturated."""

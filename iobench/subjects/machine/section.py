@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.subjects.machine.figures import ProcessMemory
 
-__all__ = ["SUBJECT", "machine_section"]
-
 MOST_MACHINES: Final = 4
 MOST_DEVICES: Final = 3
 WORTH_SAYING: Final = 0.01

@@ -29,14 +29,6 @@ from iobench_maelstrom.tfrecords import framed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "EXAMPLE_NBYTES",
-    "NORM_NBYTES",
-    "pair_file_nbytes",
-    "write_examples",
-    "write_norms",
-    "write_pair_file",
-]
 
 AT_ONCE = 1024
 HEADERS_NBYTES = 24 << 10
