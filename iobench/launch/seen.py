@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
 
 N_LISTED: Final = 40
+ASK_THE_SYSTEM: Final = frozenset({"uname", "ldconfig"})
+"""Programs that Python's ``platform`` and ``ctypes`` start: they load no data."""
 LONGEST: Final = 160
 ISOLATING: Final = {"I": "-I", "E": "-E", "S": "-S"}
 OLDEST: Final = (3, 11)
@@ -103,6 +105,8 @@ def unseen_commands(processes: Sequence[SeenProcess]) -> list[str]:
     for process in processes:
         below = [each for each in processes if each.parent == str(process.pid)]
         for words, count in Counter(process.started).items():
+            if "".join(words[:1]).split(" ")[0] in ASK_THE_SYSTEM:
+                continue
             n_seen = sum(_is(words, each.command) for each in below)
             if n_seen < count:
                 missing[_one_line(words)] += count - n_seen

@@ -55,7 +55,8 @@ def test_other_processes_of_a_script_have_files_of_their_own(
 
 
 CHILDREN = """
-import os, subprocess, sys, numpy
+import os, platform, subprocess, sys, numpy
+platform.processor()  # starts uname
 code = "import numpy, iobench\\nwith iobench.stage('read'): pass"
 subprocess.run([sys.executable, "-c", code], check=True)
 subprocess.run([sys.executable, "-c", "pass"], check=True)
