@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import SampleError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +28,7 @@ MAX_CUT_NBYTES: Final = 1 << 26
 """Of a coordinate of which each sample has its own part, all samples together."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Coordinate:
     """A coordinate, its bounds, or a grid mapping (which has no dimension and no value).
 
@@ -101,7 +102,7 @@ class Coordinate:
         return replace(self, dims=(SAMPLE_DIM, *self.dims), values=values)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Meteorology:
     """What is known of samples beside their numbers; empty where nothing is.
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.errors import OptionError, SampleError
+from iobench.frozen import frozen
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
@@ -24,7 +25,7 @@ MAX_PACKED_NBYTES = 4
 """Of a whole number that float64 holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """How the numbers a store holds of a variable become its values.
 
@@ -71,7 +72,7 @@ class Packed:
         return cls(values["kind"], values["dtype"], float(values["scale"]), float(values["offset"]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variable:
     """One named array of a sample.
 
@@ -173,7 +174,7 @@ class Variable:
         return self if self.packed is None else replace(self, dtype=self.packed.dtype, packed=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleSpec:
     """The arrays of one sample, in order.
 
@@ -277,7 +278,7 @@ class SampleSpec:
         return cls(tuple(Variable.from_dict(variable) for variable in values["variables"]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Which items make one sample: offsets along the sample dimension, counted in items.
 
@@ -414,7 +415,7 @@ class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
         return {name: array[row, ...] for name, array in self.arrays.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedBytes:
     """What was read for a sample that shares decoded chunks with others; a subclass has those.
 

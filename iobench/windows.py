@@ -6,12 +6,12 @@ out of the split it belongs to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ TOLERANCE: Final = 1e-3
 far above what floating point does to a time, far below any gap."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gap:
     """Two neighbours in a row that lie further apart than one step.
 
@@ -45,7 +45,7 @@ class Gap:
     n_missing: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class WindowPlacement:
     """Where a window fits.
 

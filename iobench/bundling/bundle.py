@@ -6,7 +6,6 @@ import io
 import json
 import re
 import tempfile
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from iobench.bundling.scrubbing import Scrubber
 from iobench.bundling.vocabulary import vocabulary
 from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
+from iobench.frozen import frozen
 from iobench.profiles.folders import run_paths
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
@@ -59,7 +59,7 @@ LOOKED_THROUGH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replacement:
     """A name, what it is, what stands for it, and whether it is replaced in all texts.
 
@@ -73,7 +73,7 @@ class Replacement:
     everywhere: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bundle:
     """What is to be passed on.
 
@@ -150,7 +150,7 @@ def make_bundle(
     return Bundle(files, manifest, replacements, notes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scrubbed:
     """Runs and documents without the names in them.
 

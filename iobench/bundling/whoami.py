@@ -6,9 +6,10 @@ import contextlib
 import getpass
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ HOST_VARIABLES: Final = ("HOSTNAME", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SL
 OF_HOME: Final = re.compile(r"[/\\](?:home|Users)[/\\]([^/\\\s\"':;,]+)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Whoami:
     """Names that tell a person or a machine.
 

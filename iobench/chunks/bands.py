@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from iobench.chunks.pieces import (
     group_shape,
 )
 from iobench.files.memory import own_pages
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ COPIED_NBYTES = 4 << 10
 """Shorter stretches are read together and copied to where they belong."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Band:
     """Some samples of a group, and a box of their dimensions.
 
@@ -116,7 +116,7 @@ def _n_bands(variables: Sequence[PiecedVariable], bands_nbytes: int) -> int:
     return max(1, min(MOST_BANDS, bands_nbytes // max(1, unit)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Gates:
     """How many bands, and how many jobs, may be in memory at once."""
 

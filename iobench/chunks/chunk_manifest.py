@@ -9,7 +9,7 @@ readers bring the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.single_codec import DamagedChunkError
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,14 +32,14 @@ Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContiguousNumbers:
     """All numbers in C order from byte ``offset`` of the file; -1: never written, fill value."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ChunkRanges:
     """Chunks that are ranges of the file, or of several.
 
@@ -66,7 +67,7 @@ class ChunkRanges:
         return FileRange(file, int(self.offsets[place]), int(self.nbytes[place]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sharding:
     """How chunks lie together in a shard, a file of many.
 
@@ -88,7 +89,7 @@ class Sharding:
     index_dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkKeys:
     """Chunks that are files of a folder, each alone or with others in a shard.
 
@@ -119,7 +120,7 @@ class ChunkKeys:
         return self.key([number // count for number, count in zip(place, counts, strict=True)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ChunkManifest:
     """How the chunks of a variable are encoded, and where they lie.
 
@@ -166,7 +167,7 @@ class ChunkManifest:
         return self.chunks
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StoredVariable:
     """A numeric variable of a file or store: its schema and where its numbers lie.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.chunks.decoded_chunks import DecodedChunks
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ def _file_and_indexes(
     return numbers[:, 0], numbers[:, 1] if n_dims == 1 else numbers[:, 1:]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedChunks:
     """How a variable is cut into chunks that several samples share; dims and shape as in a file.
 

@@ -6,7 +6,6 @@ What each codec is, and which are safe, is in `single_codec`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from iobench.chunks.single_codec import (
     inflated_slices,
     undo_codec,
 )
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ GRIB_MESSAGE = "grib"
 """Id of a chunk that is a whole GRIB message: not undone here, but straight into its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkCodecs:
     """How numbers became the bytes of a chunk.
 

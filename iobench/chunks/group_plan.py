@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from iobench.chunks.file_indexes import index_rows
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -65,7 +65,7 @@ class SharedDecoding(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupPlan:
     """Groups, the memory for what is decoded on the way to their arrays, and what it holds.
 
@@ -151,7 +151,7 @@ def _neighbours_nbytes(variables: Sequence[SharedDecoding]) -> int:
     return max(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BandMemory:
     """What a group takes that is decoded in bands and put aside, while the one before is written.
 

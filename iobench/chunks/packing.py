@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.errors import MissingExtraError
 from iobench.files.memory import array_for_one_sample
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ _ASKED: dict[tuple[Any, ...], np.dtype[Any]] = {}
 """What xarray chose: files of a set have the same attributes, and asking takes a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packing:
     """How a variable's numbers on disk become numbers.
 

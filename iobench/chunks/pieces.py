@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from iobench.chunks.group_plan import SharedDecoding
 from iobench.files.memory import own_pages
+from iobench.frozen import frozen
 from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SHORT_NBYTES = 1 << 16
 """Samples of fewer bytes are copied side by side before they are written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexRun:
     """Samples of a group whose indexes follow each other.
 
@@ -119,7 +119,7 @@ def consecutive_runs(indexes: Sequence[int] | NDArray[np.int64]) -> list[IndexRu
     return list(map(IndexRun, starts, every[starts].tolist(), lengths))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """What is decoded as a whole.
 
@@ -141,7 +141,7 @@ class Piece:
         return math.prod(stop - start for start, stop in zip(self.start, self.stop, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PiecePart:
     """Where numbers of a piece go.
 

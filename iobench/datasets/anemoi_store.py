@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
+from iobench.frozen import frozen
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence
 """Those of the store that are true of its samples, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Choice:
     """The options, parsed as far as they can be without the store."""
 

@@ -15,7 +15,6 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from iobench.cpus import available_cpus
@@ -30,6 +29,7 @@ from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unp
 from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
+from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ WRITE_NBYTES: Final = 64 << 20
 """What was found out is written so often, so that little is lost if the process is killed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspection(Generic[Found]):
     """How something is found out about a file.
 
@@ -126,7 +126,7 @@ def catalogued(
     return Catalogued([found[number] for number in range(len(sources))], len(missing))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Source:
     """A file: ``state`` is None where nobody could tell whether it has changed."""
 

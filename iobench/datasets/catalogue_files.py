@@ -13,12 +13,12 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from iobench.files.atomic import AtomicFile
+from iobench.frozen import frozen
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ ROW: Final = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """What is kept under a key.
 

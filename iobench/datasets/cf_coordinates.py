@@ -7,7 +7,7 @@ and 7.1 (bounds).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.positions import decode_times_of_files
 from iobench.errors import IobenchError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +33,7 @@ HORIZONTAL: Final = frozenset({
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SamplePlaces:
     """Where each sample is in the files of a source.
 
@@ -68,7 +69,7 @@ class SamplePlaces:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SourceValues:
     """How the values of variables are read.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iobench.coordinates import Meteorology
 from iobench.errors import IobenchError, OptionError, UnknownNameError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.chunks.chunked_fields import SharedChunks
@@ -40,7 +41,7 @@ def no_progress(done: int, total: int) -> None:
     """Show nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PublishedStep:
     """One training step as published: the default compute stage of a profile.
 
@@ -67,7 +68,7 @@ class PublishedStep:
     evaluation_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleAxis:
     """A dimension that samples are along, and where each of them lies on it.
 
@@ -85,7 +86,7 @@ class SampleAxis:
     rows: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleIndex:
     """The samples of a dataset.
 

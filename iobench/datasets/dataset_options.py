@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 LISTED = 12
 """Of more values the first and the last are named."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """An option of a dataset, given as ``--option NAME=VALUE``.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ SPELLING = re.compile(
 SHARE = re.compile(r"(?P<share>\d+(?:\.\d*)?)%")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Period:
     """A year, month, day or second; or a share of the dates, from the first.
 

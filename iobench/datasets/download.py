@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from iobench.datasets.contract import Progress, no_progress
@@ -16,6 +15,7 @@ from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.plugin_process import INSTALL, download_through_plugin, missing_in_cache
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import MissingFileError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ FULL: Final = 0.85
 """CliMetLab deletes files it has fetched from about here on: 90 % by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginDownload:
     """One call of ``climetlab.load_dataset`` that fetches files.
 
@@ -57,7 +57,7 @@ class PluginDownload:
     to_xarray: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Downloads:
     """What a dataset needs from the network.
 

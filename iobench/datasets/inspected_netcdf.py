@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.chunk_manifest import (
@@ -23,6 +22,7 @@ from iobench.chunks.netcdf.file import (
 from iobench.chunks.packing import Packing, unpack
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import no_progress
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def whole_variables(
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _FileValues:
     """What a file has of some variables; None of those that it lacks."""
 

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import FileFormatError
+from iobench.frozen import frozen
 from iobench.stores.moments import merge_means
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ MOMENTS_VERSION = 1
 Columns = Mapping[str, "NDArray[Any]"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FileMoments:
     """Count, mean and sum of squared deviations of each variable of a file."""
 
     columns: Columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Scale:
     """What is subtracted and divided by: float64, scalars or of a field's shape."""
 
@@ -49,7 +49,7 @@ class Scale:
     divisor: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Normalisation:
     """The z-score of each variable; a deviation of 0 divides by 1."""
 

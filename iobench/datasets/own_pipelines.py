@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ PIPELINES: Final = ("own", "upstream", "climetlab")
 reimplemented; the real CliMetLab plugin."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamStage:
     """One stage of a stream.
 
@@ -55,7 +56,7 @@ class StreamStage:
     spreads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stream:
     """Items that pass through stages, each in threads of its own, and become batches.
 
@@ -122,7 +123,7 @@ def stream_samples(stream: Stream, epoch: int = 0) -> Iterator[dict[str, NDArray
             yield {name: array[row] for name, array in item.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MapStyle:
     """A dataset whose samples are made one by one, and the loader it stands behind.
 
@@ -145,7 +146,7 @@ class MapStyle:
     prefetch: int = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     """One application's loading as it is today.
 

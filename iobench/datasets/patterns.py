@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import glob
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
+from iobench.frozen import frozen
 
 PLACEHOLDERS = {"year": 4, "month": 2, "day": 2}
 """Names in braces, and how many digits they stand for."""
@@ -17,7 +17,7 @@ DATE = re.compile(r"(?<!\d)(?P<year>\d{4})-?(?P<month>\d{2})(?:-?(?P<day>\d{2}))
 """A date as published files have it in their names: 20180101, 2018-01-01, 2018-01."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatedFile:
     """A file that matches a pattern; ``year``, ``month`` and ``day`` are digits, "" if not told."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
 from iobench.datasets.standins import PlannedFile, StandInIdentity, write_planned_files
 from iobench.errors import MissingFileError, OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Locator, PublishedStep
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LISTED_URLS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StandIn:
     """What a stand-in holds.
 

@@ -14,15 +14,16 @@ import logging
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
+from iobench.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginRequest:
     """What to ask a plugin for.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.samples import Role
@@ -14,7 +16,7 @@ FileKey = Mapping[str, str]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     """A part of the files' URL, in braces there: its name and the values it has, in order."""
 
@@ -24,7 +26,7 @@ class Key:
     """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """A dimension of the files.
 
@@ -47,7 +49,7 @@ class Axis:
     units: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """A variable of the files.
 
@@ -79,7 +81,7 @@ class Field:
     role: Role = "input"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stack:
     """An array of the sample, variables stacked as channels; float32 ``(channel, ...)``."""
 
@@ -88,7 +90,7 @@ class Stack:
     role: Role = "input"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """Samples by their time: those whose time, as ``2020-03-01T06``, begins with one of these."""
 
@@ -121,7 +123,7 @@ class Hyperslab(NamedTuple):
     of_all: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Items:
     """The samples of a set of files; see `SampleIndex` for each."""
 

@@ -6,12 +6,12 @@ And what it holds of them: of two units, of which one is written while the next 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iobench.chunks.file_indexes import joined
 from iobench.datasets.contract import BandedDataset, VariablesApart, as_decoded
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ APART_NBYTES: Final = 1 << 20
 """Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleGroup:
     """Samples that are made together.
 

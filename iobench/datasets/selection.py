@@ -6,10 +6,10 @@ whether files fit together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from iobench.errors import FileFormatError, OptionError
+from iobench.frozen import frozen
 from iobench.samples import Variable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SourceFile(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """The choices of a user.
 

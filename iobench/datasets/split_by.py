@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
+from iobench.frozen import frozen
 from iobench.stores.value_statistics import ALL_SAMPLES
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ STEP_TOLERANCE: Final = 1.5
 """Neighbours further apart than so many of the commonest step have a gap between them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SplitBy:
     """Samples whose coordinate lies in a closed interval.
 

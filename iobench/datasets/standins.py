@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import claim
 from iobench.files.crc32c import crc32c_of_file
+from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.stores.places import make_item
 
@@ -37,7 +38,7 @@ SPARE_NBYTES = 64 << 20
 """Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedFile:
     """One file of a stand-in.
 
@@ -56,7 +57,7 @@ class PlannedFile:
     write: Callable[[Path, Advance], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FinishedFile:
     """One file of a stand-in that is written: path below the root, size, CRC-32C."""
 
@@ -69,7 +70,7 @@ class FinishedFile:
         return {"name": self.name, "nbytes": self.nbytes, "crc32c": self.crc32c}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StandInIdentity:
     """What two stand-ins must share to be the same."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from iobench.datasets.selection import Selection
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -273,7 +274,7 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP) -> list[str]:
     return [file for each in seen for file in data_files(each, deep=deep - 1)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Facts:
     """What is told of a file whatever its format: its fingerprint is of its beginning and end."""
 

@@ -16,7 +16,7 @@ import secrets
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.objects import objects_at
 from iobench.files.scratch import list_folders
 from iobench.files.urls import URL
+from iobench.frozen import frozen
 from iobench.json_files import parse_json
 from iobench.recording.clocks import Budget
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.files.objects import Objects
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Holder:
     """Who holds a claim: host, process, when that process began, and a number of its own.
 
@@ -105,7 +106,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 """How file systems without hard links refuse one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimFile:
     """A claim that was found: the file, which take-over it is of, whose, and its last heartbeat.
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import FileFormatError, StorageError
 from iobench.files.filesystems import S3, open_filesystem, remote_errors
 from iobench.files.object_filling import Filling, fill_from_s3
+from iobench.frozen import frozen
 from iobench.masking import shown_url
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 _WEB = {"http", "https"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ObjectStat:
     """Size, and when it was written last in ns of its server's clock (0 where it does not tell).
 

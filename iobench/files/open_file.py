@@ -10,7 +10,6 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from iobench.errors import (
@@ -21,12 +20,13 @@ from iobench.errors import (
     StoreError,
 )
 from iobench.files.ranges import read_into
+from iobench.frozen import frozen
 from iobench.json_files import open_regular
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FileKind:
     """Whose files they are, and so what is said where one is not as expected.
 

@@ -7,11 +7,12 @@ import hashlib
 import os
 import secrets
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
+from iobench.frozen import frozen
 from iobench.launch.script_commit import commit_of
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.traced_command import begin_tracing, end_tracing
@@ -51,7 +52,7 @@ INHERITED: Final = (
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptRun:
     """What ``iobench run`` was asked for.
 
@@ -94,7 +95,7 @@ class ScriptRun:
     batches_per_step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndedCommand:
     """How a command ended, and what of it was recorded.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingDeviceError, MissingExtraError, OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ DEVICE_FILES: Final = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/acce
 Windows beneath a Linux, AMD's, and whatever else computes. Importing torch to ask takes seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChosenDevice:
     """A device, or why there is none.
 

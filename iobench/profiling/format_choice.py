@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from iobench.command_options import OF_VALUES, SHARD_SIZE, parse_format
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sizes import parse_nbytes
 from iobench.stores.encoding import Encoding
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FormatChoice:
     """One item of ``--format``: a container, and how samples are to lie in it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
+from iobench.frozen import frozen
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import as_typed, mask_words
@@ -58,7 +59,7 @@ PROBE_MEMORY_NBYTES: Final = 256 << 20
 """Or as much as a sample needs: nobody asked for a bound here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Prepared:
     """One way of loading the same samples, ready to be measured.
 
@@ -132,7 +133,7 @@ class Prepared:
     spelled: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreAtHand:
     """A store that is ready to be read, made for this profile or there before.
 

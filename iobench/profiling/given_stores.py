@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, OptionError, StorageError, StoreError
 from iobench.files.urls import as_path
+from iobench.frozen import frozen
 from iobench.masking import mask_values
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import canonical_json, read_manifest
@@ -33,7 +34,7 @@ MOST_LOOKED_AT: Final = 20
 """Finished stores of a dataset and format that are compared with what is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GivenStore:
     """A finished store among the targets of a profile.
 

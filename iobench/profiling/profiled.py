@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.split_by import split_index
 from iobench.errors import IobenchError
+from iobench.frozen import frozen
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores.sample_numbers import places_among
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.sources.opening import Source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ProfiledSamples:
     """The samples that are loaded, whatever they lie in.
 

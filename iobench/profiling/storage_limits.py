@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import is_url
+from iobench.frozen import frozen
 from iobench.loaders.pipeline import Pipeline
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iobench.storage.limit_figures import StorageLimits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Requests:
     """The reads to try: their size, their orders, and whose they are, in words."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,6 +26,7 @@ from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
+from iobench.frozen import frozen
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.stores.places import choose_place
@@ -41,7 +42,7 @@ ANEMOI: Final = "anemoi:"
 Request = TypeVar("Request", bound="SourceRequest")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """The dataset, its files and samples, ready to be loaded."""
 

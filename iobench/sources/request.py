@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.datasets.download import DEFAULT_TIMEOUT_S
 from iobench.datasets.split_by import SplitBy
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
@@ -29,7 +30,7 @@ class Screen(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SourceRequest:
     """Where samples come from; field for field the options of every command that has a source.
 

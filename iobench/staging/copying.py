@@ -23,6 +23,7 @@ from iobench.files.atomic import TEMPORARY_SUFFIX, storage_errors
 from iobench.files.crc32c import crc32c
 from iobench.files.joined_crc import JoinedChecksum
 from iobench.files.source_files import open_source_file
+from iobench.frozen import frozen
 from iobench.json_files import open_regular, parse_json
 from iobench.staging.staged_copy import StagedFile
 
@@ -46,7 +47,7 @@ Key = tuple[str, str, int]
 """Name and version of a file, and where a stretch of it begins."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedFile:
     """A file to be made.
 

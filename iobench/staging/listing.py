@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ import numpy as np
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StoreError
 from iobench.files.claims import CLAIM_NAME
 from iobench.files.urls import URL, as_path, range_file
+from iobench.frozen import frozen
 from iobench.recording.job import find_host
 from iobench.registry import find_format
 from iobench.staging.archives import is_archive, members_of
@@ -37,7 +38,7 @@ Part = tuple[int, int]
 OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """All that a copy will be.
 

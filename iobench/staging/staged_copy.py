@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
 from iobench.files.atomic import write_atomically
+from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_fields, read_small_file
 from iobench.stores.manifest import CHECKSUM, checked_json
 from iobench.stores.places import STAGED_NAME, Item, mark_of, remove_item
@@ -21,7 +22,7 @@ LAYOUT: Final = 1
 NOT_KEPT: Final = frozenset({"path", "was_there"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagedFile:
     """One file of a copy.
 
@@ -44,7 +45,7 @@ class StagedFile:
     modified: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StagedCopy:
     """A copy, as its ``stage.json`` has it.
 

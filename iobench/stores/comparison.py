@@ -6,12 +6,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StoreError
+from iobench.frozen import frozen
 from iobench.samples import Sample
 from iobench.stores.plan import fingerprint, probe_samples
 from iobench.stores.verification import shard_of
@@ -160,7 +160,7 @@ def _by_name(named: Sequence[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Unequal:
     """What of one array differs: how many values, the first of them, by how much at most."""
 

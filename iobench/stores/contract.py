@@ -7,8 +7,10 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +30,7 @@ Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardInfo:
     """One finished shard, as its writer leaves it.
 

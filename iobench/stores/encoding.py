@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding_steps import DTYPES, EncodingStep, finite_range
 from iobench.stores.rounding import MANTISSA_BITS
@@ -55,7 +56,7 @@ class EncodedSample(dict[str, "NDArray[Any]"]):
     spectra: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Encoding:
     """What is to be stored with fewer bits, by variable; ``""`` is every floating-point one.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import OptionError, SampleError
+from iobench.frozen import frozen
 from iobench.samples import Packed
 from iobench.stores.moments import N_MOMENTS, fold_moments, piece_moments
 from iobench.stores.rounding import (
@@ -31,7 +32,7 @@ DTYPES: Final = {"float16": ("<f2", 10), "bfloat16": ("<u2", 7), "int16": ("<i2"
 """What ``--dtype`` takes: the dtype of the numbers in the store, bits of their mantissas."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EncodingStep:
     """What is done to one floating-point variable.
 

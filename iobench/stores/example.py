@@ -7,13 +7,13 @@ float32, so a list of them is an array where it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.errors import StoreError
+from iobench.frozen import frozen
 from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class FeatureKind(IntEnum):
     INT64 = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Feature:
     """One feature of an example: its kind and the raw bodies of its list message.
 

@@ -7,7 +7,6 @@ A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StoreError
@@ -16,6 +15,7 @@ from iobench.files.open_file import STORE_FILE
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
 from iobench.files.remote_ranges import fetched, fill_views
+from iobench.frozen import frozen
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.index_file import read_index
 from iobench.stores.rounding import unpack_sample
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExtentTable:
     """Where every sample of a store is.
 

@@ -7,10 +7,11 @@ they are needed, and leaves out the bytes around them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldPart:
     """Bytes of an extent: those of one variable, or others, whose name is empty."""
 
@@ -29,7 +30,7 @@ class FieldPart:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldLayout:
     """Where variables lie in the extents of a sample, and the bytes around them.
 
@@ -166,7 +167,7 @@ class RowDecoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChunkedArray:
     """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order.
 
@@ -217,7 +218,7 @@ class ChunkedDecoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlainDecoder:
     """Turns the bytes of one sample into its arrays: one extent each, as memory has them."""
 

@@ -8,12 +8,13 @@ dimension for each; else one, called as what they are along, or ``sample``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ class ArrayLabels(NamedTuple):
     """The variables of the sample that it holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreLabels:
     """Names for all that a store holds.
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import SampleError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
+from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.masking import mask_urls
 from iobench.samples import SampleSpec
@@ -39,7 +40,7 @@ MAX_PARTS = 8
 """Folders below a store's, and the name, that a file of it may have: Zarr's arrays have one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardFile:
     """One file of a store: its name, size, CRC-32C of all its bytes.
 
@@ -51,7 +52,7 @@ class ShardFile:
     crc32c: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shard:
     """Consecutive samples of a store and the files that hold them.
 
@@ -79,7 +80,7 @@ class Shard:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manifest:
     """What ``iobench.json`` says.
 

@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +26,7 @@ from iobench.files.atomic import (
 from iobench.files.claims import CLAIM_NAME, find_writer
 from iobench.files.scratch import free_files, free_nbytes
 from iobench.files.urls import as_path
+from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
@@ -51,7 +51,7 @@ FILES_OF_A_SHARD = 2
 """At the least, while a store is written: its data, and what the journal says of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A folder for what iobench makes.
 
@@ -71,7 +71,7 @@ class Place:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """Something iobench made: a folder with its mark.
 

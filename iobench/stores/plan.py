@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
 from iobench.files.urls import URL
+from iobench.frozen import frozen
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json, count_runs
@@ -30,7 +31,7 @@ STRETCH_NBYTES = 1 << 16
 PIECE_NBYTES = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConversionPlan:
     """Everything that decides what a store holds.
 
@@ -130,7 +131,7 @@ class ConversionPlan:
         return [self.shard(number) for number in range(self.n_shards)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreRequest:
     """What a store is to hold, where, and how it is written; pickled as its dataset is.
 

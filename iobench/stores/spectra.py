@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.stores.plan import probe_samples
 from iobench.stores.rounding import unpack
 
@@ -52,7 +52,7 @@ COLUMNS: Final = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """Where in an array its fields are.
 
@@ -222,7 +222,7 @@ def _n_distinct(values: NDArray[Any]) -> int:
     return some if some > FEW_VALUES else int(np.unique(flat).size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Waves:
     """What fields of one shape are taken apart into.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.frozen import frozen
 from iobench.samples import StackedSamples
 from iobench.stores.encoding import EncodedSample
 from iobench.stores.moments import (
@@ -56,7 +56,7 @@ BYTES_DIMS: Final = ("byte",)
 FOLDED_NBYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Measured:
     """What was measured of some samples, each as if it were alone.
 
@@ -88,7 +88,7 @@ class Measured:
         return cls(moments, [np.concatenate(each) for each in values])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class MeasuredSamples(Sequence["Sample"]):
     """Samples as they are stored, and what was measured of them.
 
@@ -112,7 +112,7 @@ class MeasuredSamples(Sequence["Sample"]):
         return iter(self.samples)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class VariableRows:
     """One variable of some samples, as it is stored; the others come before and behind it.
 

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.crc32c import crc32c
+from iobench.frozen import frozen
 from iobench.stores.extents import ExtentStore, missing_is_damage
 from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
@@ -136,7 +136,7 @@ def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extent
     return f"one of its arrays {', '.join(names)}, which are stored together"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Damage:
     """What is not as written; ``place`` says which comes first: sample, extent."""
 
@@ -160,7 +160,7 @@ class _Counter:
                 self._progress(self.done, self._total)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Extents:
     """Extents of one file, sorted by offset; ``index`` counts the extents of the whole store."""
 
@@ -172,7 +172,7 @@ class _Extents:
 _NO_EXTENTS = _Extents(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _FileCheck:
     """Reads one file and compares it, and every extent in it, with what was written."""
 

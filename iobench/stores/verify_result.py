@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from iobench.frozen import frozen
 
 N_NAMED: Final = 3
 """Files named in a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One value of a store that is not that of its source.
 
@@ -61,7 +62,7 @@ class Difference:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceFiles:
     """How the source files compare with the fingerprints in the manifest, by file name.
 
@@ -105,7 +106,7 @@ class SourceFiles:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifyResult:
     """What the comparison of a store with its source found.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError
 from iobench.files.atomic import storage_errors
+from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.report.written import write_whole
 from iobench.subjects.utilisation.figures import utilisation
@@ -61,7 +61,7 @@ MODEL_NAME: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workload:
     """A cell as DLIO runs it.
 

@@ -13,13 +13,13 @@ import secrets
 import shutil
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.files.atomic import TEMPORARY_SUFFIX, new_file, storage_errors
+from iobench.frozen import frozen
 from iobench.subjects.history.suite_facts import SkippedFile, SuiteResults
 from iobench.suites.results import find_results, read_result
 from iobench.suites.suite_folder import RECIPE_FILE, read_folder_recipe
@@ -35,7 +35,7 @@ VERSION: Final = 1
 APPENDED: Final = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryFolder:
     """What lies in a folder of suites.
 

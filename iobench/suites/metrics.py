@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.run import Run
+from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
 from iobench.subjects.energy.readings import energy_of
 from iobench.subjects.limits.figures import limit_of
@@ -26,7 +26,7 @@ COUNTERS: Final = ("gpu", "cpu", "memory")
 UJ: Final = 1e6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """One figure of a run.
 
@@ -111,7 +111,7 @@ def why_not_given(metric: str, options: Options) -> str:
     return METRICS[metric].refused(options)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFigures:
     """What is kept of a run.
 

@@ -7,7 +7,6 @@ from: ``"measured"`` by the run, or ``"told"`` by whoever hands it in.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from iobench.analysis.deliveries import EVALUATIONS
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.files.atomic import storage_errors
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.report.written import write_whole
 from iobench.suites.results import measured_runs
@@ -46,7 +46,7 @@ CLEARED: Final = 0.01
 """Less than this share of the files in the page cache is none: their heads were read."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunLog:
     """The log of one run.
 

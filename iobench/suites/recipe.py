@@ -31,13 +31,13 @@ import itertools
 import json
 import re
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.command_options import OF_PROFILE, split_formats
 from iobench.errors import OptionError, StorageError
+from iobench.frozen import frozen
 from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
@@ -71,7 +71,7 @@ Values = tuple[str, ...]
 """Of one option: mostly one; several of an option that may be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """One configuration of a suite.
 
@@ -135,7 +135,7 @@ class Cell:
         return self.options.get("compute") == ("unet",)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SuiteRecipe:
     """What a suite measures.
 

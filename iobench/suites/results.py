@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import ProfileError
 from iobench.files.atomic import write_atomically
+from iobench.frozen import frozen
 from iobench.json_files import read_fields, read_json
 from iobench.subjects.history.suite_facts import SkippedFile
 
@@ -34,7 +35,7 @@ SMALLEST: Final = 1e-100
 """Of figures, and of what one over them may be: squares of others are no floats."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """One run of one cell.
 

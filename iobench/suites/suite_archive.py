@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ from iobench.bundling.archive import MANIFEST, packed, unpack
 from iobench.bundling.bundle import json_bytes, notes_of_runs, scrub
 from iobench.bundling.run_copy import KNOWN, read_run_files
 from iobench.errors import IobenchError, ProfileError
+from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.report.written import write_whole
 from iobench.subjects.history.suite_facts import SAMPLES, values_of
@@ -58,7 +59,7 @@ CLOSE: Final = 1e-9
 """Sums of the same numbers may differ by so much from one processor to another."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackedSuite:
     """What was packed.
 
@@ -77,7 +78,7 @@ class PackedSuite:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedArchive:
     """Whether an archive holds what it says.
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import fnmatch
 import json
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.errors import IobenchError, OptionError, ProfileError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import CLAIM_NAME, claim, find_holder
+from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.suites.recipe import SuiteRecipe
@@ -43,7 +44,7 @@ RECIPE_FILE: Final = "recipe.json"
 CELLS, HOSTS = "cells", "hosts"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """One run that a suite takes: a cell, and the round."""
 
@@ -51,7 +52,7 @@ class Job:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SuiteFolder:
     """A suite's folder.
 

@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -25,6 +24,7 @@ import psutil
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim, try_claim
+from iobench.frozen import frozen
 from iobench.launch.script_commit import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
 from iobench.recording.this_process import host_name, machine, name_in_files
@@ -50,7 +50,7 @@ ERROR: Final = "iobench: "
 LONGEST_REASON: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forecast:
     """How long the rest of a suite may take.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import Interval, dropped, trimmed_mean
+from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -40,7 +41,7 @@ OF_THE_RUN: Final = ("file_system", "accelerator")
 """Facts of a machine that differ from cell to cell by what a cell asks for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellFigure:
     """One figure of a cell, over its runs.
 
@@ -60,7 +61,7 @@ class CellFigure:
     n_kept: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellRow:
     """One cell.
 
@@ -89,7 +90,7 @@ class CellRow:
     not_given: Mapping[str, str] = field(metadata=HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SuiteTable:
     """All that is known of a suite.
 

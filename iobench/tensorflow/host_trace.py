@@ -9,6 +9,8 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -48,7 +50,7 @@ class TracedCall:
     inner: list[TracedCall] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedThread:
     """A thread, by its name and number, with its calls in order of their starts."""
 

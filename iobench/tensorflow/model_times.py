@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, runs_functions
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorTime:
     """The work of one operation of a pipeline since its iterator began.
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_work import EXECUTED
 
@@ -53,7 +53,7 @@ class LoopStep(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepScopes:
     """The scopes in which a model computes and its optimiser works, as Keras names both.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.frozen import frozen
 from iobench.recording.kinds import stage_name
 from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
 from iobench.tensorflow.traced_work import ITERATOR, ROOT, SEPARATOR, iterator_of
@@ -25,7 +25,7 @@ PULL, OWN = 0, 2
 """Places in `analysis.replay.operation_pipeline.PARTS`; what the pool does comes next to each."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatasetFunctions:
     """What a dataset tells of itself that no trace does.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.frozen import frozen
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, waits_for_threads
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoaderWait:
     """A batch and when the training loop waited for it, on the clock of the trace."""
 
@@ -41,7 +41,7 @@ class LoaderWait:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedWork:
     """A stretch of one thread that is work of one operation; they never overlap on a thread.
 

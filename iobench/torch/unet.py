@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from iobench.errors import OptionError
+from iobench.frozen import frozen
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 from iobench.torch.tensors import as_tensor
@@ -95,7 +95,7 @@ class UNet(nn.Module):  # type: ignore[misc]
         return self.last(values)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainedField:
     """A variable whose last two dimensions, but for channels, are a grid.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
+from iobench.frozen import frozen
 from iobench.masking import mask_line
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
@@ -29,7 +29,7 @@ MS_PER_S: Final = 1000
 NS_PER_MS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochMetrics:
     """The metrics of one epoch.
 
@@ -56,7 +56,7 @@ class EpochMetrics:
         return self.metrics[EPOCH_MARK]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunContents:
     """What is told of one training process of a run.
 

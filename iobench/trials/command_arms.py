@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from iobench.errors import OptionError, TrialError
+from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
 IOBENCH: Final = "import sys; from iobench.cli import main; sys.exit(main())"
@@ -23,7 +24,7 @@ GRACE_NS: Final = 5_000_000_000
 LOOK_NS: Final = 20_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandCost:
     """What one run of a command took.
 

@@ -6,15 +6,16 @@ import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """How a command ended.
 

@@ -6,7 +6,7 @@ These are number, time, step and the type of level by its own name, then the gri
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
 from iobench.chunks.packing import Packing
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GribCoordinate:
     """Along a dimension: times, or its values; their units; what each is called."""
 
@@ -41,7 +42,7 @@ class GribCoordinate:
     names: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GribFiles:
     """What some GRIB files hold together.
 

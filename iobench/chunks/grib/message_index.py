@@ -13,6 +13,7 @@ from iobench.chunks.grib.messages import GribMessage, damaged, dated_headers, gr
 from iobench.files.ranges import FileRange
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import range_file
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ _PARAMETER = ("shortName", "name", "units")
 _GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GribIndex:
     """Every message of some GRIB files, one row each, in file order.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iobench.chunks.grib.looking_ahead import HeadReader
 from iobench.errors import FileFormatError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ HEAD_NBYTES = 1024
 _HEADERS_SUFFICE = {0, 40, 41, 42}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GribMessage:
     """One message: bytes ``offset`` to ``offset + length`` of its file.
 
@@ -37,7 +37,7 @@ class GribMessage:
     grid: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DatedHeaders:
     """The reference date of a message as yyyymmdd and hhmm, and all else its headers say.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.chunks.grib.libaec import CodedIntegers
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -32,7 +32,7 @@ NOT_GIVEN = 0xFFFF
 END = b"7777"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimplePacking:
     """Where a message's integers are, and what they mean: (X * 2^E + R) * 10^-D.
 

@@ -7,13 +7,13 @@ NetCDF library reads zeros where such a file has been cut short; this reader can
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from iobench.chunks.chunk_manifest import ChunkManifest, contiguous, in_ranges
 from iobench.errors import FileFormatError, IobenchError
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ TYPES_5 = {7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 UNKNOWN_RECORDS = {1: 0xFFFFFFFF, 2: 0xFFFFFFFF, 5: 0xFFFFFFFFFFFFFFFF}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassicVariable:
     """A variable of a classic file, with where its numbers lie."""
 
@@ -51,7 +51,7 @@ class ClassicHeader(NamedTuple):
     attributes: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Described:
     """A variable as the header has it."""
 

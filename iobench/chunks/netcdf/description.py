@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from iobench.chunks.netcdf.file import CLASSIC_MAGIC, open_hdf5
 from iobench.chunks.packing import CODING
 from iobench.coordinates import json_attributes
 from iobench.files.source_files import open_source_file
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ NOT_KEPT: Final = frozenset((
 """Attributes of how numbers are stored: untrue of decoded ones."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DescribedVariable:
     """A variable as its source describes it.
 
@@ -50,7 +51,7 @@ class DescribedVariable:
     texts: NDArray[np.str_] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DescribedFile:
     """A file, or store, as it describes itself."""
 

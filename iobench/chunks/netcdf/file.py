@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
 from iobench.files.source_ranges import read_extents
 from iobench.files.urls import URL, range_file
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ SMALL_NBYTES = 128 << 10
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NetcdfFile:
     """What a NetCDF file holds, without its numbers.
 

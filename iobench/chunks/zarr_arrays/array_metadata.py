@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,7 @@ def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
     return number.astype(dtype)[()]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class StoredArray:
     """An array as its metadata describes it.
 
@@ -84,7 +85,7 @@ class StoredArray:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ZarrStore:
     """What a Zarr store holds, without its numbers.
 

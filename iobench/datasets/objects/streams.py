@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iobench.datasets.contract import SampleIndex
@@ -13,6 +12,7 @@ from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
 from iobench.datasets.own_pipelines import Stream
 from iobench.errors import OptionError, SampleError
 from iobench.files.atomic import is_local
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ class BatchLoader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadyBatches:
     """A loader's own batches.
 
