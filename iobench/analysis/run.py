@@ -12,7 +12,6 @@ from iobench.analysis.counters import counters_of
 from iobench.analysis.deliveries import find_deliveries, roles_of_loaders
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
-from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
 from iobench.profiles.folders import run_paths
@@ -207,6 +206,8 @@ class RankRun:
         """What a tracer saw, on the clock of the spans and beside its stages; None without."""
         if self.trace is None:
             return None
+        from iobench.analysis.placement.placing import place_segments
+
         return place_segments(self.profile, self.trace, self.share if self.is_sound else None)
 
 

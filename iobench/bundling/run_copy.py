@@ -15,7 +15,7 @@ from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.errors import ProfileError, StorageError
 from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
-from iobench.recording.monitor import MONITOR_FOLDER
+from iobench.recording.machine_counters import MONITOR_FOLDER
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 from iobench.storage.run_traces import LOGS_FOLDER

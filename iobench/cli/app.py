@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import getdoc
 from typing import Any, Final
 
 import typer
@@ -37,15 +38,22 @@ COMMANDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def make_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command line application: with all commands, or the one that these words name."""
+    """Return the command line application: with all commands, or the one that these words name.
+
+    Where they name none, as ``--help``, all are there without options, which take a third of it.
+    """
     app = make_typer(
         help="Where does training on weather and climate data wait for its data, and why?"
     )
+    is_named = words is None or not COMMANDS.keys().isdisjoint(words)
     for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
         module = import_module(f"iobench.cli.{name}_command")
         cls = getattr(module, f"{name.capitalize()}Command", IobenchCommand)
         command = getattr(module, "list_" if name == "list" else name)
-        app.command(name, cls=cls, context_settings=COMMANDS[name])(command)
+        told = None if is_named else getdoc(command)
+        app.command(name, cls=cls, context_settings=COMMANDS[name], help=told)(
+            command if is_named else lambda: None
+        )
     app.callback()(_version)
     return app
 

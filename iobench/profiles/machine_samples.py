@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from iobench.errors import ProfileError
 from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
-from iobench.recording.machine_counters import MachineHead
-from iobench.recording.monitor import (
+from iobench.recording.machine_counters import (
     MONITOR_FOLDER,
     MONITOR_VERSION,
     OWN_COLUMN,
+    MachineHead,
     reading_dtype,
 )
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from iobench.cpus import cgroup_folders
 from iobench.frozen import frozen
 
@@ -32,6 +34,15 @@ MBIT_NBYTES: Final = 125_000
 BUSY_FIELDS: Final = (1, 2, 3, 6, 7, 8)
 """Of a line of ``/proc/stat``: user, nice, system, irq, softirq, steal; not idle, nor iowait."""
 UNKNOWN: Final = -1
+MONITOR_VERSION: Final = 1
+MONITOR_FOLDER: Final = "machine"
+OWN_COLUMN: Final = "own_cpu_ns"
+
+
+def reading_dtype(n_cpus: int, columns: Sequence[str]) -> np.dtype[np.void]:
+    """Return what a reading looks like in a file."""
+    values = [(name, "<i8") for name in columns]
+    return np.dtype([("time_ns", "<i8"), ("ticks", "<u4", (n_cpus,)), *values])
 
 
 @frozen

@@ -17,13 +17,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_reader import EnergyReader, open_energy_reader
 from iobench.recording.host_reader import HostReader, claimed_files
-from iobench.recording.machine_counters import MachineCounters, MachineHead
+from iobench.recording.machine_counters import (
+    MONITOR_FOLDER,
+    MONITOR_VERSION,
+    OWN_COLUMN,
+    MachineCounters,
+    MachineHead,
+)
 from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
@@ -31,13 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MONITOR_VERSION: Final = 1
-MONITOR_FOLDER: Final = "machine"
 LARGE_NBYTES: Final = 8 << 20
 SECOND: Final = 10**9
 DEFAULT_HZ: Final = 2
 HIGHEST_HZ: Final = 10
-OWN_COLUMN: Final = "own_cpu_ns"
 MOST_OF_A_CPU: Final = 1000
 WRAPS: Final = 0xFFFFFFFF
 
@@ -59,12 +60,6 @@ def monitor_period_ns(choice: str) -> int | None:
     raise OptionError(
         f"--monitor {choice}: expected auto, off or 1 to {HIGHEST_HZ}, samples per second"
     )
-
-
-def reading_dtype(n_cpus: int, columns: Sequence[str]) -> np.dtype[np.void]:
-    """Return what a reading looks like in a file."""
-    values = [(name, "<i8") for name in columns]
-    return np.dtype([("time_ns", "<i8"), ("ticks", "<u4", (n_cpus,)), *values])
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -94,6 +93,8 @@ def choose_spool(
 
 def _prefix(run: Path) -> str:
     """Return how the name of a run's spool begins: nobody else's does."""
+    import hashlib  # with OpenSSL, which a report of it would load as well
+
     return f"iobench-{hashlib.blake2b(os.fsencode(run.resolve()), digest_size=6).hexdigest()}-"
 
 

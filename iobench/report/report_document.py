@@ -32,7 +32,6 @@ from iobench.report.subject_sections import (
     job_sections,
     run_sections,
 )
-from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
 
 if TYPE_CHECKING:
@@ -182,6 +181,8 @@ def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> S
 
     @functools.cache  # a page may be written, and told to a server
     def payload() -> TimelinePayload | None:
+        from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
+
         one = run.of_rank(report.exposure.rank)
         return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.profile.spans) else None
 
