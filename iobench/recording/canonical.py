@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import MissingExtraError
+from iobench.frozen import frozen
 from iobench.recording.as_arrays import UndigestibleError as UndigestibleError
 from iobench.recording.as_arrays import as_array, unmasked
 
@@ -119,7 +120,7 @@ def _side_by_side(parts: Sequence[Any], n_samples: int, row_nbytes: int) -> list
     return [digest(whole[row * row_nbytes : (row + 1) * row_nbytes]) for row in range(n_samples)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@frozen
 class _Column:
     """The bytes of one array of a batch: a row for each sample."""
 
