@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 JOINED_NBYTES = 8 << 20
-"""Neighbours that share nothing are made together up to this: a read for many small samples."""
+"""Neighbours that share nothing are made together up to this: work for several threads at once."""
 
 SMALL = 16
 """What all samples share binds them together where it is no less than this part of a sample."""
@@ -141,7 +141,8 @@ def plan_groups(
     follows[last], bound[last] = False, 0
     if spill_nbytes:  # what all samples share is no reason to put all of them aside
         lengths = _join(lengths, bound > 0, held)
-    joined = min(held, JOINED_NBYTES // each) if each else len(where)
+    at_once = max(variable.sample_nbytes for variable in first) if apart else each
+    joined = min(held, JOINED_NBYTES // at_once) if each else len(where)
     return GroupPlan(_join(lengths, follows, joined), in_flight, held, room, two)
 
 

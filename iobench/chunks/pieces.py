@@ -311,11 +311,11 @@ class PiecedGroup:
             arrays.append(array)
             target = PieceTarget(variable, array, runs)
             for number, piece in enumerate(variable.pieces(runs)):
-                batch.append(partial(_put, variable, target, stored, number, piece))
-                nbytes += variable.piece_nbytes
-                if nbytes >= JOB_NBYTES:
+                if batch and nbytes + variable.piece_nbytes > JOB_NBYTES:
                     yield partial(_do_each, batch, gate)
                     batch, nbytes = [], 0
+                batch.append(partial(_put, variable, target, stored, number, piece))
+                nbytes += variable.piece_nbytes
         if batch:
             yield partial(_do_each, batch, gate)
 
