@@ -283,6 +283,27 @@ def test_raw_bytes_are_let_go_as_they_are_decoded(tmp_path, open_user_files):
     assert len(raw) == 0
 
 
+def test_a_job_has_several_pieces_only_where_they_fit(tmp_path, open_user_files, monkeypatch):
+    opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
+    where, put, n_pieces = opened.index.where, chunk_pieces.ChunkPieces.put, []
+    (variable,) = opened.dataset._source.grouped._files[0]
+
+    def counting(self, piece, *arguments):
+        n_pieces.append(piece)
+        put(self, piece, *arguments)
+
+    def n_jobs(job_nbytes):
+        monkeypatch.setattr("iobench.chunks.pieces.JOB_NBYTES", job_nbytes)
+        ran = []
+        raw = opened.dataset.read_group(where)
+        opened.dataset.decode_group(raw, where, lambda jobs: ran.extend(job() for job in jobs))
+        return len(ran)
+
+    monkeypatch.setattr(chunk_pieces.ChunkPieces, "put", counting)
+    assert n_jobs(2 * variable.piece_nbytes - 1) == len(n_pieces) > 1
+    assert n_jobs(2 * variable.piece_nbytes) == -(-len(n_pieces) // 4)  # counted twice by now
+
+
 def test_jobs_wait_for_room(tmp_path, open_user_files, monkeypatch):
     """With memory for one chunk on the way, threads decode one at a time."""
     monkeypatch.setattr("iobench.chunks.pieces.JOB_NBYTES", 1)

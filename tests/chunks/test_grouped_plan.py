@@ -92,6 +92,12 @@ def test_small_neighbours_are_joined():
     assert lengths([(0, 2 * i) for i in range(5)], [small]) == [1] * 5
 
 
+def test_neighbours_are_joined_by_what_is_made_at_once():
+    file = [Shared(1, sample_nbytes=LARGE // 8, name=name) for name in "abc"]
+    assert lengths(in_order(16), file) == [2] * 8
+    assert plan_groups(in_order(16), [file], 1 << 50, apart=True).lengths == [8, 8]
+
+
 def test_what_all_samples_have_binds_only_if_it_is_large():
     every = Shared(1 << 60, axis=-1)
     assert lengths(in_order(9), [Shared(1), every]) == [9]
