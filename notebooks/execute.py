@@ -28,7 +28,8 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 # Two names after each other, so that neither "hidden/exposed" nor "</div>" is one; not of URLs.
-ABSOLUTE_PATH = re.compile(r"(?<![\w.<~:/)\]-])/[A-Za-z][\w.-]*/[\w.-]+")
+# Memory as a folder, which advice names, has the same path on every Linux.
+ABSOLUTE_PATH = re.compile(r"(?<![\w.<~:/)\]-])/(?!dev/shm\b)[A-Za-z][\w.-]*/[\w.-]+")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What a reader should not stumble over: the first words of what Python and libraries say.
 COMPLAINT = re.compile(r"Traceback \(most recent call last\)|\b\w*(?:Warning|Error): ")

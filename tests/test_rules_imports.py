@@ -381,7 +381,10 @@ def test_a_command_loads_nothing_heavy(words: str, more: set[str], run: Path) ->
 
 
 def test_values_are_made_by_frozen() -> None:
-    """And those that derive from one by dataclass: ``frozen.py`` says what that costs."""
+    """And those that derive from one by dataclass: ``frozen.py`` says what that costs.
+
+    Not in rooms whose classes no command that only reads a run has to make.
+    """
     slow = [
         f"{module}.{node.name}"
         for module, path in _modules()

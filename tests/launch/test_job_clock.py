@@ -513,5 +513,5 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     # Side by side with itself, in the words of the job and of its epochs.
     document = comparison_document(compare_runs([found.run, found.run], anyway=True))
     text = " ".join(TerminalRenderer().render(document).split())
-    for words in ("an epoch ", "waiting in it ", "job, from start to end ", "outside of loops "):
-        assert words in text.partition("Whole runs")[2]
+    rows = "an epoch ", "waiting during it ", "job, from start to end ", "outside of loops "
+    assert all(row in text.partition("Whole runs")[2] for row in rows)
