@@ -22,7 +22,6 @@ from iobench.cli.documents import write_document
 from iobench.errors import MissingExtraError, ProfileError, StorageError
 from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
-from iobench.report import report_document as report_module
 from iobench.report.json_report import to_json
 from iobench.report.report_document import report_document
 
@@ -132,7 +131,7 @@ def test_of_many_ranks_the_slowest_are_shown_and_the_rest_is_named(tmp_path: Pat
 def test_spans_that_are_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "source")
     assert "Not all spans are drawn" not in parts_of(run).words
-    monkeypatch.setattr(report_module, "SPAN_LIMIT", 60)
+    monkeypatch.setattr("iobench.report.timeline.page_payload.SPAN_LIMIT", 60)
     page = parts_of(run)
     assert "this page holds 60 of 162." in page.words
     assert wrong_figures(page.figures) == []
