@@ -258,7 +258,7 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.quick_cases(2, thorough=0)
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_read_through_a_right_url_is_done_and_tells_no_secret(

@@ -196,7 +196,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, wrong, arguments, words: str) 
     assert words in wrong(tmp_path, *arguments)
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["raw", "decoded", "preprocessed"])
 def test_a_stand_in_is_found_again(
     tmp_path: Path, store_dir: Path, verified, capsys: pytest.CaptureFixture[str], stage: str

@@ -135,14 +135,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("slow", "nbytes", "is_open"),
     [
         pytest.param({"opens_per_s": 40}, 4 * KIB, True, id="opens"),
-        pytest.param(
-            {"nbytes_per_s": 4 * MIB}, 512 * KIB, False, id="bandwidth", marks=pytest.mark.long
-        ),
+        pytest.param({"nbytes_per_s": 4 * MIB}, 512 * KIB, False, id="bandwidth"),
     ],
 )
 def test_a_report_says_whether_opening_or_reading_takes_the_time(

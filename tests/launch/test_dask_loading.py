@@ -79,9 +79,8 @@ def stages_of(found: Any) -> dict[str, Any]:
     return {row.stage: row for row in window.stages}
 
 
-@pytest.mark.parametrize(
-    "workers", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 2))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 0, 2])
 def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, workers: int
 ) -> None:
@@ -99,9 +98,8 @@ def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
     assert (read.n_spans, read.nbytes) == (N_SAMPLES * N_TIMES, N_SAMPLES * N_TIMES * NBYTES)
 
 
-@pytest.mark.parametrize(
-    "engine", ["netcdf4", "zarr", pytest.param("h5netcdf", marks=pytest.mark.long)]
-)
+@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.parametrize("engine", ["zarr", "netcdf4", "h5netcdf"])
 def test_every_engine_shows_what_it_reads(
     launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, engine: str
 ) -> None:
@@ -193,16 +191,10 @@ PAIRS = """
 """
 
 
+@pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize(
     ("name", "chunks", "workers"),
-    [
-        ("x.nc", "ten", 2),
-        ("x.nc", "none", 0),
-        *(
-            pytest.param(*each, 0, marks=pytest.mark.long)
-            for each in (("x.zarr", "ten"), ("x.nc", "one"))
-        ),
-    ],
+    [("x.nc", "ten", 2), ("x.nc", "none", 0), ("x.zarr", "ten", 0), ("x.nc", "one", 0)],
 )
 def test_what_of_chunks_is_read_how_often_is_said(
     launch: Callable[..., Any],

@@ -73,13 +73,10 @@ def why_not(advice) -> Reason | None:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("workers", "n_files", "nbytes", "step", "latency_s"),
-    [
-        (0, 8, 40_000, 0.02, 0.02),
-        pytest.param(2, 16, 300_000, 0.01, 0.03, marks=pytest.mark.long),
-    ],
+    [(0, 8, 40_000, 0.02, 0.02), (2, 16, 300_000, 0.01, 0.03)],
 )
 def test_staging_is_advised_and_obtains_what_was_predicted(
     launch: Callable[..., Any], script: Callable[..., Path], slow_storage: Any, tmp_path: Path,

@@ -219,6 +219,7 @@ def test_a_pass_inside_one_operation_is_said_to_be_unseen(
     assert "for x in dataset in a tf.function" in what
 
 
+@pytest.mark.long
 def test_keras_before_tensorflow_and_a_compiled_loop_after(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
