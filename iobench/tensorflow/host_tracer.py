@@ -195,13 +195,17 @@ class HostTracer:
         steps: Sequence[LoopStep],
         scopes: StepScopes,
     ) -> None:
-        """Write forward pass, backward pass and optimiser of the steps within the trace."""
-        begun_ns, _ = self._bounds[0]
+        """Write forward pass, backward pass and optimiser of the steps within the trace.
+
+        Not of the last one: a thread that still ends its run when the trace does is not told of,
+        and nobody could say which run its operations are of.
+        """
+        (begun_ns, _), (ended_ns, _) = self._bounds[0], self._bounds[-1]
         traced = [
             step._replace(start_ns=step.start_ns - offset_ns, end_ns=step.end_ns - offset_ns)
             for step in steps
-            if step.start_ns >= begun_ns
-        ]
+            if begun_ns <= step.start_ns and step.end_ns <= ended_ns
+        ][:-1]
         parted = set()
         for kind, start_ns, end_ns, step in find_parts(threads, traced, scopes):
             recorder.emit(
