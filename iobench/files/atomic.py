@@ -146,7 +146,8 @@ class AtomicFile:
             with storage_errors(self.path, resumable=self._resumable):
                 os.fsync(self._stream.fileno())
                 self._stream.close()
-                if not self.path.parent.is_dir():
+                # Where the folder it lies in was removed, nothing brings that back.
+                if not self.path.parent.is_dir() and self._folder.is_dir():
                     self.path.parent.mkdir(parents=True, exist_ok=True)
                     sync_directory(self._folder)
                 self._temporary.replace(self.path)

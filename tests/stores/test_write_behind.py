@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,3 +74,14 @@ def test_a_long_file_has_all_its_bytes(tmp_path: Path) -> None:
     file.commit()
     found = (tmp_path / "f").read_bytes()
     assert found == b"new" + (piece * (BEHIND_NBYTES // STEP_NBYTES + 4))[3:]
+
+
+@pytest.mark.parametrize("name", ["file", "group/file"])
+def test_a_folder_that_was_removed_is_not_brought_back(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    file = AtomicFile(folder / name, folder=folder)
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError):
+        file.commit()
+    assert list(tmp_path.iterdir()) == []
