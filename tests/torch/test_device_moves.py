@@ -438,6 +438,7 @@ def test_a_device_that_falls_away_is_told_in_one_line(
         for number, batch in enumerate(loader_of(4, num_workers=1)):
             if number < 2:
                 batch[0].to(META)
+                fake.synchronize()  # what it did of these is known by then
             elif number == 2:
                 fake.launch(KERNEL_NS)
                 fake.pinned_copy(batch[0]).to(META, non_blocking=True)
