@@ -7,12 +7,17 @@ batch and tells the wait; ``--cold`` evicts a contender's files before each of i
 fresh process. Libraries that are not installed get environments of their own (``--install``), else
 they are left out and named. With ``--device cuda`` batches end on the device, where the loop
 touches them: other contenders, beside copies of pinned buffers as the limit.
+
+``--against CHECKOUT`` runs each contender of another checkout of iobench beside its twin of this
+one, in turns that swap from round to round, and prints the ratio of each round, their median and
+its interval: ``--against ../before --only ring_numpy ring_zarr ring_tfrecord --rounds 15``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import statistics
@@ -94,6 +99,7 @@ class Contender:
     which: str
     folder: Path
     device: str = ""
+    root: Path = ROOT
     process: subprocess.Popen[str] | None = None
     rates: list[float] = field(default_factory=list)
     waits: list[list[float]] = field(default_factory=list)
@@ -102,12 +108,10 @@ class Contender:
 
     def start(self) -> str:
         """Start the process; return why it cannot serve."""
-        command = [
-            self.python, str(HERE / "loaders_contenders.py"), self.name, self.which,
-            str(self.folder),
-        ]  # fmt: skip
+        script = self.root / HERE.relative_to(ROOT) / "loaders_contenders.py"
+        command = [self.python, str(script), self.name, self.which, str(self.folder)]
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "converters"))),
+            "PYTHONPATH": os.pathsep.join(map(str, (self.root, self.root / "converters"))),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "LOADERS_DEVICE": self.device,
         }
@@ -219,6 +223,35 @@ def print_rates(contenders: list[Contender], goals: Any, what: str) -> None:
         print(f"{told:36}{reached:8.2f}   goal {goal:5.2f}   {'' if reached >= goal else 'MISSED'}")
 
 
+def in_turns(contenders: list[Contender], number: int, *, paired: bool) -> list[Contender]:
+    """Return the order of a round: as they are, or the two of each pair swapped in every other."""
+    if not paired or number % 2:
+        return list(contenders)
+    return [contenders[index ^ 1] for index in range(len(contenders))]
+
+
+def median_interval(values: list[float]) -> tuple[float, float, float]:
+    """Return the median and its interval of at least 95 %, by order statistics."""
+    ordered, n = sorted(values), len(values)
+    below = 0  # the largest k of which P(fewer than k of n lie below the median) is 2.5 % at most
+    while sum(math.comb(n, i) for i in range(below + 1)) <= 0.025 * 2**n:
+        below += 1
+    return statistics.median(ordered), ordered[max(below - 1, 0)], ordered[n - max(below, 1)]
+
+
+def print_ratios(contenders: list[Contender]) -> dict[str, dict[str, float]]:
+    """Print the ratio of this checkout's rate to the other's by round; return the medians."""
+    figures = {}
+    print("\nsamples/s of this checkout / of the other, by round")
+    for ours, other in zip(contenders[::2], contenders[1::2], strict=True):
+        ratios = [a / b for a, b in zip(ours.rates, other.rates, strict=True)]
+        median, low, high = median_interval(ratios)
+        rounds = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{ours.name:26}{median:6.3f} ({low:.3f} to {high:.3f})   {rounds}")
+        figures[ours.name] = {"ratio": median, "low": low, "high": high}
+    return figures
+
+
 def print_waits(contenders: list[Contender], compute_ms: float) -> None:
     """Print the waits beside a step: per batch, of the steady state, of the first epoch."""
     print(f"\nwait for a batch at a step of {compute_ms} ms")
@@ -247,6 +280,7 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make environments for peers")
     parser.add_argument("--epochs-of", type=int, default=0, help="samples of an epoch; all")
     parser.add_argument("--folder", type=Path, help="where files stay; a temporary one by default")
+    parser.add_argument("--against", type=Path, help="another checkout, run in turns with this one")
     arguments = parser.parse_args()
     if arguments.device:
         from iobench.torch.device import find_accelerator
@@ -264,22 +298,26 @@ def main() -> None:
             python = interpreter(name, folder, install=arguments.install)
             reason = "" if python else f"not installed: all of {', '.join(CONTENDERS[name][1])}"
             if python:
-                one = Contender(name, python, arguments.which, folder, arguments.device)
-                reason = one.start()
+                roots = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
+                twins = [
+                    Contender(name, python, arguments.which, folder, arguments.device, root)
+                    for root in roots
+                ]
+                reason = next(filter(None, (one.start() for one in twins)), "")
             if reason:
                 left_out[name] = reason
                 print(f"left out: {name} ({reason})")
             else:
-                contenders.append(one)
+                contenders.extend(twins)
         n_samples = arguments.epochs_of or SETS[arguments.which][1]
         rng = random.Random(0)
         for number in range(arguments.rounds + 1):
             order = rng.sample(range(SETS[arguments.which][1]), n_samples)
-            for each in list(contenders):
+            for each in in_turns(contenders, number, paired=arguments.against is not None):
                 try:
                     each.epoch(order, arguments)
                 except Failed as error:
-                    if number:
+                    if number or arguments.against:
                         raise SystemExit(f"{each.name} failed: {error}") from None
                     left_out[each.name] = str(error)
                     print(f"left out: {each.name} ({error})")
@@ -289,7 +327,10 @@ def main() -> None:
                     each.rates.clear()
                     each.waits.clear()
                     each.seconds.clear()
-        if arguments.compute:
+        figures = {each.name: {"GBps": statistics.median(each.rates)} for each in contenders}
+        if arguments.against:
+            figures = print_ratios(contenders)
+        elif arguments.compute:
             print_waits(contenders, arguments.compute)
         else:
             goals = COLD_GOALS if arguments.cold else GOALS[arguments.which]
@@ -302,7 +343,6 @@ def main() -> None:
         for each in contenders:
             each.close()
     if arguments.json:
-        figures = {each.name: {"GBps": statistics.median(each.rates)} for each in contenders}
         arguments.json.write_text(json.dumps({"rates": figures, "left_out": left_out}, indent=1))
 
 
