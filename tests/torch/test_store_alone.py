@@ -332,11 +332,6 @@ def test_patches_of_stored_tiles_have_their_own_coordinates(
             part = known["t"][box[0]][np.ix_(*box[1:])]
             assert np.array_equal(batch["t"][row], part, equal_nan=True)
     loader.close()
-    half = iobench.loader(tmp_path / "store", 6, grid_part=(1, 2))
-    next(iter(half))
-    assert "latitude" not in half.coordinates()
-    assert "longitude" in half.coordinates()
-    half.close()
 
 
 @pytest.mark.quick_cases(0, thorough=1)

@@ -1,4 +1,4 @@
-"""What samples are made of a store's or dataset's: parts, patches, normalised, windows, a split."""
+"""What samples are made of a store's or dataset's: patches, normalised, windows, a split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
-from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.normalising import NormalisedSource, means_of
 from iobench.loaders.ring.patch_reads import patches_of
 from iobench.loaders.ring.patch_source import PatchSizes, PatchSource
@@ -58,8 +57,8 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
     source : BatchSource
         Of whole samples.
     options : mapping
-        As of `iobench.loader`: ``grid_part``, ``grid_dim``, ``patch``, ``patch_at``, ``normalise``,
-        ``window``, ``split``, ``seed``.
+        As of `iobench.loader`: ``patch``, ``patch_at``, ``normalise``, ``window``, ``split``,
+        ``seed``.
     facts : SampleFacts
         Of the source's samples.
 
@@ -68,16 +67,10 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
     OptionError, UnknownNameError
         Naming the option that cannot be met.
     """
-    part, patch = options.get("grid_part"), options.get("patch")
-    if part is None and options.get("grid_dim"):
-        raise OptionError(f"grid_dim={options['grid_dim']!r} goes with grid_part")
-    if part is not None and patch is not None:
-        raise OptionError("grid_part and patch both cut the grid; give one of them")
+    patch = options.get("patch")
     at = options.get("patch_at") or "random"
     if patch is None and at != "random":
         raise OptionError(f"patch_at={at!r} goes with patch")
-    if part is not None:
-        source = part_of_grid(source, part, dim=options.get("grid_dim"))
     sizes = None
     if patch is not None:
         sizes = PatchSizes(patch, source.spec)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
 from iobench.files.open_files import FileSet
-from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.log import Laps
-from iobench.loaders.ring.range_plan import wanted_of
 from iobench.loaders.ring.read_ahead import is_cached
 from iobench.loaders.ring.read_choice import GATHER, choose_reads
 from iobench.loaders.ring.reads import RowReads, SampleRanges
@@ -30,10 +28,9 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.decode_filler import DecodeFiller
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.range_plan import GridCut, RangePlan
+    from iobench.loaders.ring.range_plan import RangePlan
     from iobench.loaders.ring.read_choice import ReadChoice
     from iobench.loaders.ring.reads import Reads
-    from iobench.samples import Variable
     from iobench.stores.extents import ExtentStore
     from iobench.stores.fields import FieldLayout
 
@@ -120,8 +117,6 @@ class LocalReads:
         Of the source.
     plan : RangePlan
         What is read of each sample.
-    may_map : bool
-        Whether extents may be gathered from mappings: those that are read whole.
     """
 
     def __init__(
@@ -130,8 +125,6 @@ class LocalReads:
         fields: FieldLayout,
         files: StoreFiles,
         plan: RangePlan,
-        *,
-        may_map: bool,
     ) -> None:
         self._source = source
         self._fields = fields
@@ -146,7 +139,7 @@ class LocalReads:
         self._aligned = files.aligned() if source.direct else None
         if self._aligned is not None:
             self._direct = ReadSet([DirectReads(ranges, self._aligned)], plan.around_nbytes)
-        self._n_until_retry = 0 if may_map else -1
+        self._n_until_retry = 0
 
     def choose(self, samples: NDArray[np.int64], laps: Laps) -> ReadSet:
         """Return how to read the samples of a batch; asks for what is not in the page cache."""
@@ -200,7 +193,7 @@ class LocalReads:
 
 
 class InPlaceFiller:
-    """Fills rows of variables that lie in the extents as memory has them, or with parts of them.
+    """Fills rows of variables that lie in the extents as memory has them.
 
     Samples that are laid out otherwise than the first one of the store are decoded whole.
 
@@ -218,8 +211,6 @@ class InPlaceFiller:
         Compares whole extents.
     files : FileSet, optional
         Of a store of this machine.
-    cuts : mapping of str to GridCut, optional
-        What of some variables the rows are.
     """
 
     def __init__(
@@ -231,15 +222,12 @@ class InPlaceFiller:
         *,
         checks: ExtentChecks | None = None,
         files: FileSet | None = None,
-        cuts: Mapping[str, GridCut] | None = None,
     ) -> None:
         self._ways = ways
         self._others = others
         self._checks = checks
         self._files = files
         self._table = store.table
-        self._cuts = dict(cuts or {})
-        self._whole = ScratchRows(store.spec)
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
         # Of each variable that is varints, the bytes they take.
         self._varints = {
@@ -278,7 +266,7 @@ class InPlaceFiller:
         octets = {
             name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
-        stored = {v.name: self._part_of(v).nbytes for v in self._packed} | self._varints
+        stored = {v.name: v.nbytes for v in self._packed} | self._varints
         for name, nbytes in stored.items():
             octets[name] = self._room(name, count * nbytes).reshape(count, nbytes)
         gaps = {
@@ -304,24 +292,14 @@ class InPlaceFiller:
             others = np.flatnonzero((gaps[number] != around).any(axis=1))
             self._decode(others, samples, rows, laps)
 
-    def _part_of(self, variable: Variable) -> Variable:
-        cut = self._cuts.get(variable.name)
-        return variable if cut is None else replace(cut, variable=variable).part
-
     def _decode(
         self, chosen: NDArray[np.intp], samples: NDArray[np.int64], rows: Rows, laps: Laps
     ) -> None:
-        """Decode samples that are laid out otherwise, and copy what is wanted of them."""
+        """Decode samples that are laid out otherwise."""
         for row in chosen.tolist():
             one = slice(row, row + 1)
-            if not self._cuts:
-                here = {name: values[one] for name, values in rows.items()}
-                self._others.fill_rows(samples[one], here, laps)
-                continue
-            whole = self._whole.arrays(1)
-            self._others.fill_rows(samples[one], whole, laps)
-            for name, values in rows.items():
-                values[row, ...] = wanted_of(whole[name], self._cuts.get(name))[0]
+            here = {name: values[one] for name, values in rows.items()}
+            self._others.fill_rows(samples[one], here, laps)
 
     def _room(self, key: object, nbytes: int) -> NDArray[np.uint8]:
         """Return memory of this thread that is used again."""

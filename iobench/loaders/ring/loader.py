@@ -235,8 +235,7 @@ class RingLoader:
             ``"sample"``: numbers in the store, of a window one for each item in the order of
             ``Window.offsets``. ``"y_start"``, for each dimension that patches are cut along: where
             they begin. Then all coordinates that the store keeps, by name: those of samples
-            (times as datetime64) as ``"sample"``, those of the grid once, or of each patch. With
-            ``grid_part`` those along the dimension that is cut are left out.
+            (times as datetime64) as ``"sample"``, those of the grid once, or of each patch.
 
         Raises
         ------

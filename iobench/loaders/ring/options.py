@@ -68,8 +68,6 @@ class LoaderOptions(TypedDict, total=False):
     patch: Mapping[str, int] | None
     patch_at: Literal["random", "tiles", "centre"]
     normalise: Normalise
-    grid_part: tuple[int, int] | None
-    grid_dim: str | None
     processes: bool | None
     stage: str | os.PathLike[str] | None
     stage_part: Literal["node"] | tuple[int, int] | None
@@ -304,8 +302,6 @@ def loader(
     patch: Mapping[str, int] | None = None,
     patch_at: Literal["random", "tiles", "centre"] = "random",
     normalise: Normalise = False,
-    grid_part: tuple[int, int] | None = None,
-    grid_dim: str | None = None,
     processes: bool | None = None,
     stage: str | os.PathLike[str] | None = None,
     stage_part: Literal["node"] | tuple[int, int] | None = None,
@@ -385,12 +381,6 @@ def loader(
         divided by 1; missing ones (NaN) stay so. Whole numbers are left alone unless they are
         named. `RingLoader.normalisation` has what was taken, to undo it. Where samples were
         normalised when the store was made, True is refused: name those that were not.
-    grid_part : (int, int), optional
-        Which part of the grid, from 0, of how many, for training processes that share a sample.
-        Each then has the same ``rank``. No more is read of a store that holds numbers as they are,
-        unless that is many short ranges, or ``verify`` needs all; `RingLoader.choice` tells.
-    grid_dim : str, optional
-        The dimension that is cut; by default rows or cells, by their usual names.
     processes : bool, optional
         Make batches, ``transform`` included, in processes that share the memory of batches: for
         Python code that holds the interpreter's lock. The transform then has to be importable, and
@@ -429,7 +419,7 @@ def loader(
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
         "depth": depth, "max_bytes": max_bytes, "verify": verify, "direct": direct, "split": split,
         "window": window, "patch": patch, "patch_at": patch_at, "normalise": normalise,
-        "grid_part": grid_part, "grid_dim": grid_dim, "processes": processes,
+        "processes": processes,
         "stage": stage, "stage_part": stage_part, "stage_background": stage_background,
     }  # fmt: skip
     if framework is None:

@@ -60,7 +60,7 @@ def coordinates_of(
 
 
 def _is_whole(values: NDArray[Any], dims: Sequence[str], whole: Mapping[str, int]) -> bool:
-    """Whether a coordinate is of whole samples: not of a part, or of others so called."""
+    """Return whether a coordinate has the lengths of whole samples along its dimensions."""
     lengths = values.shape[values.ndim - len(dims) :]
     return all(whole.get(dim, n) == n for dim, n in zip(dims, lengths, strict=True))
 

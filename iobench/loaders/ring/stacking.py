@@ -97,7 +97,7 @@ class StackReader:
 
 
 class SourceSamples:
-    """The samples of a source by number: windows or parts of a grid, as a map-style dataset.
+    """The samples of a source by number: windows or patches, as a map-style dataset.
 
     Parameters
     ----------

@@ -28,14 +28,12 @@ from iobench.loaders.ring.reads import SampleRanges
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Filler
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.in_place_filler import ChoosesReads
-    from iobench.loaders.ring.range_plan import GridCut, RangePlan
     from iobench.loaders.ring.read_choice import ReadChoice
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
@@ -58,8 +56,6 @@ class StoreSource:
         Whether what is not in the page cache is read around it (``O_DIRECT``), which a store larger
         than memory would only turn over; ``"auto"``: where that is faster, measured when it is
         first needed.
-    note : str
-        What else is to be told of how it is read.
 
     Attributes
     ----------
@@ -88,7 +84,6 @@ class StoreSource:
         *,
         verify: bool = False,
         direct: bool | Literal["auto"] = False,
-        note: str = "",
     ) -> None:
         if direct not in (True, False, "auto"):
             raise OptionError(f'direct={direct!r}: expected True, False or "auto"')
@@ -109,12 +104,11 @@ class StoreSource:
         can_direct = self._files is not None and hasattr(os, "O_DIRECT")
         self.direct: bool | Literal["auto"] = direct if can_direct else False
         self.direct_choice = DirectChoice(True, {}) if direct is True else None
-        self.note = note
         self.in_flight = IN_FLIGHT
         self._lock = ForkLock()
 
-    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str, str]]:
-        return _made, (self.store, self.verify, self._wanted_direct, self.note)
+    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str]]:
+        return _made, (self.store, self.verify, self._wanted_direct)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -126,10 +120,7 @@ class StoreSource:
             return self._others()
         fields = self.fields if self._files is None else self._layout
         if fields is not None:
-            call_nbytes = REQUEST_NBYTES if self._files is None else CALL_NBYTES
-            plan = plan_of(fields, store.manifest.spec, {}, call_nbytes, keeps_all=self.verify)
-            assert plan is not None  # nothing is cut
-            return self.in_place(store, fields, plan, {})
+            return self._in_place(store, fields)
         decoder = store.row_decoder
         if self._files is None:
             objects = ObjectExtents(store, self._n_in_flight)
@@ -145,24 +136,17 @@ class StoreSource:
         )
         return DecodeFiller(store, extents, self.checks, decoder)
 
-    def in_place(
-        self,
-        store: ExtentStore,
-        fields: FieldLayout,
-        plan: RangePlan,
-        cuts: Mapping[str, GridCut],
-    ) -> InPlaceFiller:
-        """Return what fills rows with all of samples, or the part that the plan reads."""
+    def _in_place(self, store: ExtentStore, fields: FieldLayout) -> InPlaceFiller:
         ways: ChoosesReads
+        call_nbytes = REQUEST_NBYTES if self._files is None else CALL_NBYTES
+        plan = plan_of(fields, call_nbytes, keeps_all=self.verify)
         if self._files is None:
             reads = ObjectReads(SampleRanges(store.table, plan.ranges), self._n_in_flight)
             ways = ReadSet([reads], plan.around_nbytes)
         else:
-            ways = LocalReads(self, fields, self._files, plan, may_map=not cuts)
+            ways = LocalReads(self, fields, self._files, plan)
         files = None if self._files is None else self._files.files
-        return InPlaceFiller(
-            store, fields, ways, self._others(), checks=self.checks, files=files, cuts=cuts
-        )
+        return InPlaceFiller(store, fields, ways, self._others(), checks=self.checks, files=files)
 
     def _others(self) -> DecodeFiller:
         """Return what has the store decode samples."""
@@ -186,8 +170,8 @@ class StoreSource:
             return self.choice
 
 
-def _made(store: Store, verify: bool, direct: bool | Literal["auto"], note: str) -> StoreSource:
-    return StoreSource(store, verify=verify, direct=direct, note=note)
+def _made(store: Store, verify: bool, direct: bool | Literal["auto"]) -> StoreSource:
+    return StoreSource(store, verify=verify, direct=direct)
 
 
 class ForkLock:

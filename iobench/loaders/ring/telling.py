@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.loaders.ring.grid_part import PartRangesSource
 from iobench.loaders.ring.patch_reads import StorePatches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
@@ -34,11 +33,11 @@ def told(source: BatchSource) -> list[str]:
     lines = []
     at: BatchSource | None = source
     while at is not None:
-        if isinstance(at, (StoreSource, PipelineSource)) and at.note:
+        if isinstance(at, PipelineSource) and at.note:
             lines.append(at.note)
         if isinstance(at, StoreSource):
             lines += [str(at.choice)] if at.choice is not None else []
         elif isinstance(at, WrappedSource) and at.choice:
             lines.append(at.choice)
-        at = None if isinstance(at, (PartRangesSource, StorePatches)) else beneath(at)
+        at = None if isinstance(at, StorePatches) else beneath(at)
     return lines

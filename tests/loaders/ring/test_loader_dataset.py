@@ -1,4 +1,4 @@
-"""What a loader calls its dataset has its samples: windows and parts of a grid, not the items."""
+"""What a loader calls its dataset has its samples: windows, not the items."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ def check(loader: RingLoader) -> None:
     loader.close()
 
 
-@pytest.mark.parametrize("part", [None, (0, 2), (1, 3)])
 @pytest.mark.parametrize("fmt", ["numpy", "tfrecord"])
-def test_windows_and_parts(tmp_path: Path, fmt: str, part: Any) -> None:
+def test_windows_and_whole_samples(tmp_path: Path, fmt: str) -> None:
     store = write_numbers(tmp_path / "store", n_samples=20, fmt=fmt)
     window = place_windows([float(i) for i in range(20)], Window((-1, 0), (1,)))
-    check(iobench.loader(store, 4, window=window, grid_part=part, shuffle=True))
-    check(iobench.loader(store, 4, grid_part=part, shuffle=True))
+    check(iobench.loader(store, 4, window=window, shuffle=True))
+    check(iobench.loader(store, 4, shuffle=True))
 
 
 def test_a_plain_loader_has_the_store_itself(store: Store) -> None:

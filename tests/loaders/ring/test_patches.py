@@ -380,7 +380,6 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
         ({"patch": {}}, "patch={}: expected sizes by dimension"),
         ({"patch": PATCH, "patch_at": "corner"}, "patch_at='corner': expected one of random"),
         ({"patch_at": "tiles"}, "patch_at='tiles' goes with patch"),
-        ({"patch": PATCH, "grid_part": (0, 2)}, "grid_part and patch both cut the grid"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

@@ -19,7 +19,6 @@ from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
 from iobench.loaders.ring import object_reads
 from iobench.loaders.ring.decode_filler import DecodeFiller
-from iobench.loaders.ring.grid_part import PartRangesSource, part_of_grid
 from iobench.loaders.ring.in_place_filler import InPlaceFiller
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -156,21 +155,6 @@ def test_long_ranges_are_divided_to_go_side_by_side(
     assert bytes(memory) == data[3:]
     assert len(asked) == 4
     assert {start for _, start, _ in asked} == {3 + len(memory) * k // 4 for k in range(4)}
-
-
-def test_a_part_of_the_grid_is_all_that_is_asked_for(
-    make_store: MakeStore, bucket: str, asked: list[tuple[str, int, int]]
-) -> None:
-    shape = (2, 16, 1 << 17)  # half a channel is 4 MiB, more than a request is worth
-    spec = SampleSpec((Variable("field", shape, "<f4", ("channel", "y", "x")),))
-    samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
-    store = uploaded(make_store(spec, samples, "tfrecord"), f"s3://{bucket}/store")
-    source = part_of_grid(StoreSource(store), (1, 2))
-    assert isinstance(source, PartRangesSource)
-    rows = {"field": np.empty((1, 2, 8, 1 << 17), "f4")}
-    source.filler().fill(np.array([1]), rows, BatchLog())
-    assert np.array_equal(rows["field"][0], samples[1]["field"][:, 8:])
-    assert sum(nbytes for _, _, nbytes in asked) < spec.nbytes // 2 + 200
 
 
 @pytest.mark.parametrize("options", [{}, {"inner-chunk": "y=2", "codec": "blosc-lz4"}])
