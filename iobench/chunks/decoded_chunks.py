@@ -142,7 +142,9 @@ def reading_alone() -> Iterator[None]:
 
 def forget_decoded() -> None:
     """Drop all chunks of the process, so that a replaced file is seen."""
-    for cache in list(_caches):
+    with _lock:
+        caches = list(_caches)
+    for cache in caches:
         cache.clear()
 
 
@@ -379,7 +381,8 @@ class DecodedChunks:
         self._order: OrderedSamples | None = None
         self.has_repeats = False
         self.start_anew()
-        _caches.add(self)
+        with _lock:  # readers iterate over the set
+            _caches.add(self)
 
     def __reduce__(self) -> tuple[type[DecodedChunks], tuple[()]]:
         return DecodedChunks, ()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import integers
 
 import iobench
 from iobench.chunks.decode_counts import take_decode_counts
@@ -30,7 +32,7 @@ from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.ring.process_worker import USUAL_PROCESSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from iobench.sources.opened_dataset import OpenDataset
@@ -577,3 +579,53 @@ def test_a_chunk_that_is_kept_keeps_no_bytes_of_others(
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 5 * n_nbytes
+
+
+@given(n_loading=integers(1, 3), n_opening=integers(1, 2), batch_size=integers(1, 5))
+@settings(max_examples=max(4, settings().max_examples // 3))
+def test_datasets_open_in_any_thread_while_others_load(
+    tmp_path_factory: pytest.TempPathFactory, n_loading: int, n_opening: int, batch_size: int
+) -> None:
+    # Each epoch reads and decodes all chunks: readers look often how much all datasets hold.
+    path = tmp_path_factory.mktemp("opened") / "a.nc"
+    if not path.exists():
+        path = written(path.parent, "netcdf", chunk=(1, 8, 10))
+    failures: list[BaseException] = []
+    loading = threading.Barrier(n_loading + n_opening)
+    ended = threading.Event()
+
+    def load() -> None:
+        samples = opened(path)
+        loading.wait(timeout=30)
+        batches = samples.loader(batch_size, shuffle=True, threads=1)
+        for _ in range(3):
+            assert sum(len(batch["a"]) for batch in batches) == N_TIMES
+        batches.close()
+
+    def open_others() -> None:
+        loading.wait(timeout=30)
+        others = [opened(path)]
+        while not ended.is_set():  # what each dataset that is opened has
+            others[1:] = [DecodedChunks() for _ in range(500)]
+
+    def noting(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=noting, args=(load,)) for _ in range(n_loading)]
+    openers = [threading.Thread(target=noting, args=(open_others,)) for _ in range(n_opening)]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(CHUNK_CACHE, "1kB")
+        sys.setswitchinterval(1e-6)
+        for each in (*threads, *openers):
+            each.start()
+        for each in threads:
+            each.join(timeout=60)
+        ended.set()
+        for each in openers:
+            each.join(timeout=60)
+        sys.setswitchinterval(interval)
+    assert not failures, failures
