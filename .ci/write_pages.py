@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from iobench.cli.app import make_app
-from iobench.cli.suite_command import SUBCOMMANDS
+from iobench.cli.suite_command import MLLOG
 
 WIDTH = 100
 PAGES = Path(__file__).parents[1] / "iobench" / "cli" / "pages"
@@ -16,7 +16,7 @@ def pages() -> dict[str, str]:
     """Return the text of each page by the name of its file."""
     group = typer.main.get_command(make_app())
     told = {name: [_help(command, name)] for name, command in group.commands.items()}
-    told["suite"] += [_help(group.commands["suite"], "suite", below) for below in SUBCOMMANDS]
+    told["suite"].append(_help(group.commands["suite"], "suite", MLLOG))
     return {f"{name}.md": "\n".join([f"# iobench {name}\n", *told[name]]) for name in told}
 
 

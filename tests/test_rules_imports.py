@@ -84,8 +84,8 @@ ROOMS = {
         "subjects",
     },
     "suites": {
-        "analysis", "bundling", "command_options", "files", "json_files", "launch", "profiles",
-        "profiling", "recording", "registry", "report", "storage", "subjects", "tracking", "trials",
+        "analysis", "command_options", "files", "json_files", "launch", "profiles", "profiling",
+        "recording", "registry", "report", "storage", "subjects", "trials",
     },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},

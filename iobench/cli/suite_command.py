@@ -18,34 +18,30 @@ from iobench.cli.documents import (
     shown_as,
     write_document,
 )
-from iobench.cli.suite_hand_in import dlio, mllog, pack, tell, verify
+from iobench.cli.suite_mllog import mllog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iobench.suites.recipe import Cell, SuiteRecipe
     from iobench.suites.suite_folder import SuiteFolder
 
 INTERRUPTED: Final = 75
-SUBCOMMANDS: Final[dict[str, Callable[..., None]]] = {
-    "pack": pack, "verify": verify, "mllog": mllog, "dlio": dlio, "tell": tell,
-}  # fmt: skip
-"""What else there is to do with a suite, by the first word: ``iobench suite pack ...``."""
+MLLOG: Final = "mllog"
+"""The first word of ``iobench suite mllog DIR``."""
 
 
 class SuiteCommand(IobenchCommand):
-    """Measures the recipe that it is given, unless the first word is one of `SUBCOMMANDS`."""
+    """Measures the recipe that it is given, unless the first word is `MLLOG`."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """Return the context of this command, or of the other one that is named."""
-        if not args or args[0] not in SUBCOMMANDS:
+        """Return the context of this command, or of ``iobench suite mllog``."""
+        if args[:1] != [MLLOG]:
             return super().make_context(info_name, args, parent, **extra)
         app = make_typer()
-        app.command(args[0], cls=IobenchCommand)(SUBCOMMANDS[args[0]])
+        app.command(MLLOG, cls=IobenchCommand)(mllog)
         command: Any = typer.main.get_command(app)
-        return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
 
 
 def suite(
@@ -90,8 +86,7 @@ def suite(
 
     Killed or out of time, the same command goes on where it was. Processes that are given one
     folder share its cells: machines take different ones, on each machine one process measures.
-    With pack, verify, mllog, dlio or tell in place of a recipe (iobench suite pack --help) a suite
-    is handed in, checked, and told to others.
+    iobench suite mllog DIR (see iobench suite mllog --help) writes its runs as MLPerf's logs.
 
     Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
     with 1 if a cell failed, with 75 if runs are left.

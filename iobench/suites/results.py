@@ -28,8 +28,6 @@ RESULT_KIND: Final = "iobench suite result"
 RESULT_VERSION: Final = 1
 MEASURED, FAILED, NOT_AVAILABLE = "measured", "failed", "not available"
 STATUSES: Final = (MEASURED, FAILED, NOT_AVAILABLE)
-DLIO: Final = "dlio"
-"""The framework of results that it measured."""
 MAX_NBYTES: Final = 1 << 20
 SMALLEST: Final = 1e-100
 """Of figures, and of what one over them may be: squares of others are no floats."""
@@ -97,11 +95,6 @@ class Result:
     def key(self) -> tuple[tuple[str, str], ...]:
         """What tells its cell from others."""
         return tuple(sorted(self.cell.items()))
-
-    @property
-    def is_of_dlio(self) -> bool:
-        """Whether DLIO measured it, and not iobench."""
-        return self.cell.get("framework") == DLIO
 
     @property
     def document(self) -> dict[str, Any]:
@@ -204,8 +197,8 @@ def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tupl
 
 
 def measured_runs(folder: Path) -> Iterator[tuple[Path, Result, Path]]:
-    """Yield the runs of iobench that a folder of results has: file, result and run directory."""
+    """Yield the runs that a folder of results has: file, result and run directory."""
     for path in find_results(folder):
         result = read_result(path)
-        if result.run is not None and result.status == MEASURED and not result.is_of_dlio:
+        if result.run is not None and result.status == MEASURED:
             yield path, result, path.parent / result.run

@@ -146,7 +146,7 @@ class SuiteFolder:
         return {each.name for each in places if find_holder(each) is not None}
 
     def results(self, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
-        """Return all results, of this recipe's cells and others beside them.
+        """Return all results.
 
         Raises
         ------

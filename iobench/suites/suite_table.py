@@ -99,7 +99,7 @@ class SuiteTable:
     repeats, drop : int
         Runs of each cell, and how many lowest and highest of them are in no mean.
     cells : tuple of CellRow
-        In the order of the recipe; what is of no cell of it behind them.
+        In the order of the recipe.
     stand_in : bool or None
         Whether files were generated: of some runs at least; None where unknown.
     skipped : tuple of SkippedFile
@@ -149,13 +149,9 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
     usual = _usual_facts(results)
     rows = []
     for cell in folder.cells:
-        own = runs.pop(cell.key, [])
+        own = runs[cell.key]
         told = {metric: why for metric in shown if (why := why_not_given(metric, cell.options))}
         rows.append(_row(cell.values, own, recipe, usual, told, varied=cell.machine != "*"))
-    rows += [  # brought in from elsewhere
-        _row(others[0].cell, others, recipe, usual, {}, varied=True, is_ours=False)
-        for others in runs.values()
-    ]
     known = {each.stand_in for each in results if each.stand_in is not None}
     return SuiteTable(
         suite=recipe.name,
@@ -178,12 +174,11 @@ def _row(
     not_given: Mapping[str, str],
     *,
     varied: bool,
-    is_ours: bool = True,
 ) -> CellRow:
     measured = [each for each in runs if each.status == MEASURED]
     ended = next((each for each in runs if each.status != MEASURED), None)
     status = MEASURED if ended is None else ended.status
-    if ended is None and is_ours and len(measured) < recipe.repeats:
+    if ended is None and len(measured) < recipe.repeats:
         status = OPEN
     names = dict.fromkeys(name for each in measured for name in each.figures)
     return CellRow(
@@ -191,7 +186,7 @@ def _row(
         status=status,
         reason=None if ended is None else ended.reason,
         n_runs=len(measured),
-        figures={name: _figure(name, measured, recipe.drop if is_ours else 0) for name in names},
+        figures={name: _figure(name, measured, recipe.drop) for name in names},
         doubts=tuple(_doubts(measured, usual, varied=varied)),
         not_given=not_given,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.masking import mask_line, mask_urls
 from iobench.tracking.run_metrics import EPOCH_MARK, RunContents
-from iobench.tracking.trackers import REPORT, retry_command, short_reason, with_defaults
+from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
     from iobench.tracking.tracking_notes import TrackingNotes
@@ -73,8 +73,6 @@ class MlflowRuns:
         Of the run directory.
     join : str, optional
         MLflow's run to be joined; by default ``MLFLOW_RUN_ID``, if that is set.
-    command : sequence of str
-        Words of the command that tells it again.
 
     Raises
     ------
@@ -93,9 +91,8 @@ class MlflowRuns:
         notes: TrackingNotes,
         *,
         join: str | None = None,
-        command: Sequence[str] = REPORT,
     ) -> None:
-        self.run, self.asked, self._command = run, uri, command
+        self.run, self.asked = run, uri
         self.server = server_of(uri)
         try:
             with with_defaults(_DEFAULTS):
@@ -254,7 +251,7 @@ class MlflowRuns:
             reason = short_reason(mask_line(str(error)))
             raise TrackingError(
                 f"{mask_line(self.server)}: {reason}; the run is kept, log it again with: "
-                f"{retry_command(self.run, mlflow=self.asked, command=self._command)}"
+                f"{retry_command(self.run, mlflow=self.asked)}"
             ) from None
 
 

@@ -12,7 +12,6 @@ from iobench.analysis.run import open_runs
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.run_metrics import run_contents
-from iobench.tracking.trackers import REPORT
 from iobench.tracking.tracking_notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
@@ -75,59 +74,24 @@ def log_run(
     run = Path(run)
     opened = open_runs(run) if opened is None else opened
     title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
-    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        return log_contents(
-            run,
-            lambda: (run_contents(each, name=name) for name, each in _named(opened)),
-            # Not before a server has answered: they may take a while.
-            lambda: _artifacts(opened, Path(folder), document, trace, say),
-            title=title,
-            several=sum(map(len, opened)) > 1,
-            mlflow=mlflow,
-            wandb=wandb,
-            say=say,
-        )
-
-
-def log_contents(
-    folder: Path,
-    contents: Callable[[], Iterable[RunContents]],
-    make_files: Callable[[], Sequence[Path]],
-    *,
-    title: str,
-    several: bool = False,
-    mlflow: str | None = None,
-    wandb: str | None = None,
-    say: Callable[[str], None] = lambda line: None,
-    command: Sequence[str] = REPORT,
-) -> tuple[str, ...]:
-    """Tell servers of whatever has parameters and metrics; the rest is as of `log_run`.
-
-    Parameters
-    ----------
-    folder : Path
-        Where notes are kept of what was told.
-    contents : callable
-        Returns what is told, part by part.
-    make_files : callable
-        Makes the files that are kept with it, once a server has answered.
-    title : str
-        Of all parts together.
-    several : bool
-        Whether there are several.
-    command : sequence of str
-        Words of the command that tells it again.
-    """
-    files = functools.cache(make_files)
-    notes = TrackingNotes(folder)
+    several = sum(map(len, opened)) > 1
+    notes = TrackingNotes(run)
     trackers: list[Tracker] = []
     if mlflow is not None:
-        trackers.append(MlflowRuns(folder, mlflow, notes, command=command))
+        trackers.append(MlflowRuns(run, mlflow, notes))
     if wandb is not None:
-        trackers.append(WandbRuns(folder, wandb, notes, command=command))
+        trackers.append(WandbRuns(run, wandb, notes))
     found: list[str] = []
-    for tracker in trackers:
-        found += _tell(tracker, contents(), files, title, several, say)
+    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
+
+        @functools.cache
+        def files() -> Sequence[Path]:
+            """Return the page and the trace, made once a server has answered: they take a while."""
+            return _artifacts(opened, Path(folder), document, trace, say)
+
+        for tracker in trackers:
+            parts = (run_contents(each, name=name) for name, each in _named(opened))
+            found += _tell(tracker, parts, files, title, several, say)
     return tuple(found)
 
 

@@ -62,19 +62,9 @@ class Tracker(Protocol):
         """Say that all is told."""
 
 
-REPORT: Final = ("report",)
-"""The words of the command that tells runs."""
-
-
-def retry_command(
-    run: Path,
-    *,
-    mlflow: str | None = None,
-    wandb: str | None = None,
-    command: Sequence[str] = REPORT,
-) -> str:
+def retry_command(run: Path, *, mlflow: str | None = None, wandb: str | None = None) -> str:
     """Return the command that tells a run again, without credentials."""
-    words = ["iobench", *command, str(run)]
+    words = ["iobench", "report", str(run)]
     if mlflow is not None:
         words += ["--mlflow", mask_urls(mlflow)]
     if wandb is not None:

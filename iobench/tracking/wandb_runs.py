@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import IobenchError, MissingExtraError, TrackingError
 from iobench.masking import mask_line
 from iobench.tracking.legal_names import PREFIX
-from iobench.tracking.trackers import REPORT, retry_command, short_reason, with_defaults
+from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
     from iobench.tracking.run_metrics import EpochMetrics, RunContents
@@ -42,8 +42,6 @@ class WandbRuns:
         ``PROJECT`` or ``ENTITY/PROJECT``.
     notes : TrackingNotes
         Of the run directory.
-    command : sequence of str
-        Words of the command that tells it again.
 
     Raises
     ------
@@ -53,10 +51,8 @@ class WandbRuns:
 
     title = "Weights & Biases"
 
-    def __init__(
-        self, run: Path, project: str, notes: TrackingNotes, *, command: Sequence[str] = REPORT
-    ) -> None:
-        self.run, self.asked, self.notes, self._command = run, project, notes, command
+    def __init__(self, run: Path, project: str, notes: TrackingNotes) -> None:
+        self.run, self.asked, self.notes = run, project, notes
         entity, _, self.project = project.strip("/ ").rpartition("/")
         self.entity = entity or None
         self.server = f"wandb:{project.strip('/ ')}"
@@ -174,7 +170,7 @@ class WandbRuns:
             reason = short_reason(mask_line(str(error)))
             raise TrackingError(
                 f"Weights & Biases, {self.asked}: {reason}; the run is kept, log it again with: "
-                f"{retry_command(self.run, wandb=self.asked, command=self._command)} "
+                f"{retry_command(self.run, wandb=self.asked)} "
                 "(WANDB_MODE=offline needs no server)"
             ) from None
 

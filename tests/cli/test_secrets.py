@@ -91,7 +91,6 @@ ASKED = {
         "suite URL --dry-run",
         "suite quick --dry-run --json --set dataset=URL",
         "suite quick --out URL --dry-run",
-        "suite verify URL",
     ),
     "history": ("history URL",),
 }
@@ -231,7 +230,6 @@ DONE_WITH_IT = (
     "profile URL --sample-dim time --batches 2 --batch-size 1 --compute none --format numpy",
     "suite quick --out SUITE --set dataset=URL --set format=source --set workers=0 --set repeats=1 "
     "--set drop=0 --set tiny=false --set sample-dim=time --set batches=2 --set batch-size=1",
-    "suite pack SUITE suite.tar.gz",
     "convert URL BUCKET/store --to zarr --sample-dim time",
     "verify BUCKET/store --against URL",
     "info MADE",

@@ -170,16 +170,11 @@ def test_what_a_run_measured_is_not_told(
     assert not out.exists()
 
 
-def test_results_of_dlio_have_no_log_and_a_cache_that_was_not_cleared_is_told(
+def test_a_cache_that_was_not_cleared_is_told_and_an_unknown_one_is_not(
     suite: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "suite"
     shutil.copytree(suite, folder)
-    (folder / "cells" / "dlio-x" / "round-0").mkdir(parents=True)
-    cell = {"dataset": "x", "framework": "dlio"}
-    write_result(
-        folder / "cells" / "dlio-x", Result("s", "0", cell, 0, MEASURED, "", run="round-0")
-    )
     (facts,) = folder.rglob("run.json")
     for before, said in ((1.0, [False]), (0.0, [True]), (None, [])):
         told = json.loads(facts.read_text())
