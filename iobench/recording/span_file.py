@@ -45,9 +45,7 @@ class Flag(IntFlag):
     """With ``IO``, another counter: of kind decode, ``nbytes`` of whole chunks that were decoded,
     ``cpu_ns`` the bytes of chunks that samples took; of kind read, ``nbytes`` the number of chunks
     that were needed, ``cpu_ns`` of those that had to be decoded."""
-    BEGUN = 64
-    """What it is of goes on beside the thread: its own time is that of another span, with
-    ``DETAIL``, or not known."""
+    # 64 is taken: 0.1 marked collective operations so that went on beside the thread.
 
 
 def io_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:

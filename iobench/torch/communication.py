@@ -22,12 +22,10 @@ from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import thread_lane
 from iobench.recording.session import current_recording
-from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
 
@@ -48,22 +46,17 @@ NAMES: Final = {
 ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 WAIT: Final = "wait"
 HOOK: Final = "hook"
-FROM_ROOT: Final = ("broadcast", "scatter", "buffers")
-TO_ROOT: Final = ("reduce", "gather")
 GRADIENTS: Final = "gradients"
 BUFFERS: Final = "buffers"
-BUCKETS: Final = "buckets from 0"
+BUCKETS: Final = "buckets"
 """In its second pass DistributedDataParallel agrees on which gradients are sent together."""
-MOST_BEGUN: Final = 4096
-LANE: Final = "communication"
 
 _lock: Final = threading.RLock()
 _installed: Final[list[Callable[[], None]]] = []
 _waited_at_once: Final[dict[int, tuple[int, int, int, bytes]]] = {}
 """By thread, the operation that it is going to wait for: its work, start, bytes, description."""
-_begun: Final[dict[int, tuple[weakref.ref[Any], int, int, str]]] = {}
-"""By work, those that go on beside: start, bytes, name."""
-_names: Final[dict[tuple[int, str, int], _Name]] = {}
+_begun: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""Operations that go on while the thread does something else, until it waits for them."""
 _reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDictionary()
 
 
@@ -125,63 +118,23 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 # -- operations ---------------------------------------------------------------------------
 
 
-class _Name:
-    """What an operation of a group is called, and how its spans are described."""
-
-    __slots__ = ("begun", "group", "plain", "recorder", "text")
-
-    def __init__(self, recorder: Recorder, group: Any, text: str) -> None:
-        self.recorder, self.group, self.text = recorder, weakref.ref(group), text
-        self.plain = _described(recorder, text)
-        self.begun = _described(recorder, text, Flag.BEGUN)
-
-
-def _named(recorder: Recorder, group: Any, name: str, root: int = -1) -> _Name:
-    """Return the name of an operation, with its root; of a part of the ranks, with these."""
-    known = _names.get((id(group), name, root))
-    if known is not None and known.recorder is recorder and known.group() is group:
-        return known
-    dist: Any = torch.distributed
-    text = name
-    if root >= 0:
-        way = "from" if name in FROM_ROOT else "to"
-        text = f"{name} {way} {dist.get_global_rank(group, root)}"
-    if group.size() != dist.get_world_size():
-        text += f" of ranks {_ranges(dist.get_process_group_ranks(group))}"
-    found = _names[id(group), name, root] = _Name(recorder, group, text)
-    return found
-
-
-def _ranges(ranks: list[int]) -> str:
-    """Return numbers as ``"0-3,8"``."""
-    found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and found[-1][-1] == rank - 1:
-            found[-1][1:] = [rank]
-        else:
-            found.append([rank])
-    return ",".join("-".join(map(str, each)) for each in found)
-
-
-_descriptions: Final[dict[tuple[str, int], bytes]] = {}
+_descriptions: Final[dict[str, bytes]] = {}
 _describes: Recorder | None = None
 
 
-def _described(recorder: Recorder, text: str, flags: int = 0) -> bytes:
+def _described(recorder: Recorder, text: str) -> bytes:
     global _describes
     if _describes is not recorder:
         _describes = recorder
         _descriptions.clear()
-    found = _descriptions.get((text, flags))
+    found = _descriptions.get(text)
     if found is None:
-        found = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, flags, 1)
-        _descriptions[text, flags] = found
+        found = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, 0, 1)
+        _descriptions[text] = found
     return found
 
 
 def _timed(name: str, original: Any) -> Any:
-    has_root = name in FROM_ROOT or name in TO_ROOT
-
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None:
@@ -194,19 +147,13 @@ def _timed(name: str, original: Any) -> Any:
             # torch's functions give options last, or by name.
             options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
             nbytes, on_cpu = _message(args)
-            root = getattr(options, "rootRank", -1) if has_root else -1
-            known = _named(recorder, self, name, root)
-            if work is None:  # it has waited, or the device is going to
-                described = known.plain if on_cpu else known.begun
-                lane.write(start_ns, now_ns(), nbytes, -1, described)
-            elif on_cpu and not getattr(options, "asyncOp", True):
-                _waited_at_once[get_ident()] = id(work), start_ns, nbytes, known.plain
+            described = _described(recorder, name)
+            if work is not None and on_cpu and not getattr(options, "asyncOp", True):
+                _waited_at_once[get_ident()] = id(work), start_ns, nbytes, described
             else:
-                lane.write(start_ns, now_ns(), nbytes, -1, known.begun)
-                if on_cpu:
-                    if len(_begun) >= MOST_BEGUN:  # nobody waits for them
-                        _begun.pop(next(iter(_begun)), None)
-                    _begun[id(work)] = weakref.ref(work), start_ns, nbytes, known.text
+                lane.write(start_ns, now_ns(), nbytes, -1, described)
+                if work is not None and on_cpu:
+                    _begun.add(work)
         except Exception as error:  # noqa: BLE001 - the operation is under way, and the script's
             _misfits(error)
         return work
@@ -237,31 +184,18 @@ def _timed_wait(original: Any) -> Any:
                 lane = recorder.lane()
                 now_ns = lane.now_ns
                 lane.write(at_once[1], now_ns(), at_once[2], -1, at_once[3])
-        begun = _begun.pop(id(self), None)
-        if begun is None or not _is(begun[0], self):
+        if self not in _begun:
             return original(self, *args, **kwargs)
-        try:
-            was_done = self.is_completed()
-        except RuntimeError:  # it failed, as waiting for it is going to say
-            was_done = True
+        _begun.discard(self)
         lane = recorder.lane()
         now_ns = lane.now_ns
         start_ns = now_ns()
         try:
             return original(self, *args, **kwargs)
         finally:
-            end_ns = now_ns()
-            lane.write(start_ns, end_ns, -1, -1, _described(recorder, WAIT))
-            if not was_done:  # else nobody knows when it was
-                _, begun_ns, nbytes, text = begun
-                _write_apart(lane, text, begun_ns, end_ns, nbytes)
+            lane.write(start_ns, now_ns(), -1, -1, _described(recorder, WAIT))
 
     return wait
-
-
-def _is(reference: weakref.ref[Any], work: Any) -> bool:
-    """Tell whether an operation is what it was, and not another in the same place of memory."""
-    return reference() is work
 
 
 def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
@@ -285,22 +219,6 @@ def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
     return nbytes, on_cpu
 
 
-_beside: tuple[Recorder | None, Lane | None] = None, None
-
-
-def _write_apart(lane: Lane, name: str, start_ns: int, end_ns: int, nbytes: int) -> None:
-    """Write an operation's own time, beside what the thread did meanwhile."""
-    global _beside
-    recorder = lane.recorder
-    with _lock:
-        if _beside[0] is not recorder:
-            _beside = recorder, recorder.foreign_lane(LANE)
-        own = _beside[1]
-        assert own is not None
-        own.position = lane.position
-        own.write(start_ns, end_ns, nbytes, -1, _described(recorder, name, Flag.DETAIL))
-
-
 # -- DistributedDataParallel --------------------------------------------------------------
 
 
@@ -310,8 +228,7 @@ def _timed_buffers(original: Any) -> Any:
         if lane is None:
             return original(*args, **kwargs)
         try:
-            nbytes, on_cpu = _message(args[1:2])
-            known = _named(lane.recorder, args[0], BUFFERS, args[3] if len(args) > 3 else 0)
+            nbytes, _ = _message(args[1:2])
         except Exception as error:  # noqa: BLE001 - as for the operations
             _misfits(error)
             return original(*args, **kwargs)
@@ -319,8 +236,7 @@ def _timed_buffers(original: Any) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
-            described = known.plain if on_cpu else known.begun
-            lane.write(start_ns, lane.now_ns(), nbytes, -1, described)
+            lane.write(start_ns, lane.now_ns(), nbytes, -1, _described(lane.recorder, BUFFERS))
 
     return _broadcast_coalesced
 
@@ -369,9 +285,9 @@ class _Gradients:
     What torch tells is of the last backward pass, and of wall time.
     """
 
-    def __init__(self, reducer: Any, name: str, nbytes: int) -> None:
+    def __init__(self, reducer: Any, nbytes: int) -> None:
         self._logger = torch.distributed.Logger(reducer)
-        self._name, self.nbytes = name, nbytes
+        self.nbytes = nbytes
         self._last = self.thread = 0
         self._recorder: Recorder | None = None  # of a pass that is not told yet
 
@@ -408,9 +324,7 @@ class _Gradients:
         end_ns = end + shift_ns
         if not 0 < start_ns <= held_ns <= end_ns <= now_ns:
             raise ValueError("gradients: the wall clock was set while they were sent")
-        described = _described(recorder, self._name, Flag.BEGUN)
-        lane.write(held_ns, end_ns, self.nbytes, -1, described)
-        _write_apart(lane, self._name, start_ns, end_ns, self.nbytes)
+        lane.write(held_ns, end_ns, self.nbytes, -1, _described(recorder, GRADIENTS))
 
     def leave(self) -> None:
         """Write the last reduction: the recording, or its window, ends."""
@@ -452,8 +366,7 @@ def _watch(recording: Recording, model: Any) -> None:
         if each.requires_grad and name not in model.parameters_to_ignore
     )
     reducer = model.reducer
-    name = _named(recording.recorder, model.process_group, GRADIENTS).text
-    watched = _Gradients(reducer, name, nbytes)
+    watched = _Gradients(reducer, nbytes)
     reducer._set_ddp_runtime_logging_sample_rate(1)
     _reducers[reducer] = watched
     recording.open_log(watched)

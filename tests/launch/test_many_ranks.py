@@ -220,7 +220,7 @@ N_STEPS, SLEPT_NS = 4, 10**8
 
 
 @pytest.mark.long
-def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
+def test_time_in_collective_operations_includes_waiting_for_other_ranks(
     launch: Launch, script: Script, plainly: Plainly
 ) -> None:
     pytest.importorskip("torch", reason="torchrun is torch's")
@@ -237,17 +237,11 @@ def test_what_ranks_wait_for_in_collective_operations_is_told_apart(
     assert [each["collective_operations"] for each in (first, second)] == [
         first["collective_operations"]
     ] * 2
-    # The first rank waits for the second one's input, and for its work; not the other way round.
-    # In its first step it is slow itself.
+    # The first rank waits in operations for the second one, which loads and then works longer.
     late_ns = 2 * (N_STEPS - 1) * SLEPT_NS
-    assert first["peer_input_wait_s"] * 1e9 >= 0.8 * late_ns
-    assert first["peer_other_wait_s"] * 1e9 >= 0.8 * (N_STEPS - 1) * SLEPT_NS
-    assert second["peer_input_wait_s"] * 1e9 < 0.2 * late_ns
+    assert (first["comm_held_s"] - second["comm_held_s"]) * 1e9 >= 0.8 * late_ns
     # Both are held by a slow operation alike, in each step as often as there are buckets.
-    for each in (first, second):
-        assert each["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
-    # What was not waited for is none of it: the input of the second rank, and no more.
-    assert first["peer_input_wait_s"] <= 1.2 * (second["wait_s"] - first["wait_s"])
+    assert second["comm_held_s"] * 1e9 >= N_STEPS * SLEPT_NS
     # Nor is it computing of the script's, and the report says so.
     assert document["job"]["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
     report = TerminalRenderer().render(report_document([Run.open(found.run)]))

@@ -27,26 +27,13 @@ class RankExposure:
         Steps in which it was the last to have its batch.
     exposed_ns : int
         In these steps: its wait while all others had theirs.
-    comm_ns : int or None
+    comm_held_ns : int or None
         Time for which collective operations held the training loop, from its first wait to the
-        end of its last step, without waiting for another rank to come; None where no such
+        end of its last step, waiting for other ranks in them included; None where no such
         operation was recorded, as for the next ones.
-    peer_input_wait_ns, peer_other_wait_ns : int or None
-        And with that: for a rank that came late as it had waited longer for its batches, and for
-        one that had computed or done anything else for longer.
     n_operations, comm_nbytes : int or None
         Operations of the training loop, and the bytes that they carry: of each the larger of what
         the rank hands in and what it gets. None where one does not say.
-    comm_own_ns, comm_hidden_ns : int or None
-        Time of operations that carry bytes and report when they were done, the loop held or not,
-        but not of those between two ranks; and of that, what the loop was not held for: None where
-        one does not say that, as those that were done before they were waited for.
-    comm_own_nbytes, comm_own_peer_wait_ns : int or None
-        What these carry; and of their time, until the last rank had come: None where that is not
-        known of one.
-    comm_alone_ns : int or None
-        Of ``comm_ns``, in operations that no other rank recorded, or between two: waiting for
-        other ranks may be in it.
     """
 
     rank: int
@@ -56,33 +43,14 @@ class RankExposure:
     wall_ns: int
     n_last: int = field(metadata=key("steps_last"))
     exposed_ns: int
-    comm_ns: int | None
-    peer_input_wait_ns: int | None
-    peer_other_wait_ns: int | None = None
+    comm_held_ns: int | None = None
     n_operations: int | None = field(default=None, metadata=key("collective_operations"))
     comm_nbytes: int | None = None
-    comm_own_ns: int | None = None
-    comm_hidden_ns: int | None = None
-    comm_own_nbytes: int | None = None
-    comm_own_peer_wait_ns: int | None = None
-    comm_alone_ns: int | None = None
 
     @figure
     def wait_fraction(self) -> float | None:
         """Share of its time spent waiting; None without time."""
         return self.wait_ns / self.wall_ns if self.wall_ns else None
-
-    @figure
-    def comm_nbytes_per_s(self) -> float | None:
-        """Bytes over time of operations that report both, waiting for others to come left out.
-
-        So it is what NCCL's tests call algorithm bandwidth, not bus bandwidth; None without time.
-        """
-        waits_ns = self.comm_own_peer_wait_ns
-        if self.comm_own_ns is None or self.comm_own_nbytes is None or waits_ns is None:
-            return None
-        spent_ns = self.comm_own_ns - waits_ns
-        return self.comm_own_nbytes * 1e9 / spent_ns if spent_ns > 0 else None
 
 
 @frozen
@@ -133,10 +101,8 @@ class JobExposure:
         The machines.
     clock_uncertainty_ns : int or None
         How far apart instants of different machines may be shown, by the pairs of monotonic and
-        wall-clock time of each, whose wall clocks are taken to agree; or by operations that no
-        rank leaves before all have come. None where all ran on one machine, where times are exact.
-    n_clock_operations : int
-        Such operations, 0 where it is by wall clocks alone.
+        wall-clock time of each, whose wall clocks are taken to agree. None where all ran on one
+        machine, where times are exact.
     n_uncertain_steps : int
         Steps whose last two ranks are on different machines and closer than that.
     bin_ns : int
@@ -167,7 +133,6 @@ class JobExposure:
     step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     step_last: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
     n_folded: int = field(default=0, metadata=HIDDEN)
-    n_clock_operations: int = field(default=0, metadata=key("clock_operations"))
 
     @figure
     def wait_fraction(self) -> float | None:

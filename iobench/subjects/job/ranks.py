@@ -1,4 +1,4 @@
-"""Several training processes of one job: who comes last, and what the others wait for then."""
+"""Several training processes of one job: which rank has its batch last, and what the job waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from iobench.frozen import frozen
 from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
-from iobench.subjects.job.peer_waits import clock_bounds, peer_waits, waited_by
 from iobench.subjects.job.steps import rank_steps
 
 if TYPE_CHECKING:
@@ -19,16 +18,10 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
-    from iobench.subjects.job.peer_waits import Communication, PeerWaits
     from iobench.subjects.job.steps import RankSteps, Stream
 
 Integers = NDArray[np.int64]
 N_BINS: Final = 48
-OF_COMMUNICATION: Final = (
-    "comm_ns", "peer_input_wait_ns", "peer_other_wait_ns", "n_operations", "comm_nbytes",
-    "comm_own_ns", "comm_hidden_ns", "comm_own_nbytes", "comm_own_peer_wait_ns",
-    "comm_alone_ns",
-)  # fmt: skip
 
 
 @frozen
@@ -123,7 +116,7 @@ def compare_ranks(
     bin_ns = max(1, -(-(end - begin) // n_bins))
     return JobExposure(
         world_size=world_size,
-        ranks=_ranks(steps, shifts, rank, asked, step, last, alone),
+        ranks=_ranks(steps, rank, last, alone),
         missing=tuple(missing),
         n_steps=len(last),
         n_single_steps=int((n_alike == 1).sum()) if len(steps) > 1 else 0,
@@ -133,11 +126,12 @@ def compare_ranks(
         imbalance=max(waits) / mean if mean and len(known) > 1 else None,
         hosts=tuple(dict.fromkeys(each.host for each in steps)),
         clock_uncertainty_ns=spread_ns if clocks.n_machines > 1 else None,
-        n_clock_operations=clocks.n_operations,
         n_uncertain_steps=int((apart & near).sum()),
         bin_ns=bin_ns,
         matrix_ns=tuple(
-            tuple(np.diff(waited_by(each.wait_start_ns, each.wait_end_ns, edges - by)).tolist())
+            tuple(
+                np.diff(_waited_before(each.wait_start_ns, each.wait_end_ns, edges - by)).tolist()
+            )
             for each, by in zip(steps, shifts, strict=True)
             for edges in [begin + bin_ns * np.arange(n_bins + 1, dtype=np.int64)]
         ),
@@ -164,15 +158,11 @@ class _Clocks:
     ----------
     shift_ns : list of int
         Of each rank.
-    n_operations : int
-        By how many collective operations that is known, of the machine that has fewest; 0 where
-        it is by wall clocks alone.
     """
 
     shift_ns: list[int]
     spread_ns: int
     n_machines: int
-    n_operations: int
 
 
 def _clocks(steps: Sequence[RankSteps]) -> _Clocks:
@@ -180,7 +170,7 @@ def _clocks(steps: Sequence[RankSteps]) -> _Clocks:
 
     A machine's monotonic clock is set against wall time by the pairs its processes noted; as far
     as these differ from each other, the wall clock was moved meanwhile, and nobody knows which of
-    them are right. Operations that none leaves before all have come bound it from both sides.
+    them are right.
     """
     pairs: dict[str, list[int]] = {}
     for each in steps:
@@ -192,24 +182,8 @@ def _clocks(steps: Sequence[RankSteps]) -> _Clocks:
         max((abs(pair - middle) for pair in each), default=0)
         for middle, each in zip(offset, pairs.values(), strict=True)
     ]
-    machine = _numbers([each.boot_id for each in steps])
-    bounds = {}
-    if len(pairs) > 1:
-        step_of = np.split(
-            _step_numbers(steps, _joined([each.asked_ns for each in steps]))[0],
-            np.cumsum([len(each.stream) for each in steps])[:-1],
-        )
-        bounds = clock_bounds([each.comm for each in steps], step_of, machine)
-    n_operations = 0
-    # Where they contradict each other, one of the clocks went slower than the other.
-    if len(bounds) == len(pairs) - 1 and all(least <= most for least, most, _ in bounds.values()):
-        wrong[:1] = [0]  # whose clock is the common one
-        for number, (least, most, _) in bounds.items():
-            shift[number] = min(max(shift[number], least), most)
-            wrong[number] = max(most - shift[number], shift[number] - least)
-        n_operations = min((n for _, _, n in bounds.values()), default=0)
-    shift_ns = [shift[number] for number in machine]
-    return _Clocks(shift_ns, sum(sorted(wrong)[-2:]), len(pairs), n_operations)
+    shift_ns = [shift[number] for number in _numbers([each.boot_id for each in steps])]
+    return _Clocks(shift_ns, sum(sorted(wrong)[-2:]), len(pairs))
 
 
 def _middle(values: list[int]) -> int:
@@ -244,76 +218,36 @@ def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
 
 
 def _ranks(
-    steps: Sequence[RankSteps],
-    shifts: Sequence[int],
-    rank: Integers,
-    asked: Integers,
-    step: Integers,
-    last: Integers,
-    alone: Integers,
+    steps: Sequence[RankSteps], rank: Integers, last: Integers, alone: Integers
 ) -> tuple[RankExposure, ...]:
     n_last = np.bincount(rank[last], minlength=len(steps))
     exposed = np.zeros(len(steps), dtype=np.int64)
     np.add.at(exposed, rank[last], alone)
-    waits = [
-        (each.wait_start_ns + by, each.wait_end_ns + by)
-        for each, by in zip(steps, shifts, strict=True)
-    ]
-    n_alike = np.bincount(step)
-    step_of = [
-        np.maximum.accumulate(np.where(n_alike[each] > 1, each, -1)) if len(each) else each
-        for each in np.split(step, np.cumsum([len(each.stream) for each in steps])[:-1])
-    ]
-    peers = peer_waits(
-        [each.rank for each in steps],
-        [each.comm for each in steps],
-        waits,
-        step_of,
-        _first_of_later_steps(step, asked),
-        shifts,
-    )
-    found = []
-    for index, (each, peer) in enumerate(zip(steps, peers, strict=True)):
-        found.append(
-            RankExposure(
-                rank=each.rank,
-                host=each.host,
-                n_batches=each.n_batches,
-                wait_ns=each.wait_ns,
-                wall_ns=each.wall_ns,
-                n_last=int(n_last[index]),
-                exposed_ns=int(exposed[index]),
-                **_communication(each.comm, peer),
-            )
+    return tuple(
+        RankExposure(
+            rank=each.rank,
+            host=each.host,
+            n_batches=each.n_batches,
+            wait_ns=each.wait_ns,
+            wall_ns=each.wall_ns,
+            n_last=int(n_last[index]),
+            exposed_ns=int(exposed[index]),
+            comm_held_ns=each.comm.held_ns if each.comm else None,
+            n_operations=each.comm.n_operations if each.comm else None,
+            comm_nbytes=each.comm.nbytes if each.comm else None,
         )
-    return tuple(found)
+        for index, each in enumerate(steps)
+    )
 
 
-def _communication(comm: Communication | None, peer: PeerWaits | None) -> dict[str, int | None]:
-    """Return what a rank's figures say of its collective operations."""
-    if comm is None or peer is None:
-        return dict.fromkeys(OF_COMMUNICATION)
-    own_ns = int((comm.own_end_ns - comm.own_start_ns).sum())
-    held = waited_by(comm.held_start_ns, comm.held_end_ns, comm.own_end_ns)
-    held = held - waited_by(comm.held_start_ns, comm.held_end_ns, comm.own_start_ns)
-    known = comm.own_nbytes > 0
-    values = (
-        comm.held_ns - peer.input_ns - peer.other_ns, peer.input_ns, peer.other_ns, len(comm),
-        comm.carried_nbytes, own_ns if known else None,
-        own_ns - int(held.sum()) if known and not comm.n_untold else None,
-        comm.own_nbytes if known else None,
-        peer.own_ns if known and not peer.carries_alone else None, peer.alone_ns,
-    )  # fmt: skip
-    return dict(zip(OF_COMMUNICATION, values, strict=True))
-
-
-def _first_of_later_steps(step: Integers, asked: Integers) -> Integers:
-    """Return, for each step, when the first rank asked for a batch of a later one."""
-    none = np.iinfo(np.int64).max
-    first = np.full(int(step.max(initial=-1)) + 2, none)
-    np.minimum.at(first, step, asked)
-    least: Integers = np.minimum.accumulate(first[::-1])[::-1]
-    return least[1:]
+def _waited_before(start: Integers, end: Integers, time_ns: Integers) -> Integers:
+    """Return how much of intervals, which are apart and in order, lies before each instant."""
+    total = np.append(0, np.cumsum(end - start))
+    place = np.searchsorted(start, time_ns, side="left")
+    inside = place > 0
+    waited: Integers = total[place]
+    waited[inside] -= np.maximum(end[place[inside] - 1] - time_ns[inside], 0)
+    return waited
 
 
 def missing_ranks(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    ByteRate,
     Bytes,
     Column,
     Count,
@@ -73,14 +72,9 @@ def _lines(job: JobExposure) -> list[str]:
         lines.append(f"Left out: steps of only one rank ({units.count(job.n_single_steps)}).")
     if job.clock_uncertainty_ns is not None:
         within = f"to within {units.duration(job.clock_uncertainty_ns)}"
-        how = f"their wall clocks ({within}, if those agree)"
-        if job.n_clock_operations:
-            how = (
-                f"{units.count(job.n_clock_operations)} collective operations, which no rank "
-                f"leaves before all have arrived ({within})"
-            )
         lines.append(
-            f"Clocks of {units.count(len(job.hosts))} machines are aligned by {how}. In "
+            f"Clocks of {units.count(len(job.hosts))} machines are aligned by their wall clocks "
+            f"({within}, if those agree). In "
             f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than this "
             "uncertainty."
         )
@@ -125,59 +119,33 @@ def _rank_table(job: JobExposure) -> tuple[Table, ...]:
 
 
 def _communication(job: JobExposure) -> tuple[Sentence | Table, ...]:
-    """Return what collective operations held the ranks for, and what they carried."""
-    known = [each for each in job.ranks if each.comm_ns is not None]
+    """Return how long collective operations held the ranks, and what they carried."""
+    known = [each for each in job.ranks if each.comm_held_ns is not None]
     if not known:
         return ()
-    held, late, other, alone = (
-        sum(getattr(each, name) or 0 for each in known)
-        for name in ("comm_ns", "peer_input_wait_ns", "peer_other_wait_ns", "comm_alone_ns")
-    )
-    shown = [each for each in _slowest(job, MOST_RANKS) if each.comm_ns is not None]
-    rates = any(each.comm_nbytes_per_s is not None for each in shown)
+    shown = [each for each in _slowest(job, MOST_RANKS) if each.comm_held_ns is not None]
+    held_ns = sum(each.comm_held_ns or 0 for each in known)
     whose = f"loops of {units.count(len(known))} ranks" if len(known) > 1 else "loop of one rank"
-    own = f"{units.duration(held)} for the operations themselves"
-    if alone:
-        own += (
-            f"; {units.duration(alone)} of that in operations that no other rank recorded, or "
-            "between two operations, which may include waiting for other ranks"
-        )
     n_batches = sum(each.n_batches for each in job.ranks)
     kept = f"In {kept_words(n_batches, job.n_folded)}, collective" if job.n_folded else "Collective"
     line = (
-        f"{kept} operations hold the training {whose} for {units.duration(held + late + other)} in "
-        f"total: {units.duration(late)} until a rank arrived that had waited longer for its input, "
-        f"{units.duration(other)} until a rank arrived that was late for another reason, and {own}."
+        f"{kept} operations hold the training {whose} for {units.duration(held_ns)} in total, "
+        "including waiting in them for ranks that arrive later."
     )
     return (
         *sentences([line]),
         Table(
             f"Communication{_rest(shown, len(known))}",
-            (
-                *(Column("rank"), Column("operations"), Column("comm", "time")),
-                *(Column("peer input wait", "time"), Column("other peer wait", "time")),
-                *(Column("hidden", "time"), Column("bytes"), *((Column("rate"),) if rates else ())),
-            ),
+            (Column("rank"), Column("operations"), Column("held", "time"), Column("bytes")),
             tuple(
                 (
                     str(each.rank),
                     Count(each.n_operations),
-                    Duration(each.comm_ns),
-                    Duration(each.peer_input_wait_ns),
-                    Duration(each.peer_other_wait_ns),
-                    Duration(each.comm_hidden_ns),
+                    Duration(each.comm_held_ns),
                     Bytes(each.comm_nbytes),
-                    *((ByteRate(each.comm_nbytes_per_s),) if rates else ()),
                 )
                 for each in shown
             ),
-            note=(
-                "Hidden: operations ran without holding up the loop. Rate: bytes of tensors "
-                "divided by the time of operations after the last rank arrived (algorithm "
-                "bandwidth)."
-            )
-            if rates
-            else "",
         ),
     )
 

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
+from iobench.analysis.time_intervals import covered
 from iobench.frozen import frozen
-from iobench.subjects.job.peer_waits import communication_of
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
     from iobench.recording.span_reader import Anchor
-    from iobench.subjects.job.peer_waits import Communication
 
 Integers = NDArray[np.int64]
 Stream = tuple[str, str, str, int, int]
+NO_OPERATIONS: Final = ("wait", "hook")
+"""Spans for operations that began before them, or for operations inside them."""
+
+
+@frozen
+class Communication:
+    """How long collective operations held a training loop, how many, and their bytes."""
+
+    held_ns: int
+    n_operations: int
+    nbytes: int | None
 
 
 @frozen
@@ -96,7 +108,33 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_start_ns=asked,
         wait_end_ns=deliveries.delivered_ns,
-        comm=communication_of(profile, loop, deliveries),
+        comm=_communication(profile, loop, deliveries),
+    )
+
+
+def _communication(
+    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
+) -> Communication | None:
+    """Return what a loop communicated from its first wait to the end of its last step."""
+    if not len(deliveries):
+        return None
+    spans = profile.spans
+    comm = spans[
+        (spans["kind"] == Kind.COMM)
+        & (spans["process"] == loop.process)
+        & (spans["thread"] == loop.thread)
+        & ((spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0)
+        & (spans["start_ns"] >= deliveries.from_ns[0])
+        & (spans["start_ns"] < deliveries.until_ns[-1])
+    ]
+    if not len(comm):
+        return None
+    others = [number for number, text in enumerate(profile.strings) if text in NO_OPERATIONS]
+    nbytes = comm["nbytes"][~np.isin(comm["label"], others)]
+    return Communication(
+        held_ns=covered(comm["start_ns"].astype(np.int64), comm["end_ns"].astype(np.int64)),
+        n_operations=len(nbytes),
+        nbytes=None if (nbytes < 0).any() else int(nbytes.sum()),
     )
 
 
