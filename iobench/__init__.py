@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iobench.errors import IobenchError
+    from iobench.loaders.opened_store import open_store
     from iobench.loaders.ring.options import loader
-    from iobench.loaders.store_opening import open_store
     from iobench.opened import exposure, open_profile
     from iobench.profiles.contents import Profile
     from iobench.recording.session import record
@@ -46,7 +46,7 @@ _HOMES = {
     "open_dataset": "iobench.sources.opened_dataset",
     "loader": "iobench.loaders.ring.options",
     "open_profile": "iobench.opened",
-    "open_store": "iobench.loaders.store_opening",
+    "open_store": "iobench.loaders.opened_store",
     "record": "iobench.recording.session",
     "stage": "iobench.recording.stages",
     "to_arrow": "iobench.report.timeline.arrow_table",

@@ -156,7 +156,7 @@ def _range_in_shard(
     keys = variable.manifest.keys
     path = file_below(variable.folder, keys.file_key(place))
     if path not in shards:
-        index = read_shard_index(file, variable, path)
+        index = _read_shard_index(file, variable, path)
         shards[path] = index, 0 if index is None else _chunks_end(path, keys.sharding)
     index, end = shards[path]
     if index is None or keys.sharding is None:
@@ -181,7 +181,7 @@ def _index_nbytes(sharding: Sharding) -> int:
     return math.prod(sharding.chunks_per_shard) * 16 + 4 * sharding.index_checksum
 
 
-def read_shard_index(file: str, variable: StoredVariable, path: str) -> NDArray[Any] | None:
+def _read_shard_index(file: str, variable: StoredVariable, path: str) -> NDArray[Any] | None:
     """Return offset and length of each chunk of a shard, or None where there is no shard.
 
     Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench.errors import StoreError
 from iobench.files.atomic import is_local
 from iobench.stores.extents import ExtentStore
+from iobench.stores.finished_store import open_store as open_finished
+from iobench.stores.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.loader import RingLoader
     from iobench.loaders.ring.stacking import StackReader
+    from iobench.stores.contract import Store
 
 
 class OpenedStore(ExtentStore):
@@ -50,3 +57,33 @@ class OpenedStore(ExtentStore):
         """Close the files; the store reopens them when used again."""
         super().close()
         self._stacks = None
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Return the store at ``path``, for random access and for `iobench.loader`.
+
+    Parameters
+    ----------
+    path : path or str
+        A store that ``iobench convert`` made, of any format, or its address (``s3://...``).
+
+    Raises
+    ------
+    StoreError
+        If it is unfinished or damaged, or holds no store of iobench's.
+    """
+    # Workers that are forked for each epoch would import it in each to read their first sample.
+    import iobench.loaders.ring  # noqa: F401
+
+    place = path if isinstance(path, str) and "://" in path else Path(path)
+    try:
+        store = open_finished(place)
+    except StoreError as error:
+        if isinstance(place, str) or not place.exists() or (place / MANIFEST_NAME).exists():
+            raise
+        raise StoreError(
+            f"{error}; iobench.open_dataset loads other GRIB, NetCDF and Zarr files as they are, "
+            f"'iobench convert {shlex.quote(str(place.absolute()))} OUT --to zarr' makes a store"
+        ) from error
+    # A class of a format's own is left as it is.
+    return OpenedStore.of(store) if type(store) is ExtentStore else store

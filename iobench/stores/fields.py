@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.samples import SampleSpec
-
 
 @frozen
 class FieldPart:
@@ -216,21 +214,3 @@ class ChunkedDecoder(Protocol):
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
         """Write the numbers of a chunk of extent ``number``; raise StoreError where damaged."""
         ...
-
-
-@frozen
-class PlainDecoder:
-    """Turns the bytes of one sample into its arrays: one extent each, as memory has them."""
-
-    spec: SampleSpec
-
-    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        """Return the arrays, views of ``raw``."""
-        return {
-            variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)
-            for variable, data in zip(self.spec, raw, strict=True)
-        }
-
-    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
-        """Return where the arrays lie; `FieldDecoder`."""
-        return FieldLayout.of_views(raw, self(raw), is_tagged=False)

@@ -20,6 +20,7 @@ from iobench.errors import (
     MissingFileError,
     OptionError,
     SampleError,
+    StoreError,
     UnknownNameError,
 )
 from iobench.loaders.gil import measure_gil_share
@@ -296,3 +297,27 @@ def test_published_files_that_were_written_anew_are_opened_as_they_are_now(
             samples = iobench.open_dataset(name, data_dir=folder, store_dir=tmp_path / "kept")
             found.append({key: array.tobytes() for key, array in samples[0].items()})
     assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_files_that_are_no_store_of_iobench_are_loaded_as_a_dataset(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr", reason="writes the store of somebody else")
+    values = np.random.default_rng(0).normal(size=(10, 4, 6)).astype("f4")
+    path = tmp_path / "others.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    array = group.create_array(
+        "T", shape=values.shape, dtype="f4", chunks=(1, 4, 6), dimension_names=("time", "y", "x")
+    )
+    array[...] = values
+    for name in (path, str(path)):
+        with pytest.raises(StoreError, match="not a finished store") as caught:
+            iobench.open_store(name)
+        assert "iobench.open_dataset" in str(caught.value)
+        assert f"iobench convert {path} OUT --to zarr" in str(caught.value)
+    dataset = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "places")
+    loader = dataset.loader(4)
+    rows = np.concatenate([batch["T"] for batch in loader])
+    loader.close()
+    assert np.array_equal(rows, values)
+    with pytest.raises(StoreError, match="not a finished store") as caught:
+        iobench.open_store(tmp_path / "absent")
+    assert "open_dataset" not in str(caught.value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring.composed_source import SampleFacts, composed
 from iobench.loaders.ring.contract import OwnMemory
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
@@ -23,7 +24,6 @@ from iobench.loaders.ring.rank_lookup import find_local_rank, find_rank
 from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
-from iobench.loaders.store_opening import open_store
 from iobench.samples import Window
 
 if TYPE_CHECKING:

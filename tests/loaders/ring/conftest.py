@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iobench.loaders.store_opening import open_store
+from iobench.loaders.opened_store import open_store
 from iobench.registry import find_format
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finished_store import finish_store

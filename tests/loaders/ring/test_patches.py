@@ -19,13 +19,13 @@ from tiny_pipeline import tiny_pipeline
 
 import iobench
 from iobench.errors import OptionError, StoreError
+from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import patch_reads
 from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.patch_reads import StorePatches, patches_of
 from iobench.loaders.ring.patch_source import CutSamples, PatchSizes, PatchSource
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.store_opening import open_store
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding

@@ -17,6 +17,7 @@ import iobench
 from iobench.errors import StorageError, StoreError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
+from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import object_reads
 from iobench.loaders.ring.decode_filler import DecodeFiller
 from iobench.loaders.ring.in_place_filler import InPlaceFiller
@@ -25,7 +26,6 @@ from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.object_reads import RangeViews, fill_objects
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.store_opening import open_store
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.extents import fill_ranges
