@@ -59,8 +59,6 @@ class LoaderFacts:
     gradients : bool or None
         False where every pass over it began with gradients switched off, as validations do; None
         where nobody looked.
-    unreplayed : str
-        Why the loader's own rule is none that a replay knows, in words; ``""`` where it is one.
     """
 
     number: int
@@ -77,7 +75,6 @@ class LoaderFacts:
     operators: list[dict[str, Any]] = field(default_factory=list)
     pipeline: dict[str, Any] = field(default_factory=dict)
     gradients: bool | None = None
-    unreplayed: str = ""
 
     @property
     def kept(self) -> tuple[str | int | None, ...]:

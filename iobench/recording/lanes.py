@@ -24,11 +24,6 @@ NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into
 _pack_position: Final = layout.POSITION.pack
-# Of a record: its batch and epoch, and its number, which tells that it is still the same one.
-_BATCH_OFFSET: Final = 40
-_BATCH: Final = struct.Struct("<2i")
-_SEQUENCE_OFFSET: Final = layout.RECORD_NBYTES - 4
-_SEQUENCE: Final = struct.Struct("<I")
 
 
 class Suspendable(Protocol):
@@ -150,19 +145,6 @@ class Lane:
         """A number that grows by one with each span."""
         return (self.offset + self.bias) // layout.RECORD_NBYTES
 
-    def mark(self) -> tuple[mmap.mmap | bytearray, int, int, int]:
-        """Return where the next span goes, for `since`."""
-        return self.buffer, self.offset, self.bias, self.end
-
-    def since(self, mark: tuple[mmap.mmap | bytearray, int, int, int]) -> list[Unplaced]:
-        """Return the spans that were written since then; of more than a chunk, first and last."""
-        buffer, offset, bias, end = mark
-        if end == self.end and buffer is self.buffer:
-            return [Unplaced(buffer, offset, self.offset, bias)] if self.offset > offset else []
-        found = [Unplaced(buffer, offset, end, bias)] if end > offset else []
-        first = self.end - layout.SPANS_PER_CHUNK * layout.RECORD_NBYTES
-        return [*found, Unplaced(self.buffer, first, self.offset, self.bias)]
-
     def write_all(self, spans: NDArray[Any]) -> None:
         """Write spans, of `span_file.SPAN_DTYPE` but for their numbers in the file."""
         written = 0
@@ -177,30 +159,6 @@ class Lane:
             some["sequence"] = np.arange(first, first + len(some))
             self.buffer[offset : self.offset] = some.view(np.uint8).data
             written += len(some)
-
-
-class Unplaced:
-    """Spans that a thread wrote before anybody knew for which batch; made by `Lane.since`."""
-
-    __slots__ = ("_bias", "_buffer", "_start", "_stop")
-
-    def __init__(self, buffer: mmap.mmap | bytearray, start: int, stop: int, bias: int) -> None:
-        self._buffer = buffer
-        self._start = start
-        self._stop = stop
-        self._bias = bias
-
-    def place(self, batch: int, epoch: int) -> None:
-        """Give the batch to those that have none, and are still there."""
-        buffer, bias = self._buffer, self._bias
-        try:
-            for offset in range(self._start, self._stop, layout.RECORD_NBYTES):
-                (sequence,) = _SEQUENCE.unpack_from(buffer, offset + _SEQUENCE_OFFSET)
-                at = offset + _BATCH_OFFSET
-                if sequence == (offset + bias) >> 6 and _BATCH.unpack_from(buffer, at)[0] < 0:
-                    _BATCH.pack_into(buffer, at, batch, epoch)
-        except (ValueError, struct.error):
-            return  # the file is closed, or the numbers do not fit a record
 
 
 class Span:

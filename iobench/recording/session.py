@@ -68,8 +68,6 @@ PACE_NS: Final = 60_000_000_000
 FIRST_PASS_NS: Final = 5_000_000_000
 """When the pace of a recording is known: after a minute, or a first pass that took so long."""
 DAY_NS: Final = 24 * 60 * PACE_NS
-DRAWN_MEANWHILE: Final = 64
-"""Numbers of batches that other threads may draw, without a lock, while some are reserved."""
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
 
@@ -361,13 +359,6 @@ class Recording:
     def next_batches(self, n_batches: int) -> list[int]:
         """Return so many such numbers."""
         return [*itertools.islice(self._batches, n_batches)]
-
-    def reserve_batches(self, n_batches: int) -> int:
-        """Return the first of so many such numbers, given to whoever works ahead of the loop."""
-        with self._lock:
-            first = next(self._batches) + DRAWN_MEANWHILE
-            self._batches = itertools.count(first + n_batches)
-        return first
 
     def next_round(self) -> int:
         """Return a number no other round of this process has."""

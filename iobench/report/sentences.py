@@ -259,12 +259,9 @@ def _restarts(diagnosis: Diagnosis) -> str:
     each = diagnosis.restarting
     if each is None:
         return ""
-    kept = "persistent_workers=True"
-    if each.framework == "grain":
-        kept = "one iterator over several epochs (num_epochs of its sampler, or repeat)"
     return (
         f"; the workers of {_loader(each)} start again in each of its {units.count(each.n_rounds)} "
-        f"rounds, which {kept} would avoid"
+        "rounds, which persistent_workers=True would avoid"
     )
 
 

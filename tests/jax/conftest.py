@@ -1,4 +1,4 @@
-"""Pipelines of grain with known times, recorded in this process."""
+"""Samples and transforms of grain's pipelines, and the hooks that record waits for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-grain = pytest.importorskip("grain", reason="its pipelines are what is recorded")
+grain = pytest.importorskip("grain", reason="waits for its pipelines are what is recorded")
 
 
 class Fields:
@@ -32,17 +32,6 @@ class Fields:
         return f"Fields({self.n_samples})"
 
 
-class Scale(grain.transforms.Map):
-    """A transform that takes a known time."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(self.seconds)
-        return {**element, "x": element["x"] * 2}
-
-
 class Jitter(grain.transforms.RandomMap):
     """A transform that draws random numbers."""
 
@@ -52,7 +41,7 @@ class Jitter(grain.transforms.RandomMap):
 
 @pytest.fixture
 def hooks() -> Iterator[Any]:
-    """Put the hooks of ``iobench run`` there, and away again."""
+    """Put the hooks of ``iobench run`` in place, and take them away again."""
     from iobench.jax import hooks
 
     hooks.install()
@@ -63,11 +52,6 @@ def hooks() -> Iterator[Any]:
 @pytest.fixture
 def fields() -> type[Fields]:
     return Fields
-
-
-@pytest.fixture
-def scale() -> type[Scale]:
-    return Scale
 
 
 @pytest.fixture

@@ -332,8 +332,6 @@ class _Parts:
 
     def _reason(self, rule: LoaderRule, settings: LoaderFacts, times: BatchWork) -> str:
         """Return why a run cannot be replayed, ``""`` if it can."""
-        if settings.unreplayed:
-            return settings.unreplayed
         if rule is LoaderRule.OPAQUE:
             return "the loader does not report which workers make its batches"
         n_unseen = int((~times.seen).sum())

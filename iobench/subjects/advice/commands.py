@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE, convert_words
 from iobench.frozen import frozen
 from iobench.subjects.advice.levers import ENVIRONMENT, Lever
@@ -148,8 +147,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
         lines.extend(_load(candidate, facts, name, baseline, given))
     if facts.is_script:
         lines.extend(_of_tasks(settings, facts.command))
-        grains = facts.framework == "grain"
-        lines.extend(_of_grain(settings, baseline.run.rule) if grains else _of_loader(settings))
+        lines.extend(_of_loader(settings))
         if Lever.PAGE_CACHE in levers:
             lines.append("cat FILES... > /dev/null")
         return tuple(lines)
@@ -233,27 +231,6 @@ def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:
     if given:
         where = "  # made once, before the first epoch" if "made" in settings else ""
         yield f"DataLoader(..., {', '.join(given)}){where}"
-
-
-def _of_grain(settings: Mapping[str, str | int], rule: LoaderRule) -> Iterator[str]:
-    """Yield the lines that make a loader of grain so: threads, or workers, and their buffers."""
-    workers, ahead = (int(settings.get(name, 0)) for name in ("num_workers", "prefetch_factor"))
-    if rule is LoaderRule.THREADS:
-        told = {"num_threads": workers, "prefetch_buffer_size": ahead}
-        given = [f"{name}={value}" for name, value in told.items() if value]
-        if given:
-            yield f"grain.ReadOptions({', '.join(given)}, ...)"
-        return
-    # A worker is ahead by its own buffer, by that of the thread that empties it, and by two.
-    buffered = max(1, -(-(ahead - 2) // 2)) if ahead else 0
-    for call, of_workers, of_buffer in (
-        ("grain.DataLoader(..., {})", "worker_count", "worker_buffer_size"),
-        ("MultiprocessingOptions({})  # of mp_prefetch", "num_workers", "per_worker_buffer_size"),
-    ):
-        told = {of_workers: workers, of_buffer: buffered}
-        given = [f"{name}={value}" for name, value in told.items() if value]
-        if given:
-            yield call.format(", ".join(given))
 
 
 def _of_one(given: ProfileCommand, baseline: LoadingWay) -> dict[str, object]:

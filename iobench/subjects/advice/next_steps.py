@@ -157,7 +157,7 @@ def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextSte
             how += "; more only if training steps get shorter as well"
         if not gain.is_proven and gain.evidence is not Evidence.BOUND:
             how += ", too few batches to be certain"
-        settings = [line for line in lines if line.startswith(("DataLoader(...", "grain."))]
+        settings = [line for line in lines if line.startswith("DataLoader(...")]
         code = f" ({settings[0]})" if settings and not commands else ""
         reason = f"{change.candidate.title}{code}: {how}"
         yield NextStep(reason, commands[0] if commands else None)
