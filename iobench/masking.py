@@ -189,7 +189,7 @@ def shown_url(url: str) -> str:
     return _WHOLE_QUERY.sub("", mask_urls(url)).replace(f"{MASK}@", "")
 
 
-def is_secret_name(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     """Tell whether an option or a variable is called like a secret."""
     return not re.search(r"[\s/]", name) and bool(_SECRET_NAME.search(name))
 
@@ -212,7 +212,7 @@ def mask_words(words: Iterable[str]) -> list[str]:
             continue
         for_shell = len(given) == 1 or bool(place and _FOR_SHELL.fullmatch(given[place - 1]))
         name, equals, value = word.partition("=")
-        is_secret = is_secret_name(name)
+        is_secret = _is_secret_name(name)
         if place and _USER_OPTION.fullmatch(given[place - 1]) and _USER_AND_SECRET.fullmatch(word):
             found.append(_USER_AND_SECRET.sub(rf"\1{MASK}", word))
         elif equals and _USER_OPTION.fullmatch(name) and _USER_AND_SECRET.fullmatch(value):
@@ -232,7 +232,7 @@ def mask_words(words: Iterable[str]) -> list[str]:
 def mask_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return options by name without credentials: those in texts, and those called like one."""
     return {
-        name: MASK if value and is_secret_name(name) else _mask_text(value)
+        name: MASK if value and _is_secret_name(name) else _mask_text(value)
         for name, value in options.items()
     }
 
@@ -250,7 +250,7 @@ def _mask_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
             name: MASK
-            if is_secret_name(str(name)) and value[name] not in ("", None, True, False, [], {})
+            if _is_secret_name(str(name)) and value[name] not in ("", None, True, False, [], {})
             else _mask_value(each)
             for name, each in value.items()
         }

@@ -88,10 +88,9 @@ ROOMS = {
         "recording", "registry", "report", "storage", "subjects", "trials",
     },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
-    "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},
     "cli": {
-        "analysis", "bundling", "chunks", "command_options", "conversion", "datasets", "files",
-        "launch", "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
+        "analysis", "chunks", "command_options", "conversion", "datasets", "files", "launch",
+        "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
         "staging", "storage", "stores", "subjects", "suites", "tracking", "trials",
     },
     "opened": {"analysis", "profiles", "report"},
@@ -110,7 +109,7 @@ STDLIB_AND_NUMPY = {
     "coordinates", "cpus", "frozen", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
-    "adapters", "analysis", "bundling", "launch", "opened", "profiles", "recording", "report",
+    "adapters", "analysis", "launch", "opened", "profiles", "recording", "report",
     "subjects", "suites", "tracking", "trials",
 }  # fmt: skip
 SAME_IDEA = {
@@ -349,9 +348,9 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sys.path.append(str(Path(__file__).parent / "support"))
-    from named_runs import write_run
+    from page_runs import write_run
 
-    return write_run(tmp_path_factory.mktemp("made") / "RUN").path
+    return write_run(tmp_path_factory.mktemp("made") / "RUN")
 
 
 NOT_OF_NUMPY = {"pydantic", "asyncio", "sqlite3", "unittest", "psutil"}

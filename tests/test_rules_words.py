@@ -33,7 +33,6 @@ ELSEWHERE = {
     "record": (  # of a TFRecord, NumPy, netCDF or span file; to record. Never a sample of ours.
         "converters/iobench_converters/tfrecord.py",
         "converters/iobench_converters/numpy_records.py",
-        "iobench/bundling/span_copy.py",
         "iobench/chunks/netcdf/classic.py",
         "iobench/recording/",
         "iobench/stores/tfrecord.py",

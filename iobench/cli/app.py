@@ -20,7 +20,6 @@ COMMANDS: Final[dict[str, dict[str, Any]]] = {
     "compare": {},
     "suite": {},
     "history": {},
-    "bundle": {},
     # What it does not know are options of the profile that it makes first.
     "advise": {"ignore_unknown_options": True},
     "simulate": {},

@@ -102,11 +102,6 @@ class Check:
     install: str
 
 
-def installed_versions() -> dict[str, Any]:
-    """Return what is installed, as ``iobench doctor --json`` prints it."""
-    return described(check_extras(extra_names()), check_plugins())
-
-
 def described(checks: Sequence[Check], plugins: Sequence[Check]) -> dict[str, Any]:
     """Return checks as one document, with the versions of iobench and Python."""
     return {

@@ -29,7 +29,6 @@ GOALS_S: Final = {
     "iobench info run": 0.4,
     "iobench report run": 0.4,
     "iobench doctor": 1.5,
-    "iobench bundle run --out {n}.tar.gz": 3.0,
     "iobench cache": 0.7,
     "iobench advise run": 0.7,
     "iobench compare run run": 0.7,

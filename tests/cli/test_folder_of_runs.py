@@ -69,7 +69,7 @@ def test_they_are_listed_newest_first_with_a_line_each(
     "words",
     [
         ["report", "--html", "page.html"], ["compare"], ["advise"], ["simulate"], ["info"],
-        ["bundle", "--show"], ["check", "--max-exposed", "5%"],
+        ["check", "--max-exposed", "5%"],
     ],
     ids=lambda words: words[0],
 )  # fmt: skip

@@ -46,7 +46,6 @@ FILES = {
     "trace": ("report", "--trace", "trace.json"),
     "trace.gz": ("report", "--trace", "trace.json.gz"),
     "parquet": ("report", "--parquet", "spans.parquet"),
-    "bundle": ("bundle", "-o", "run.tar.gz"),
     "compare": ("compare", "--html", "compared.html"),
 }
 """Outputs that are files: the command, its option, and a name."""
@@ -57,7 +56,6 @@ TEXTS = {
     "compare": ("compare",),
     "compare json": ("compare", "--json"),
     "compare markdown": ("compare", "--markdown"),
-    "bundle": ("bundle", "--show"),
 }
 """Outputs that are printed."""
 ANYWAY = {"compare": ["--anyway"], "compare markdown": ["--anyway"]}
@@ -74,12 +72,6 @@ def outputs(names: Iterable[str] = FILES) -> list[Any]:
     """Return outputs, those that long runs alone try marked as such."""
     marks = {True: [], False: [pytest.mark.long]}
     return [pytest.param(name, marks=marks[name in OFTEN]) for name in names]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_imported_to_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bundles list what is installed, which takes a process and seconds: not here."""
-    monkeypatch.setattr("iobench.cli.installation.installed_versions", dict)
 
 
 @pytest.fixture
@@ -174,7 +166,7 @@ def test_a_run_that_is_still_written_has_every_output(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("output", ["text", "json", "markdown", "compare", "bundle"])
+@pytest.mark.parametrize("output", ["text", "json", "markdown", "compare"])
 def test_a_run_that_is_still_written_is_said_to_be(tmp_path: Path, say: Say, output: str) -> None:
     run, recorder = begun_run(tmp_path / "run")
     code, out, err = say(TEXTS[output][0], run.path, *TEXTS[output][1:])
@@ -187,7 +179,7 @@ def test_a_run_that_is_still_written_is_said_to_be(tmp_path: Path, say: Say, out
     recorder.close()
 
 
-EVERYWHERE = ({*FILES.values(), *TEXTS.values()}, {("report",), FILES["html"], FILES["bundle"]})
+EVERYWHERE = ({*FILES.values(), *TEXTS.values()}, {("report",), FILES["html"]})
 
 
 def refused_everywhere(

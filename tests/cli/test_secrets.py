@@ -71,7 +71,6 @@ ASKED = {
         "check RUN --against URL",
     ),
     "compare": ("compare URL URL", "compare RUN URL", "compare RUN RUN2 --html URL"),
-    "bundle": ("bundle URL", "bundle RUN -o URL", "bundle RUN --show --keep URL"),
     "advise": ("advise URL", "advise RUN --try URL"),
     "simulate": (
         "simulate URL",
@@ -169,7 +168,7 @@ def told(
 
 
 def unpacked(name: str, data: bytes) -> dict[str, bytes]:
-    """Return what a file holds; of an index or a bundle, what that is packed of."""
+    """Return what a file holds; of an index, what that is packed of."""
     if zipfile.is_zipfile(io.BytesIO(data)):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return {f"{name}: {each}": archive.read(each) for each in archive.namelist()}
@@ -240,7 +239,6 @@ DONE_WITH_IT = (
     "advise MADE",
     "check MADE --counts counts.json --update",
     "simulate MADE",
-    "bundle MADE -o bundle.tar.gz",
     "cache --json",
     "list --json",
 )
@@ -313,7 +311,6 @@ def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
         "info RUN",
         "info RUN --json",
         "compare RUN RUN2 --html other/b.html",
-        "bundle RUN -o other/c.tar.gz",
         "advise RUN",
     ):
         leaked = leaks(told(other, capsys, "", line))

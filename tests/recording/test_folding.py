@@ -15,7 +15,6 @@ import pytest
 
 from iobench import open_profile
 from iobench.analysis.run import Run, exposure
-from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import span_file as layout
@@ -255,10 +254,6 @@ def test_a_kill_while_joining_loses_no_file_and_counts_none_twice(tmp_path: Path
     for left in (len(kept) - 70_000, 5000, 100, 0):  # not added whole
         joined.write_bytes(whole[: len(whole) - len(kept) + left])
         assert (open_profile(run.path).spans == expected).all()
-    bundled = rewritten_spans(joined.read_bytes(), str, str, str)
-    assert sorted(texts_of_spans(bundled)) == sorted(texts_of_spans(joined.read_bytes()))
-    joined.write_bytes(bundled)
-    assert (open_profile(run.path).spans == expected).all()
     consumer.close()
 
 
@@ -362,22 +357,6 @@ def test_how_much_is_kept_is_asked_for_by_the_environment(text: str, nbytes: int
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="IOBENCH_KEEP"):
         keep_nbytes({"IOBENCH_KEEP": text})
-
-
-def test_a_bundled_span_file_keeps_its_sums(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, role="worker", worker=0, clock=FakeClock(1000), keep_nbytes=BOUND)
-    with recorder:
-        work(recorder, FakeClock(1000), 3000)
-    assert recorder.path is not None
-    before = read_span_file(recorder.path)
-    copy = tmp_path / "copy.spans"
-    copy.write_bytes(rewritten_spans(recorder.path.read_bytes(), str, str, str))
-    after = read_span_file(copy)
-    assert before.fold is not None
-    assert after.fold is not None
-    assert (after.fold.sums, after.fold.n_spans) == (before.fold.sums, before.fold.n_spans)
-    assert (after.spans == before.spans).all()
-    assert after.damaged == 0
 
 
 def test_a_large_run_of_profile_says_what_its_spans_take(tmp_path: Path) -> None:

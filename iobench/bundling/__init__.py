@@ -1,1 +1,0 @@
-"""A run packed to be passed on: paths, users and hosts scrubbed."""
