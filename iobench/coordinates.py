@@ -24,8 +24,6 @@ TIME_UNITS: Final = "seconds since 1970-01-01"
 """Of times that a source has in other ways, or in several."""
 MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
-MAX_CUT_NBYTES: Final = 1 << 26
-"""Of a coordinate of which each sample has its own part, all samples together."""
 
 
 @frozen(eq=False)
@@ -79,9 +77,7 @@ class Coordinate:
             return self
         return replace(self, values=self.values[np.asarray(samples, dtype=np.int64)])
 
-    def cut(
-        self, parts: Mapping[str, Sequence[slice]], *, max_nbytes: int = MAX_CUT_NBYTES
-    ) -> Coordinate:
+    def cut(self, parts: Mapping[str, Sequence[slice]], *, max_nbytes: int) -> Coordinate:
         """Return what each sample has of it, where they take other parts of some dimensions.
 
         Raises

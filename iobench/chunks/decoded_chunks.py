@@ -72,11 +72,6 @@ ChunkKey = tuple[ChunkRow, tuple[int, ...]]
 """A chunk, or brick of them: its row, and its place in the grid of such."""
 
 
-class _Reading(threading.local):
-    is_alone = False
-
-
-_reading = _Reading()
 _lock = threading.Lock()
 """Of all caches of the process, which share one bound; held for microseconds."""
 _n_sharing = 1
@@ -128,16 +123,6 @@ def keeping_nothing() -> Iterator[None]:
     finally:
         _n_keeping_nothing -= 1
         take_decode_counts()
-
-
-@contextmanager
-def reading_alone() -> Iterator[None]:
-    """Let this thread read all that its samples need, whatever is there or others are reading."""
-    _reading.is_alone = True
-    try:
-        yield
-    finally:
-        _reading.is_alone = False
 
 
 def forget_decoded() -> None:
@@ -483,9 +468,6 @@ class DecodedChunks:
     def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
         """Return the wanted chunks, and which of them are for this thread to read."""
         claim = _Claim()
-        if _reading.is_alone:
-            alone = [DecodedChunk(key, self._self, claim) for key in wanted]
-            return alone, alone
         chunks, mine = [], []
         with _lock:
             for row in {row for row, _ in wanted}:

@@ -47,8 +47,7 @@ def convert(
         str,
         typer.Option(
             help=(
-                "What is stored: raw (the source's bytes), decoded (its arrays) or "
-                "preprocessed (samples)."
+                "What is stored: decoded (the arrays of the source) or preprocessed (samples)."
             )
         ),
     ] = "preprocessed",
@@ -61,10 +60,6 @@ def convert(
     target_variables: Annotated[
         str | None,
         typer.Option(help="Own files: the target variables of training, separated by commas."),
-    ] = None,
-    patch: Annotated[
-        str | None,
-        typer.Option(help="Own files: store tiles of each sample, e.g. y=256,x=256."),
     ] = None,
     split: OneSplit = None,
     split_by: SplitsBy = None,
@@ -158,7 +153,7 @@ def convert(
     from iobench.cli.conversion_text import forecast_told, outcome_told, profile_command
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion.conversion_run import forecast, run
-    from iobench.conversion.convert_request import ConvertRequest, parse_patch
+    from iobench.conversion.convert_request import ConvertRequest
     from iobench.files.urls import as_path
     from iobench.sizes import parse_nbytes
 
@@ -175,7 +170,6 @@ def convert(
         sample_dim=sample_dim,
         variables=split_names(variables or ""),
         target_variables=split_names(target_variables or ""),
-        patch={} if patch is None else parse_patch(patch),
         dtype=tuple(dtype or ()),
         keep_bits=tuple(keep_bits or ()),
         max_error=tuple(max_error or ()),

@@ -29,9 +29,7 @@ def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
             "Statistics are unknown: the store was made before iobench kept them; convert it again."
         )
     elif not statistics:
-        yield Sentence(
-            "Statistics: none, because stored bytes and complex numbers have no mean or order."
-        )
+        yield Sentence("Statistics: none, because complex numbers have no order.")
     else:
         names = ("variable", "mean", "deviation", "lowest", "highest", "missing")
         splits = ", ".join(name for name in statistics if name != "all")

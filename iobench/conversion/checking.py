@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.conversion.convert_request import ConvertRequest, parse_patch
+from iobench.conversion.convert_request import ConvertRequest
 from iobench.conversion.memory_bound import memory_bound
 from iobench.conversion.preparing import open_samples
 from iobench.cpus import available_cpus
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class VerifyRequest(SourceRequest):
     """Which store to check; the source, if named, as for a conversion.
 
-    How the samples were made of it (sample dimension, variables, stage, tiles, options) is told by
+    How the samples were made of it (sample dimension, variables, stage, options) is told by
     the store; ``options`` given here go before. Those that hold a secret are to be given again.
 
     Parameters
@@ -201,12 +201,17 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     Raises
     ------
     StoreError
-        If the manifest does not tell it as it was written.
+        If the manifest does not tell it as it was written, or the store holds tiles or raw bytes.
     OptionError
         If an option held a secret, which no manifest tells, and is not given.
     """
     told = manifest.provenance.get("request", {})
     try:
+        if told.get("patch") or told.get("stage") == "raw":
+            raise StoreError(
+                f"{request.store}: holds tiles or raw bytes of samples, which iobench does not "
+                "make any more, so nothing can be compared with it; convert the source again"
+            )
         _check_masked(request, list(map(str, told.get("masked", ()))))
         return ConvertRequest(
             targets=request.targets,
@@ -217,7 +222,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             variables=tuple(map(str, told.get("variables", ()))),
             target_variables=tuple(map(str, told.get("target_variables", ()))),
             stage=told.get("stage", "preprocessed"),
-            patch=parse_patch(told["patch"]) if told.get("patch") else {},
             tiny=request.tiny or bool(told.get("tiny", False)),
             scale=told.get("scale") if request.scale is None else request.scale,
             seed=int(told.get("seed", 0)) or request.seed,

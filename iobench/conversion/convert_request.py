@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from iobench.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sources.request import SourceRequest
 
-STAGES: Final = ("raw", "decoded", "preprocessed")
+STAGES: Final = ("decoded", "preprocessed")
 DEFAULT_SHARD_NBYTES: Final = 1 << 30
 
 
@@ -33,14 +32,12 @@ class ConvertRequest(SourceRequest):
     out : Path
         The store's folder: new, or one that the same request began or finished.
     stage : str
-        Of `STAGES`: what the store holds of a sample. ``raw``, its bytes as they lie in the
-        source; ``decoded``, the arrays they hold; ``preprocessed``, what a model is given.
+        Of `STAGES`: what the store holds of a sample. ``decoded``, the arrays that the source
+        holds; ``preprocessed``, what a model is given.
     split : str or None
         One of the dataset's splits, to convert no other samples.
     window : str or None
         Refused: a store holds each item once.
-    patch : mapping of str to int
-        For the user's own files: size of the tiles each sample is cut into, by dimension.
     format_options : mapping of str to str
         Options of the format.
     dtype, keep_bits, max_error, ranges : tuple of str
@@ -66,7 +63,6 @@ class ConvertRequest(SourceRequest):
     stage: str = "preprocessed"
     split: str | None = None
     window: str | None = None
-    patch: Mapping[str, int] = field(default_factory=dict)
     format_options: Mapping[str, str] = field(default_factory=dict)
     dtype: tuple[str, ...] = ()
     keep_bits: tuple[str, ...] = ()
@@ -92,8 +88,6 @@ class ConvertRequest(SourceRequest):
                 f"--window={self.window}: a store holds each item once, whatever windows are laid "
                 "over it later; convert without it and give --window to what loads the store"
             )
-        if self.patch and self.stage == "raw":
-            raise OptionError("--patch cuts arrays, --stage raw keeps bytes: leave one of them out")
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         for option, value in (("--workers", self.workers), ("--batch-size", self.batch_size)):
             if value is not None and not 0 < value < math.inf:
@@ -120,28 +114,9 @@ class ConvertRequest(SourceRequest):
             "sample_dim": self.sample_dim,
             "variables": list(self.variables),
             "target_variables": list(self.target_variables),
-            # As text: the order of its dimensions is that of the tiles.
-            "patch": ",".join(f"{dim}={size}" for dim, size in self.patch.items()),
             "split_by": list(self.split_by),
             "tiny": self.tiny,
             "scale": self.scale,
             "seed": self.seed if is_stand_in else 0,
         }
         return {name: value for name, value in told.items() if value}
-
-
-def parse_patch(text: str) -> dict[str, int]:
-    """Return the size of a tile by dimension, as ``--patch y=256,x=256`` spells it.
-
-    Raises
-    ------
-    OptionError
-        If it is spelled otherwise, or a dimension is there twice.
-    """
-    patch: dict[str, int] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d{1,9})\s*", part)
-        if match is None or int(match[2]) < 1 or match[1] in patch:
-            raise OptionError(f"--patch {text}: expected dimensions and sizes, as y=256,x=256")
-        patch[match[1]] = int(match[2])
-    return patch

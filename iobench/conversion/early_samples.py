@@ -1,4 +1,4 @@
-"""Datasets that stop early: what ``--stage raw`` and ``--stage decoded`` keep of a sample."""
+"""Datasets that stop before preprocessing: ``--stage decoded``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.decoded_chunks import reading_alone
 from iobench.datasets.contract import BandedDataset, GroupedDataset
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.errors import OptionError, SampleError
@@ -28,19 +27,16 @@ if TYPE_CHECKING:
     )
     from iobench.samples import Sample
 
-N_LOOKED_AT = 8
-"""Samples whose bytes are looked at before a store of raw ones is begun."""
 
-
-class _EarlySamples:
-    """A dataset made of another one whose later steps are left out.
+class DecodedSamples:
+    """A sample is the arrays its dataset decodes, before preprocessing.
 
     Parameters
     ----------
     inner : Dataset
         Already indexed.
     spec : SampleSpec
-        What is left of a sample.
+        What a decoded sample is.
     """
 
     def __init__(self, inner: Dataset, spec: SampleSpec) -> None:
@@ -57,44 +53,24 @@ class _EarlySamples:
         return self.inner.files(locator)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of the dataset, as what is left of them."""
+        """Return the samples of the dataset, as they are decoded."""
         return replace(self.inner.samples(files, locator), spec=self.spec)
 
     def read(self, where: Where) -> Raw:
         """Return the sample's bytes."""
         return self.inner.read(where)
 
+    def decode(self, raw: Raw, where: Where) -> Arrays:
+        """Return the arrays these bytes hold."""
+        return self.inner.decode(raw, where)
+
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are, little-endian."""
         return {name: _little_endian(array) for name, array in arrays.items()}
 
 
-class RawSamples(_EarlySamples):
-    """A sample is the bytes its dataset reads for it, one after the other.
-
-    Those of chunks that neighbours need as well are read for each of them.
-    """
-
-    def read(self, where: Where) -> Raw:
-        """Return all bytes of the sample."""
-        with reading_alone():
-            return self.inner.read(where)
-
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return all buffers as one array of bytes."""
-        return {"raw": np.concatenate([_as_bytes(piece) for piece in raw])}
-
-
-class DecodedSamples(_EarlySamples):
-    """A sample is the arrays its dataset decodes, before preprocessing."""
-
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return the arrays these bytes hold."""
-        return self.inner.decode(raw, where)
-
-
 class _DecodedGroups(DecodedSamples, GroupedSamples):
-    """The same of a dataset that makes samples in groups."""
+    """Decoded samples of a dataset that makes samples in groups."""
 
     @property
     def _groups(self) -> Any:
@@ -131,46 +107,6 @@ def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, Samp
     return made(dataset, spec), replace(index, spec=spec, provenance=facts)  # that comes later
 
 
-def raw_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:
-    """Return the dataset and its samples as the bytes that are read for them.
-
-    The lengths of the buffers, in reading order, go into the provenance, so that they can be told
-    apart again.
-
-    Raises
-    ------
-    OptionError
-        If reading and decoding are one, or samples have different numbers of bytes: an array has
-        one shape in all samples. A few samples are looked at here; the rest as they are written.
-    """
-    if "read" in dataset.fused:
-        raise OptionError(
-            f"--stage raw: {dataset.name} does {'+'.join(dataset.fused)} in one, so iobench never "
-            "holds the bytes; leave --stage out"
-        )
-    last = len(index) - 1
-    looked_at = sorted({last * step // (N_LOOKED_AT - 1) for step in range(N_LOOKED_AT)})
-    raw = RawSamples(dataset, index.spec)
-    lengths = {
-        number: [_as_bytes(piece).size for piece in raw.read(index.where[number])]
-        for number in looked_at
-    }
-    first = lengths[looked_at[0]]
-    for number, found in lengths.items():
-        if found != first:
-            raise OptionError(
-                f"--stage raw: sample {number} of {dataset.name} is {sum(found)} bytes in "
-                f"{len(found)} pieces, sample {looked_at[0]} {sum(first)} in {len(first)}; arrays "
-                "of a store have one shape: choose --stage decoded"
-            )
-    spec = SampleSpec((Variable("raw", (sum(first),), "|u1", ("byte",)),))
-    facts = {**index.provenance, "raw_nbytes": first}
-    facts.pop("normalisation", None)  # of a later step
-    known = replace(index.meteorology.within(()), variables={})  # of arrays that bytes are none of
-    raw_index = replace(index, spec=spec, provenance=facts, meteorology=known)
-    return RawSamples(dataset, spec), raw_index
-
-
 def _variable(name: str, array: Any, spec: SampleSpec) -> Variable:
     """Return what an array is: as the finished sample has it, where it is the same in shape."""
     known = spec[name] if name in spec.names else None
@@ -189,7 +125,3 @@ def _variable(name: str, array: Any, spec: SampleSpec) -> Variable:
 
 def _little_endian(array: Any) -> Any:
     return np.asarray(array).astype(np.asarray(array).dtype.newbyteorder("<"), copy=False)
-
-
-def _as_bytes(piece: Any) -> Any:
-    return np.frombuffer(memoryview(piece).cast("B"), dtype=np.uint8)

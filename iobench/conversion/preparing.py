@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.conversion.early_samples import decoded_samples, raw_samples
+from iobench.conversion.early_samples import decoded_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
-from iobench.conversion.tiles import check_monotonic, tiled_samples
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.sample_groups import names_apart
 from iobench.datasets.split_by import chosen_splits
@@ -47,7 +46,7 @@ class PreparedConversion:
     source : Source
         Where it comes from.
     dataset, index : Dataset, SampleIndex
-        Of the stage and the tiles that were asked for.
+        Of the stage that was asked for.
     samples : sequence of int
         Sample numbers, those of a split perhaps.
     fmt : Format
@@ -165,7 +164,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
 
 
 def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Dataset, SampleIndex]:
-    """Return the source, and the dataset and index of the stage and tiles that were asked for.
+    """Return the source, and the dataset and index of the stage that was asked for.
 
     Raises
     ------
@@ -187,18 +186,6 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
         raise OptionError(f"{dataset.name}: holds no sample")
     if request.stage == "decoded":
         dataset, index = decoded_samples(dataset, index)
-    elif request.stage == "raw":
-        dataset, index = raw_samples(dataset, index)
-    if request.patch:
-        if not isinstance(source.dataset, UserFiles):
-            raise OptionError(
-                f"--patch is for files of your own; {dataset.name} says itself what a sample is"
-            )
-        tiled, tiles = tiled_samples(dataset, index, request.patch)
-        check_monotonic(source.files, list(request.patch), str(index.provenance["kind"]))
-        for line in tiled.overlaps:
-            screen.note(line)
-        return source, tiled, tiles
     return source, dataset, index
 
 

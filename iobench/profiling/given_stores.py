@@ -230,7 +230,7 @@ def _facts(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cut(provenance: Mapping[str, Any]) -> dict[str, Any]:
     told = provenance.get("request", {})
-    return {"stage": told.get("stage", "preprocessed"), "patch": told.get("patch", "")}
+    return {"stage": told.get("stage", "preprocessed")}
 
 
 def _short(value: Any) -> str:

@@ -113,8 +113,8 @@ class Manifest:
         (`iobench.stores.merge_spectra`).
     statistics : mapping
         Means, deviations, lowest and highest values: for all samples (key ``all``) and for each
-        split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of bytes
-        (``--stage raw``), of complex numbers, and in those written before there were any.
+        split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of complex
+        numbers, and in those written before there were any.
     metadata : tuple of ShardFile
         Files that belong to no shard: what the container says about itself, and the index.
     sample_grid : mapping of str to int

@@ -51,8 +51,6 @@ GROUP_DIMS: Final = frozenset({
 })  # fmt: skip
 """Dimensions along which quantities differ so much that each place has statistics of its own."""
 MAX_GROUPS: Final = 1024
-BYTES_DIMS: Final = ("byte",)
-"""Of stored bytes, which are no values."""
 FOLDED_NBYTES: Final = 4 << 20
 
 
@@ -149,8 +147,7 @@ class SampleMeasure:
     Parameters
     ----------
     spec : SampleSpec
-        What is stored. Complex numbers have no order, and stored bytes no meaning: they are left
-        out.
+        What is stored. Complex numbers have no order: they are left out.
     encoded : sequence of str
         Variables whose samples come as `EncodedSample`, with moments of their values as they were
         and of their errors.
@@ -166,7 +163,7 @@ class SampleMeasure:
         self._variables = [
             (variable, *_layout(variable))
             for variable in spec
-            if np.dtype(variable.dtype).kind != "c" and variable.dims != BYTES_DIMS
+            if np.dtype(variable.dtype).kind != "c"
         ]
         self._by_name = {each[0].name: each for each in self._variables}
         lengths = [shape[1] for _, _, shape in self._variables]

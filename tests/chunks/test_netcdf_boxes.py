@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.boxes import box_ranges
+from iobench.chunks.boxes import box_ranges, tile_starts
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.netcdf.file import box_through_library, inspect_netcdf, make_box
 from iobench.errors import FileFormatError
@@ -113,3 +113,14 @@ def test_other_storage_is_read_through_the_library(file, whole):
 def test_a_box_travels(file):
     box = pickle.loads(pickle.dumps(make_box(file, "chunked", (0, 0, 0, 0), (1, 1, 1, 1))))
     assert read_box(box).shape == (1, 1, 1, 1)
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_tiles_cover_a_dimension(length: int, size: int) -> None:
+    if size > length:
+        return
+    starts = tile_starts(length, size)
+    covered = np.concatenate([np.arange(start, start + size) for start in starts])
+    assert set(covered) == set(range(length))
+    assert starts == sorted(set(starts))
+    assert len(starts) == -(-length // size)

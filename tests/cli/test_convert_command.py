@@ -178,10 +178,7 @@ def test_a_tiny_stand_in_of_a_dataset(converts, tmp_path: Path, store_dir: Path)
     done = converts(*source, str(out), "--to", "tfrecord", "--encoding", "bytes")
     assert done["stand_in"]
     assert open_store(out).manifest.options == {"encoding": "bytes"}
-    raw, decoded = tmp_path / "raw", tmp_path / "decoded"
-    done = converts(*source, str(raw), "--to", "numpy", "--stage", "raw")
-    [variable] = open_store(raw).spec
-    assert done["in_nbytes"] == 4 * variable.nbytes
+    decoded = tmp_path / "decoded"
     converts(*source, str(decoded), "--to", "numpy", "--stage", "decoded")
     assert "inputs" not in open_store(decoded).spec.names
 
@@ -216,51 +213,12 @@ def netcdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
-@pytest.mark.parametrize(("zlib", "dim"), [(False, "y"), (False, "x"), (True, "y")])
-def test_raw_samples_that_share_bytes_each_hold_their_own(
-    converts, netcdf, zlib: bool, dim: str
-) -> None:
-    values = netcdf(zlib=zlib)
-    own = ("--sample-dim", dim, "--variables", "t")
-    converts("own.nc", "out", "--to=numpy", "--stage=raw", "--workers=3", *own)
-    store = open_store(Path("out"))
-    assert store.spec["raw"].nbytes == sum(store.manifest.provenance["raw_nbytes"])
-    if not zlib:
-        first = np.take(values[0], 0, "yx".index(dim)).tobytes()[:4]
-        assert store[0]["raw"].tobytes()[:4] == first
-    assert main(["verify", "out", "--against", "own.nc"]) == 0
-
-
 @pytest.mark.parametrize("zlib", [False, True])
 def test_every_bit_is_kept(netcdf, converts, zlib: bool) -> None:
     values = netcdf(zlib=zlib)
     converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
     store = open_store(Path("out"))
     assert b"".join(store[n]["t"].tobytes() for n in range(6)) == values.tobytes()
-
-
-def test_tiles_of_own_files(netcdf, converts, capsys: pytest.CaptureFixture[str]) -> None:
-    values = netcdf(zlib=True)
-    done = converts(
-        "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t",
-        "--patch", "y=4,x=4", "--shard-size", "1000",
-    )  # fmt: skip
-    assert done["n_samples"] == 6 * 2 * 3
-    assert len(done["shards"]) > 1
-    store = open_store(Path("out"))
-    for number in range(len(store)):
-        time_, tile = divmod(number, 6)
-        y, x = (0, 4)[tile // 3], (0, 4, 6)[tile % 3]
-        assert store[number]["t"].tobytes() == values[time_, y : y + 4, x : x + 4].tobytes()
-
-
-def test_a_coordinate_that_turns_is_named(netcdf, refused) -> None:
-    netcdf(x=[0, 1, 2, 5, 4, 6, 7, 8, 9, 10])
-    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
-    line = refused(*common, "--patch", "x=5")
-    assert line.startswith("iobench: own.nc: the coordinate 'x' is not monotonic: 5 at 3, then 4")
-    assert not Path("out").exists()
-    assert main(["convert", *common, "--patch", "y=4"]) == 0
 
 
 def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> None:
@@ -301,10 +259,6 @@ def test_a_store_without_loss_says_nothing_of_any(netcdf, converts, capsys) -> N
     assert converts(*common, "plan", "--dry-run")["lossy"] == {}
     assert main(["convert", *common, "out"]) == 0
     assert "fewer bits" not in capsys.readouterr().out
-    assert main(["convert", *common, "raw", "--stage", "raw"]) == 0
-    capsys.readouterr()
-    assert main(["info", "raw"]) == 0
-    assert "Statistics: none, because stored bytes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_plan(own, converts, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -420,8 +374,6 @@ def test_variables_of_unequal_length_are_named(
         (("--sample-dim", "time", "--format-option", "a"), "--format-option a: expected NAME"),
         (("--sample-dim", "time", "--memory", "lots"), "--memory lots"),
         (("--sample-dim", "time", "--shard-size", "0"), "--shard-size 0"),
-        (("--sample-dim", "time", "--patch", "y"), "--patch y"),
-        (("--sample-dim", "time", "--patch", "z=3"), "samples have no such dimension"),
         (("--sample-dim", "time", "--split", "train"), "no splits"),
         (("--sample-dim", "time", "--dtype", "float8"), "float16, bfloat16, int16"),
         (("--sample-dim", "time", "--max-error", "t=1"), "--dtype or --keep-bits"),
@@ -451,8 +403,6 @@ def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None
     converts(name, "out", *common)
     assert "something else" in refused(name, "out", *common, "--variables", "t")
     assert "for named datasets" in refused(name, "other", *common, "--tiny")
-    assert "files of your own" in refused("maelstrom-ens10", "o", "--to", "numpy", "--patch", "x=2",
-                                          "--tiny")  # fmt: skip
     assert "files of your own" in refused(
         "maelstrom-ens10", "o", "--to", "numpy", "--target-variables", "t2m"
     )

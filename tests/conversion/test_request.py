@@ -1,4 +1,4 @@
-"""What a conversion is asked for: sizes, patches, and requests that cannot be."""
+"""What a conversion is asked for: sizes, and requests that cannot be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.conversion.convert_request import ConvertRequest, parse_patch
+from iobench.conversion.convert_request import ConvertRequest
 from iobench.errors import OptionError, UnknownNameError
 from iobench.sizes import parse_nbytes
 
@@ -26,13 +26,6 @@ def test_what_is_no_size(text: str) -> None:
         parse_nbytes("--memory", text)
 
 
-def test_patches() -> None:
-    assert parse_patch("y=256, x=128") == {"y": 256, "x": 128}
-    for text in ("", "y", "y=0", "y=-1", "y=1,y=2", "=3", "y=1.5"):
-        with pytest.raises(OptionError, match=r"--patch .*expected dimensions and sizes"):
-            parse_patch(text)
-
-
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -40,7 +33,7 @@ def test_patches() -> None:
         ({"to": "source"}, OptionError, "there is already"),
         ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
         ({"window": "-1:0"}, OptionError, "holds each item once"),
-        ({"patch": {"x": 2}, "stage": "raw"}, OptionError, "leave one of them out"),
+        ({"stage": "raw"}, UnknownNameError, "decoded, preprocessed"),
         ({"workers": 0}, OptionError, "--workers 0"),
         ({"batch_size": 0}, OptionError, "--batch-size 0"),
         ({"compute": "soon"}, OptionError, "25ms"),
@@ -54,10 +47,10 @@ def test_requests_that_cannot_be(given, error, words: str) -> None:
 def test_what_a_manifest_keeps_names_no_path() -> None:
     request = ConvertRequest(
         targets=("/some/where.nc",), to="numpy", out=Path("/else/where"), data_dir=Path("/d"),
-        sample_dim="time", variables=("t",), patch={"y": 3, "x": 2}, workers=3, memory_nbytes=5,
+        sample_dim="time", variables=("t",), workers=3, memory_nbytes=5,
     )  # fmt: skip
     assert request.to_dict() == {
-        "sample_dim": "time", "variables": ["t"], "stage": "preprocessed", "patch": "y=3,x=2",
+        "sample_dim": "time", "variables": ["t"], "stage": "preprocessed",
     }  # fmt: skip
     assert "seed" not in replace(request, seed=3).to_dict()
     stand_in = replace(request, seed=3, tiny=True).to_dict()

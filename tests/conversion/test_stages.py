@@ -1,11 +1,11 @@
-"""``--stage raw`` and ``--stage decoded``: what is kept when later steps are left out."""
+"""``--stage decoded``: what is kept when preprocessing is left out."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from iobench.conversion.early_samples import decoded_samples, raw_samples
+from iobench.conversion.early_samples import decoded_samples
 from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
@@ -64,8 +64,6 @@ def test_decoded_of_a_source_that_reads_arrays() -> None:
 def test_what_is_done_in_one_cannot_be_kept_apart() -> None:
     with pytest.raises(OptionError, match=r"decode\+preprocess in one"):
         decoded_samples(Fields(fused=("decode", "preprocess")), index())
-    with pytest.raises(OptionError, match="never holds the bytes"):
-        raw_samples(Fields(fused=("read", "decode")), index())
 
 
 def test_arrays_that_are_no_numbers_are_refused() -> None:
@@ -75,18 +73,3 @@ def test_arrays_that_are_no_numbers_are_refused() -> None:
 
     with pytest.raises(SampleError, match=r"'time'.*is not a number; leave --stage out"):
         decoded_samples(Dated(), index())
-
-
-def test_raw_bytes_one_after_the_other() -> None:
-    dataset, samples = raw_samples(Fields(), index())
-    assert samples.spec["raw"].shape == (32,)
-    assert samples.provenance["raw_nbytes"] == [24, 8]
-    assert "normalisation" not in samples.provenance
-    sample = make_sample(dataset, 2)
-    assert sample["raw"].tobytes() == b"\2" * 32
-
-
-def test_raw_samples_of_different_lengths_are_refused_before_anything_is_made() -> None:
-    growing = Fields(lengths=lambda where: (24 + where, 8))
-    with pytest.raises(OptionError, match=r"sample 1 of fields is 33 bytes.*--stage decoded"):
-        raw_samples(growing, index())

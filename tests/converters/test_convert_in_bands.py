@@ -29,7 +29,6 @@ from hypothesis import strategies as st
 
 from iobench.chunks import chunk_pieces
 from iobench.conversion.memory_bound import Making, memory_bound
-from iobench.conversion.tiles import tiled_samples
 from iobench.datasets.contract import no_progress
 from iobench.datasets.user_files import user_files
 from iobench.errors import IobenchError, StorageError
@@ -235,19 +234,6 @@ def test_less_memory_than_a_band_takes_is_said_with_what_ends_it(tmp_path, decod
         dataset, index, numpy_records.FORMAT, tmp_path / "enough", memory_nbytes=bound.once_nbytes
     ).close()
     assert set(decoded.values()) == {1}
-
-
-def test_tiles_are_cut_from_samples_that_are_put_aside(tmp_path, decoded):
-    dataset, index, _ = opened(write_netcdf(tmp_path / "own.nc", [(12, 20, 10)], [(6, 5, 10)]))
-    tiled, tiles = tiled_samples(dataset, index, {"d0_1": 6, "d0_2": 5})
-    for name, memory_nbytes in (("large", ROOM), ("small", tiled.band_nbytes())):
-        decoded.clear()
-        convert(
-            tiled, tiles, numpy_records.FORMAT, tmp_path / name,
-            shard_nbytes=5 * tiles.spec.nbytes, memory_nbytes=memory_nbytes, workers=2,
-        ).close()  # fmt: skip
-    assert set(decoded.values()) == {1}
-    assert content(tmp_path / "small") == content(tmp_path / "large")
 
 
 SHAPE, CHUNK = (24, 20, 10), (8, 5, 10)

@@ -12,6 +12,7 @@ from converting import convert as driver
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import iobench
 from iobench.coordinates import Coordinate, Meteorology
 from iobench.datasets.user_files import user_files
 from iobench.errors import StoreError
@@ -261,24 +262,25 @@ def test_zarr_stores_of_others_say_the_same(convert, tmp_path, zarr_format):
 
 
 @pytest.mark.parametrize("to", ["zarr", "numpy"])
-def test_tiles_have_their_own_part_of_each_coordinate(convert, tmp_path, to):
-    path = write(tmp_path / "a.nc")
-    out = convert(to, path, "--sample-dim", "time", "--patch", "longitude=2,latitude=3")
-    found = open_store(out).to_xarray()
+def test_samples_have_their_own_part_of_each_coordinate(tmp_path, to):
+    made = MadeUpDataset(SampleSpec((Variable("t", (3, 2), "<f4", ("latitude", "longitude")),)))
+    latitude = Coordinate("latitude", ("latitude",), 10.0 * np.arange(6, 0, -1))
+    parts = {"latitude": [slice(n % 4, n % 4 + 3) for n in range(8)]}
+    part = latitude.cut(parts, max_nbytes=1 << 20)
+    index = replace(made.index(8), meteorology=Meteorology((), (part,)))
+    store = driver(made, index, find_format(to), tmp_path / "store")
+    found = store.to_xarray()
     assert found.t.dims[0] == "sample"
-    np.testing.assert_array_equal(found.sample_longitude[:3], [[0, 10], [20, 30], [0, 10]])
-    np.testing.assert_array_equal(found.sample_latitude[5], [60, 50, 40])
-    with xarray.open_dataset(path) as source:
-        assert found.time[3] == source.time[1]
-        np.testing.assert_array_equal(found.t[3], source.t[1, ..., 2:])
-
-
-def test_raw_bytes_have_times_and_no_places(convert, tmp_path):
-    out = convert("zarr", write(tmp_path / "a.nc"), "--sample-dim", "time", "--stage", "raw")
-    with xarray.open_zarr(out) as found:
-        assert found.raw.dims[0] == "time"
-        assert {"time", "time_bnds"} == set(found.variables) - {"raw"}
-        assert "standard_name" not in found.raw.attrs
+    np.testing.assert_array_equal(found.sample_latitude[5], [50, 40, 30])
+    loader = iobench.loader(store.path, 4, patch={"latitude": 2}, shuffle=True)
+    for batch in loader:
+        where = loader.coordinates()
+        rows = zip(where["sample"], where["latitude_start"], strict=True)
+        for row, (sample, start) in enumerate(rows):
+            inside = slice(start, start + 2)
+            np.testing.assert_array_equal(where["latitude"][row], part.values[sample][inside])
+            assert batch["t"][row].tobytes() == store[sample]["t"][inside].tobytes()
+    loader.close()
 
 
 def test_packed_channels_keep_what_is_true(convert, tmp_path):

@@ -312,28 +312,6 @@ def test_windows_along_one_of_two_dimensions(
     loader.close()
 
 
-def test_patches_of_stored_tiles_have_their_own_coordinates(
-    tmp_path: Path, iobench_here: Callable[..., Any]
-) -> None:
-    known = write_source(tmp_path / "source.nc")
-    done = iobench_here(
-        "convert", "source.nc", "store", "--to", "zarr", "--sample-dim", "time",
-        "--patch", "latitude=10,longitude=15", "--store-dir", "learnt",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    loader = iobench.loader(tmp_path / "store", 6, patch=PATCH, shuffle=True)
-    for batch in loader:
-        where = loader.coordinates()
-        for row, time in enumerate(where["time"]):
-            box = [np.searchsorted(known["time"], time)]
-            for dim in PATCH:
-                assert where[dim][row].shape == (PATCH[dim],)
-                box.append(np.flatnonzero(np.isin(known[dim], where[dim][row])))
-            part = known["t"][box[0]][np.ix_(*box[1:])]
-            assert np.array_equal(batch["t"][row], part, equal_nan=True)
-    loader.close()
-
-
 @pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize("fmt", ["zarr", "numpy", "tfrecord"])
 def test_ens10_without_its_source(
