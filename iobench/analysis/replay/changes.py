@@ -26,8 +26,6 @@ class Change:
     keep_workers : bool
         Workers live on from one round to the next, and do at the start of a later one what they
         do all the time.
-    batch_size : int, optional
-        Needs a run whose own is known: work, bytes and compute grow in proportion.
     step_ns : int, optional
         Compute between two batches, instead of what was measured.
     work_of : RecordedRun, optional
@@ -40,7 +38,6 @@ class Change:
     workers: int | None = None
     prefetch: int | None = None
     keep_workers: bool = False
-    batch_size: int | None = None
     step_ns: int | None = None
     work_of: RecordedRun | None = None
     read_nbytes_per_s: float | None = None
@@ -56,8 +53,7 @@ def changed(run: RecordedRun, change: Change) -> RecordedRun:
     Raises
     ------
     OptionError
-        If a number cannot be used, a stage is none of the run's, or the change needs a batch size
-        that is not known.
+        If a number cannot be used, or a stage is none of the run's.
     """
     if change.work_of is not None:
         run = _with_work_of(run, change.work_of)
@@ -65,8 +61,6 @@ def changed(run: RecordedRun, change: Change) -> RecordedRun:
         run = _with_factors(run, change.stage_factors)
     if change.read_nbytes_per_s is not None:
         run = _with_read_rate(run, change.read_nbytes_per_s)
-    if change.batch_size is not None:
-        run = _with_batch_size(run, change.batch_size)
     if change.step_ns is not None:
         if change.step_ns < 0:
             raise OptionError(f"step of {change.step_ns} ns: expected 0 or more")
@@ -171,53 +165,6 @@ def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
     work = work.copy()
     work[:, columns[0]] += np.maximum(least - spent, 0)
     return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside, stream=stream)
-
-
-def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
-    """Cut each round into batches of another size; each is like those at its place, scaled."""
-    if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: expected 1 or more")
-    if not run.batch_size:
-        raise OptionError(f"{run.name}: its batch size is not known")
-    ratio = batch_size / run.batch_size
-    if ratio == 1:
-        return run
-    parts, of_round, times = [], [], []
-    for number in range(len(run.startup_ns)):
-        rows = np.flatnonzero(run.round == number)
-        n_batches = max(1, round(len(rows) / ratio)) if len(rows) else 0
-        places = (np.arange(n_batches) * len(rows)) // max(n_batches, 1)
-        parts.append(rows[places])
-        of_round.append(np.full(n_batches, number))
-        # All samples are there, whether they fill the last batch or not.
-        times.append(np.full(n_batches, len(rows) / max(n_batches, 1)))
-    rows, of_one = np.concatenate(parts), np.concatenate(times)
-
-    def taken(values: Integers) -> Integers:
-        found = values[rows]
-        larger = np.rint(found * of_one.reshape(-1, *[1] * (found.ndim - 1))).astype(np.int64)
-        return np.where(found >= 0, larger, found)
-
-    return replace(
-        run,
-        batch_size=batch_size,
-        round=np.concatenate(of_round).astype(np.int64),
-        work_ns=taken(run.work_ns),
-        cpu_ns=taken(run.cpu_ns),
-        read_nbytes=taken(run.read_nbytes),
-        gap_ns=taken(run.gap_ns),
-        submit_ns=run.submit_ns[rows],
-        transit_ns=run.transit_ns[rows],
-        pickup_ns=run.pickup_ns[rows],
-        compute_ns=taken(run.compute_ns),
-        steady=run.steady[rows],
-        beside_ns=None if run.beside_ns is None else taken(run.beside_ns),
-        maker=None,
-        batch=None,
-        loop_ns=None if run.loop_ns is None else run.loop_ns[rows],
-        weight=None if run.weight is None else run.weight[rows],
-        stream=run.stream and replace(run.stream, items=max(1, round(run.stream.items * ratio))),
-    )
 
 
 def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -> RecordedRun:

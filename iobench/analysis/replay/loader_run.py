@@ -101,8 +101,6 @@ class RecordedRun:
         What the loop itself does as it picks batches up: drawing indices, unpickling.
     loop_ns : ndarray of int64, shape (n_batches, n_loop_stages), optional
         The part of ``pickup_ns`` in each of them; nothing by default.
-    all_ns : int
-        The time of all passes over the loader, those left out too.
     """
 
     name: str
@@ -142,7 +140,6 @@ class RecordedRun:
     pipeline: OperationPipeline | None = None
     loop_stages: tuple[str, ...] = ()
     loop_ns: Integers | None = None
-    all_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.round)

@@ -83,7 +83,6 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
         replace(
             parts.run(number, frame, several=len(frames) > 1),
             evaluates=roles.get(number) in EVALUATIONS,
-            all_ns=int(deliveries.wall_ns[deliveries.loader == number].sum()),
         )
         for number, frame in frames.items()
     )

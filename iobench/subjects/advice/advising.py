@@ -34,7 +34,6 @@ from iobench.subjects.advice.figures import (
 from iobench.subjects.advice.gains import GainPredictor, beginning_of
 from iobench.subjects.advice.levers import Lever, Reason, RuledOut
 from iobench.subjects.advice.measured import ways_of
-from iobench.subjects.advice.validation import validation_advice
 from iobench.subjects.replay.figures import is_told, payoffs
 
 if TYPE_CHECKING:
@@ -51,17 +50,12 @@ def advice_of(
     measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int | None = None
 ) -> Advice | None:
     """Return the advice on a run, for so many ranks and epochs; None without a batch."""
-    found = tuple(measured)
-    ways, circumstances = ways_of(found)
+    ways, circumstances = ways_of(measured)
     if not ways:
         return None
     if epochs is not None:
         circumstances = replace(circumstances, epochs=epochs)
-    validations = [told for each in found if (told := validation_advice(each)) is not None]
-    return replace(
-        advise(ways, circumstances, ranks=ranks, epochs=epochs or 1),
-        validation=max(validations, key=lambda each: each.wait_ns, default=None),
-    )
+    return advise(ways, circumstances, ranks=ranks, epochs=epochs or 1)
 
 
 def advise(

@@ -387,78 +387,6 @@ def _saved(ratio: float | None) -> float | None:
     return None if ratio is None else 1 - ratio
 
 
-@frozen
-class ValidationChange:
-    """Something to change in how a validation loads, and what of the job that saves.
-
-    Parameters
-    ----------
-    gain : Gain
-        Of the time of the passes over its loader.
-    loader : str
-        Which, as a reader knows it; ``""`` where it is all that validate.
-    saved_ns : int
-        Of the time of this run, by ``gain.expected``, less the start of workers where that is
-        known.
-    job_ns : int or None
-        Time of the process from its start to its end.
-    starts_ns : int or None
-        What starting workers takes, by how long those of the training took; None where it had none.
-    commands : tuple of str
-        The lines that make it.
-    """
-
-    candidate: Candidate = field(metadata=INLINE)
-    gain: Gain = field(metadata=INLINE)
-    loader: str
-    saved_ns: int
-    job_ns: int | None = field(default=None, metadata=HIDDEN)
-    starts_ns: int | None = 0
-    commands: tuple[str, ...] = ()
-
-    @figure
-    def saved_of_job_fraction(self) -> float | None:
-        """The same as a share of the job's time; null where that is not known."""
-        return self.saved_ns / self.job_ns if self.job_ns else None
-
-
-@frozen
-class ValidationAdvice:
-    """What would help passes that validate, test or predict, where they wait.
-
-    Parameters
-    ----------
-    wall_ns, wait_ns : int
-        Of all these passes.
-    n_batches : int
-        Batches that they brought.
-    job_ns : int or None
-        Time of the process from its start to its end.
-    stage : str or None
-        What most of the wait falls on.
-    changes : tuple of ValidationChange
-        Best first: those by replay, then those of which only a bound is known.
-    ruled_out : tuple of RuledOut
-        What would gain nothing.
-    unknown : tuple of str
-        Loaders that cannot be replayed, and why.
-    """
-
-    wall_ns: int
-    wait_ns: int
-    n_batches: int = field(metadata=key("batches"))
-    job_ns: int | None = field(default=None, metadata=HIDDEN)
-    stage: str | None = None
-    changes: tuple[ValidationChange, ...] = ()
-    ruled_out: tuple[RuledOut, ...] = ()
-    unknown: tuple[str, ...] = ()
-
-    @figure
-    def wait_of_job_fraction(self) -> float | None:
-        """Share of the job's time that it waits; null where that is not known."""
-        return self.wait_ns / self.job_ns if self.job_ns else None
-
-
 class AdviceOutcome(Enum):
     """What comes of looking for advice."""
 
@@ -494,8 +422,6 @@ class Advice:
         Of which only a bound is known, or what too few batches tell; the largest first.
     epoch_s : float or None
         Seconds of an epoch over all samples now.
-    validation : ValidationAdvice or None
-        What would help its validations; None where they hardly wait.
     """
 
     outcome: AdviceOutcome
@@ -508,4 +434,3 @@ class Advice:
     ruled_out: tuple[RuledOut, ...] = ()
     epoch_s: float | None = field(default=None, metadata=HIDDEN)
     bill: DeviceBill | None = None
-    validation: ValidationAdvice | None = None

@@ -127,16 +127,6 @@ class GainPredictor:
         machine = self._machine and replace(self._machine, read_nbytes_per_s=None)
         return GainPredictor(self.ways, replace(self.circumstances, machine=machine))
 
-    def resized(self, batch_size: int) -> Gain:
-        """Return what batches of another size gain: others, so that nobody knows how they vary."""
-        # Whole passes: of fewer batches others are in the steady state, or none.
-        before = float(replay(self.run, Change()).wall_ns)
-        after = float(replay(self.run, Change(batch_size=batch_size)).wall_ns)
-        saved = 1 - after / before if before else 0.0
-        error = max(abs(self.error_fraction), UNSEEN_ERROR)
-        within = False if (1 - saved) * (1 + error) >= 1 else None
-        return Gain(Evidence.REPLAYED, saved, None, None, within)
-
     @property
     def batch_ns(self) -> float:
         """What a batch takes now, by replay, on average."""

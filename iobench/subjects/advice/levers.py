@@ -31,10 +31,6 @@ class Lever(Enum):
     """Batches are handed over as they are ready."""
     KEEP_WORKERS = "keep workers"
     """Workers that live on from one epoch to the next."""
-    BATCH = "batch"
-    """Larger batches, where nothing is trained on them."""
-    BESIDE = "beside"
-    """Batches of a validation made ready while the training computes."""
     PIN = "pin"
     PAGE_CACHE = "page cache"
     """The files are read once before."""
@@ -66,7 +62,6 @@ ENVIRONMENT: Final = frozenset({SCHEDULER, THREADS})
 TITLES: Final = {
     Lever.OUT_OF_ORDER: "batches delivered as soon as they are ready, out of order",
     Lever.KEEP_WORKERS: "workers kept between epochs",
-    Lever.BESIDE: "validation batches loaded while training computes",
     Lever.PIN: "pinned memory",
     Lever.PAGE_CACHE: "files read into the page cache beforehand",
     Lever.MEMORY: "finished samples in memory",
@@ -120,8 +115,6 @@ class Candidate:
                     ahead = settings.get("prefetch", settings.get("prefetch_factor"))
                     ahead = settings.get("buffer_size", ahead)
                     yield f"a prefetch of {ahead} batches"
-                case Lever.BATCH:
-                    yield f"batches of {settings.get('batch_size')} samples"
                 case Lever.TASKS if SCHEDULER in settings:
                     yield "dask tasks run in the calling thread"
                 case Lever.TASKS:

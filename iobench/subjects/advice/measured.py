@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun
@@ -46,10 +43,6 @@ class MeasuredRank:
         Without the wait of every step.
     way : LoadingWay or None
         None where no loader delivered a batch, or it was not looked at.
-    validations : tuple of LoadingWay
-        How it loads what it validates, tests or predicts on, beside what it trains on.
-    beside_ns : int
-        What these waited in each epoch, as far as the training computed so long in it.
     """
 
     path: Path
@@ -57,8 +50,6 @@ class MeasuredRank:
     exposure: Exposure
     circumstances: Circumstances
     way: LoadingWay | None
-    validations: tuple[LoadingWay, ...] = ()
-    beside_ns: int = 0
 
     @property
     def facts(self) -> RunFacts:
@@ -84,9 +75,7 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
     """
     exposure, profile = found.exposure, found.whole
     facts = found.about
-    trains = [each for each in runs if not each.evaluates]
-    evaluating = [each for each in runs if each.evaluates] if trains else []
-    runs = trains or runs
+    runs = [each for each in runs if not each.evaluates] or runs
     run = max(runs, key=lambda each: each.wait_ns) if exposure.has_consumer and runs else None
     return MeasuredRank(
         path=profile.path,
@@ -94,25 +83,12 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
         exposure=exposure.without_waits(),
         circumstances=_circumstances(found, facts, run, n_loaders=len(runs)),
         way=None if run is None else _way(found, facts, run),
-        validations=tuple(_way(found, facts, each) for each in evaluating if run is not None),
-        beside_ns=_beside_ns(found.deliveries) if evaluating else 0,
     )
 
 
 def reported_rank(found: RankRun) -> MeasuredRank:
     """Return what a report advises on: a part of each loader."""
     return measured_rank(found, found.once(reported_loaders))
-
-
-def _beside_ns(deliveries: Deliveries) -> int:
-    """Return what validations waited, at most as long as the training of their epoch computed."""
-    _, epoch = np.unique(deliveries.of_epoch, return_inverse=True)
-    evaluates = deliveries.evaluates
-    computed, waited = (np.zeros(epoch.max(initial=-1) + 1, dtype=np.int64) for _ in range(2))
-    compute_ns = deliveries.wall_ns - deliveries.wait_ns
-    np.add.at(computed, epoch[~evaluates], compute_ns[~evaluates])
-    np.add.at(waited, epoch[evaluates], deliveries.wait_ns[evaluates])
-    return int(np.minimum(computed, waited).sum())
 
 
 def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], Circumstances]:

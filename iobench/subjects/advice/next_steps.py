@@ -19,7 +19,6 @@ from iobench.subjects.advice.candidates import WORTH_SAYING
 from iobench.subjects.advice.commands import ProfileCommand
 from iobench.subjects.advice.figures import Evidence
 from iobench.subjects.advice.measured import reported_rank
-from iobench.subjects.advice.validation import best_change, change_words, validation_advice
 from iobench.subjects.contract import Subject
 
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ def side_by_side(ways: Sequence[NextSteps]) -> NextSteps:
 
 def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterator[NextStep]:
     diagnosis, facts = diagnose(best.exposure), best.facts
-    yield from _about_validation(best)
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         reason = "with a step time, the report shows how much loading compute can hide"
         yield from _varied(best, reason, {"--compute": "25ms"})
@@ -124,16 +122,6 @@ def _about_waiting(best: MeasuredRank, ranks: Sequence[MeasuredRank]) -> Iterato
         if facts.is_script and diagnosis.start_fraction > START_FRACTION:
             text += _about_starts(best, diagnosis)
         yield NextStep(text)
-
-
-def _about_validation(best: MeasuredRank) -> Iterator[NextStep]:
-    """Yield what helps a validation that waits, and what that saves."""
-    found = validation_advice(best)
-    change = None if found is None else best_change(found)
-    if found is None or change is None:
-        return
-    code = f" ({change.commands[0]})" if change.commands else ""
-    yield NextStep(f"validation{code}: {change_words(change)}")
 
 
 def _advised(ranks: Sequence[MeasuredRank], *, proven: bool) -> Iterator[NextStep]:

@@ -26,7 +26,6 @@ from iobench.report.sentences import OVER, extent_text, kept_words
 from iobench.subjects.advice.figures import AdviceOutcome, Evidence
 from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.subjects.advice.levers import Lever
-from iobench.subjects.advice.validation import validation_section
 from iobench.subjects.replay.figures import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
 
 if TYPE_CHECKING:
@@ -103,8 +102,6 @@ def advice_document(advice: Advice, run: str) -> Document:
     if advice.ruled_out:
         told = sentences(f"{each.candidate.title}: {each.sentence}" for each in advice.ruled_out)
         found.append(Section("ruled-out", "Not proposed", told))
-    if advice.validation is not None:
-        found.append(validation_section(advice.validation))
     if advice.bill is not None:
         found.append(Section("bill", "The bill", sentences([_bill_sentence(advice)])))
     what = advice.circumstances.facts.dataset or "a script"

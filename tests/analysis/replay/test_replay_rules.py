@@ -112,7 +112,6 @@ def test_a_factor_of_one_changes_nothing(schedule):
         stage_factors=dict.fromkeys(run.stages, 1.0),
         workers=run.workers,
         prefetch=run.prefetch or None,
-        batch_size=4,
         work_of=None,
     )
     assert figures(replay(run, change)) == figures(replay(run))
@@ -146,13 +145,6 @@ def test_steady_figures_are_of_the_batches_that_were_steady():
     assert faster.steady_wait_ns == 0
 
 
-def test_batches_of_another_size_take_their_part_of_the_work():
-    run = run_of({"durations": [(60, 30, 10)] * 40, "workers": 0, "step_ns": 20})
-    found = replay(run, Change(batch_size=8))
-    assert (found.wall_ns, len(found.waits_ns)) == (run.wall_ns, 20)
-    assert len(replay(run, Change(batch_size=1)).waits_ns) == 160
-
-
 def test_the_work_of_another_run_is_taken_in_turn():
     schedule = {"workers": 1, "prefetch": 2, "step_ns": 40}
     run = run_of({**schedule, "durations": [(60, 30, 10)] * 20})
@@ -173,7 +165,6 @@ def test_reads_take_as_long_as_their_bytes_at_a_rate():
     [
         Change(workers=-1),
         Change(prefetch=0),
-        Change(batch_size=0),
         Change(step_ns=-1),
         Change(stage_factors={"read": -0.5}),
         Change(stage_factors={"reed": 0.5}),
