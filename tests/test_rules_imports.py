@@ -331,8 +331,7 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
         if name not in {"test", "test-all"}
     }
     called = {
-        "earthkit": "earthkit-data", "tensorflow": "tensorflow-cpu", "mlflow": "mlflow-skinny",
-        "gribapi": "eccodes",
+        "tensorflow": "tensorflow-cpu", "mlflow": "mlflow-skinny", "gribapi": "eccodes",
     }  # fmt: skip
     for found in outside():
         name = found.name.split(".")[0]

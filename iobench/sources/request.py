@@ -38,8 +38,7 @@ class SourceRequest:
     ----------
     targets : tuple of str, or of one object
         The name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
-        ``package.module:callable``, ``climetlab:NAME`` or ``earthkit:SOURCE``, or itself: see
-        `object_dataset`.
+        ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`.
     options : mapping of str to str
         The dataset's own.
     data_dir, store_dir : Path or None

@@ -18,9 +18,8 @@ from iobench.datasets.objects.streams import (
     is_data_loader,
     is_iterable_only,
 )
-from iobench.datasets.objects.targets import CLIMETLAB, EARTHKIT, HeldObject, NamedObject
+from iobench.datasets.objects.targets import CLIMETLAB, HeldObject, NamedObject
 from iobench.datasets.objects.through_climetlab import ClimetlabObject
-from iobench.datasets.objects.through_earthkit import EarthkitObject
 from iobench.datasets.selection import Selection
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, SampleError
@@ -160,12 +159,11 @@ def object_dataset(
     Parameters
     ----------
     target : str or object
-        ``package.module:callable``, ``climetlab:NAME``, ``earthkit:SOURCE``, or the object itself:
-        a map-style dataset (``__len__`` and ``__getitem__``), an iterable one, an
-        ``xarray.Dataset`` or ``DataArray``, or torch's ``DataLoader``.
+        ``package.module:callable``, ``climetlab:NAME``, or the object itself: a map-style dataset
+        (``__len__`` and ``__getitem__``), an iterable one, an ``xarray.Dataset`` or ``DataArray``,
+        or torch's ``DataLoader``.
     options : mapping of str to object, optional
-        Arguments of the callable, of ``climetlab.load_dataset`` or of earthkit's ``from_source``;
-        text as `parse_value` reads it.
+        Arguments of the callable or of ``climetlab.load_dataset``; text as `parse_value` reads it.
     sample_dim : str, optional
         Of an ``xarray.Dataset``: the dimension along which one index is one sample.
     variables, target_variables : sequence of str, optional
@@ -187,9 +185,6 @@ def object_dataset(
         opener = HeldObject(target)
     elif target.startswith(CLIMETLAB):
         opener = ClimetlabObject(target.removeprefix(CLIMETLAB), named)
-    elif target.startswith(EARTHKIT):
-        source = target.removeprefix(EARTHKIT)
-        opener = EarthkitObject(source, named, is_labelled=sample_dim is not None)
     else:
         opener = NamedObject(target, named)
     targets = tuple(target_variables or ())

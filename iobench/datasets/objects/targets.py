@@ -20,7 +20,6 @@ from iobench.masking import mask_values
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 CLIMETLAB: Final = "climetlab:"
-EARTHKIT: Final = "earthkit:"
 WHOLE: Final = re.compile(r"[+-]?(0|[1-9]\d*)")
 DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 WORDS: Final = {"true": True, "false": False, "none": None}
@@ -186,10 +185,9 @@ class NamedObject:
 def is_object_target(text: str) -> bool:
     """Return whether a target names an object.
 
-    ``package.module:callable``, ``climetlab:NAME`` or ``earthkit:SOURCE``. A file of that name
-    comes first.
+    ``package.module:callable`` or ``climetlab:NAME``. A file of that name comes first.
     """
-    spelled = text.startswith((CLIMETLAB, EARTHKIT)) or TARGET.fullmatch(text) is not None
+    spelled = text.startswith(CLIMETLAB) or TARGET.fullmatch(text) is not None
     return spelled and not os.path.lexists(text)
 
 
