@@ -130,12 +130,6 @@ OF_PROFILE: Final = OF_SOURCE | {
         ),
         CommandOption("--batches-per-step", "Batches per step. [default: as published, else 1]"),
         CommandOption(
-            "--stage",
-            "First copy stores to below this folder, e.g. $TMPDIR, and load the copies; the report "
-            "includes the copying time.",
-            "DIR",
-        ),
-        CommandOption(
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
         ),
         CommandOption(

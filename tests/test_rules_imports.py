@@ -55,8 +55,7 @@ ROOMS = {
         "stores", "windows",
     },
     "loaders": {
-        "chunks", "cpus", "datasets", "files", "recording", "samples", "staging", "storage",
-        "stores",
+        "chunks", "cpus", "datasets", "files", "recording", "samples", "storage", "stores",
     },
     "staging": {"cpus", "files", "json_files", "recording", "registry", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
@@ -80,8 +79,8 @@ ROOMS = {
         "registry", "samples", "sizes", "sources", "stores",
     },
     "trials": {
-        "analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage",
-        "subjects",
+        "analysis", "json_files", "launch", "profiles", "profiling", "recording", "staging",
+        "storage", "subjects",
     },
     "suites": {
         "analysis", "command_options", "files", "json_files", "launch", "profiles", "profiling",

@@ -332,12 +332,6 @@ class FileSet:
         file.check()
         return file
 
-    def read_from(self, number: int, path: Path) -> None:
-        """Read a file from another one of the same bytes, from the next use on."""
-        *_, one_set = before = self._keys[number]
-        self._keys[number] = (str(path), STORE_FILE, one_set)
-        open_files.close([before])
-
     def mapped(self, number: int) -> mmap.mmap:
         """Return a file's mapping; raise as `OpenFiles.opened`."""
         mapping = self.opened(number).mapping

@@ -70,8 +70,6 @@ class RunConfig(SourceRequest):
     device : str
         Where batches are copied to: ``none``, ``auto`` for an accelerator that is there, or one
         by name, as ``cuda:0``.
-    stage : Path or None
-        Below which folder stores are copied first.
     cache : str
         ``as-is``, ``warm`` or ``cold``.
     out, spool : Path or None
@@ -112,7 +110,6 @@ class RunConfig(SourceRequest):
     compute: str = "published"
     batches_per_step: int | None = None
     device: str = NONE
-    stage: Path | None = None
     cache: str = "as-is"
     out: Path | None = None
     name: str | None = None
@@ -144,11 +141,6 @@ class RunConfig(SourceRequest):
             raise OptionError(
                 f"--framework {own[0]}: its readers know stores, not the original files; give "
                 "--format tfrecord, or another store format"
-            )
-        if self.stage is not None and SOURCE in self.formats:
-            raise OptionError(
-                f"--stage {self.stage}: copies stores; of original files make the copy by 'iobench "
-                "stage FILES --to DIR' and profile what is in it, or take --format zarr"
             )
         if own and self.window is not None:
             raise OptionError(f"--framework {own[0]}: its readers know no --window; leave it out")

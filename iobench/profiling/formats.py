@@ -23,10 +23,7 @@ from iobench.masking import as_typed, mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.given_stores import find_finished
 from iobench.profiling.wanted import WantedSamples, find_wanted
-from iobench.recording.clocks import now_ns
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.staging.stage import stage
-from iobench.stores.finished_store import open_store
 from iobench.stores.places import choose_place
 from iobench.stores.plan import StoreRequest
 
@@ -178,9 +175,6 @@ def prepare(
             if choice.name != SOURCE
         }
     there = [_given(one, profiled) for one in given]
-    if config.stage is not None:
-        made = {name: _staged(one, config.stage, screen) for name, one in made.items()}
-        there = [_staged(one, config.stage, screen) for one in there]
     # All ways read the samples that every store holds, no more and no fewer.
     chosen = sorted(wanted.samples)
     for one in (*made.values(), *there):
@@ -502,24 +496,6 @@ def _prepare_store(
         "n_samples_all": len(source.index),
     }
     return StoreAtHand(choice.spelled, store, facts, spelled)
-
-
-def _staged(at_hand: StoreAtHand, place: Path, screen: Screen) -> StoreAtHand:
-    """Return a store as it is read from a copy of it, which is made if need be."""
-    begun_ns = now_ns()
-    with screen.progress(f"staging {at_hand.label}", in_bytes=True) as move:
-        copy = stage(at_hand.store.path, place, progress=move, notice=screen.note)
-    at_hand.store.close()
-    done = "was there" if copy.was_there else "is made"
-    screen.note(f"{at_hand.label}: the copy {copy.path} {done}, and is measured")
-    staged = {
-        "from": copy.source,
-        "begun_ns": begun_ns,
-        "end_ns": now_ns(),
-        "nbytes": 0 if copy.was_there else copy.copied_nbytes,
-    }
-    facts = {**at_hand.facts, "path": str(copy.path), "staged": staged}
-    return replace(at_hand, store=open_store(copy.path), facts=facts)
 
 
 def _given(one: GivenStore, profiled: ProfiledSamples) -> StoreAtHand:

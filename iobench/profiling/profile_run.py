@@ -60,7 +60,6 @@ from iobench.recording.clocks import now_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import wants_energy
-from iobench.recording.kinds import Kind
 from iobench.recording.monitor import start_monitor
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
@@ -318,8 +317,6 @@ def _make_run(
     """Start nothing yet: workers start with the first round."""
     recorder = directory.recorder(role="consumer")
     stack.callback(recorder.close)
-    if staged := (one.store or {}).get("staged"):
-        recorder.emit(Kind.STAGE_IN, staged["begun_ns"], staged["end_ns"], staged["nbytes"])
     copies = None
     if device.accelerator is not None:
         copies = DeviceCopies(device.accelerator, recorder, loop_waits=compute is not None)

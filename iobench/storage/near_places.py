@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.urls import is_url
@@ -17,49 +17,25 @@ if TYPE_CHECKING:
     from iobench.storage.file_systems import FileSystem
 
 
-class LocalPlace(NamedTuple):
-    """A folder that may be this machine's alone.
-
-    Attributes
-    ----------
-    path, named : Path, str
-        The folder, and what names it.
-    free_nbytes : int
-        Of memory no more than is free.
-    why_not : str
-        Why nothing is to be staged there; ``""`` where it may be.
-    """
-
-    path: Path
-    named: str
-    on: FileSystem
-    free_nbytes: int
-    why_not: str
-
-
-def local_places(environ: Mapping[str, str] = os.environ) -> Iterator[LocalPlace]:
+def _local_folders(environ: Mapping[str, str]) -> Iterator[Path]:
     """Yield ``$SLURM_TMPDIR``, ``$TMPDIR`` or the system's own folder, and ``/dev/shm``."""
-    named = {f"${name}": environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR")}
-    if not named["$TMPDIR"]:
-        named["the folder for temporary files"] = tempfile.gettempdir()
-    for name, text in {**named, "/dev/shm": "/dev/shm"}.items():
-        if not text:
-            continue
-        path, free, why_not = Path(text).absolute(), 0, ""
-        on = file_system_of(path)
-        if on.reach == "network" or on.name.startswith("fuse"):
-            why_not = f"{on.name} is no disk of this node"
-        else:
-            try:
-                status = os.statvfs(path)
-                free = status.f_bavail * status.f_frsize
-            except OSError as error:
-                why_not = error.strerror or str(error)
-            if on.reach == "memory":
-                free = min(free, available_memory_nbytes())
-            if not why_not and not os.access(path, os.W_OK | os.X_OK):
-                why_not = "not writable"
-        yield LocalPlace(path, name, on, free, why_not)
+    for text in (
+        environ.get("SLURM_TMPDIR"), environ.get("TMPDIR") or tempfile.gettempdir(), "/dev/shm"
+    ):  # fmt: skip
+        if text:
+            yield Path(text).absolute()
+
+
+def _free_nbytes(path: Path, on: FileSystem) -> int | None:
+    """Return the bytes free in a folder, of memory no more than is free; None of a closed one."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return None
+    if not os.access(path, os.W_OK | os.X_OK):
+        return None
+    free = status.f_bavail * status.f_frsize
+    return min(free, available_memory_nbytes()) if on.reach == "memory" else free
 
 
 def near_places(
@@ -67,22 +43,25 @@ def near_places(
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of storage near and far: `NearPlaces` of its reader.
 
-    `local_places`, where they are this machine's alone and can be written; mounts that are none of
-    its disks, nor its memory.
+    Folders for temporary files that are this machine's alone and can be written; mounts that are
+    none of its disks, nor its memory.
     """
     places, seen = [], set()
-    for each in local_places(environ):
-        on = each.on
-        if each.why_not or on.reach not in ("local", "memory") or on.mount in seen:
+    for path in _local_folders(environ):
+        on = file_system_of(path)
+        if on.reach not in ("local", "memory") or on.name.startswith("fuse") or on.mount in seen:
+            continue
+        free_nbytes = _free_nbytes(path, on)
+        if free_nbytes is None:
             continue
         seen.add(on.mount)
         places.append(
             {
-                "path": str(each.path),
+                "path": str(path),
                 "mount": str(on.mount),
                 "file_system": on.name,
                 "in_memory": on.reach == "memory",
-                "free_nbytes": each.free_nbytes,
+                "free_nbytes": free_nbytes,
             }
         )
     shared = {}

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import round_ratio
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
 from iobench.profiling.profile_run import profile
+from iobench.staging.stage import stage
 from iobench.subjects.advice.commands import SETTINGS
 from iobench.subjects.advice.figures import TriedChange
 from iobench.subjects.advice.levers import Lever
-from iobench.subjects.staging.figures import staging_of
 from iobench.trials.interleaving import interleave
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
     """Return the configuration with a change made; None where a profile cannot make it."""
     settings = candidate.settings
     if Lever.STAGE in candidate.levers:
-        # A profile stages stores; of original files it has to be told where their copy is.
-        store = bool(config.stores) and not config.formats
-        return replace(config, stage=Path(str(settings["stage"]))) if store else None
+        # A trial copies a store; of original files a profile has to be told where the copy is.
+        is_store = bool(config.stores) and not config.formats
+        return config if is_store else None
     if not settings or not settings.keys() <= {*SETTINGS, "store"}:
         return None
     if "store" in settings:
@@ -107,26 +107,29 @@ def try_changes(
     OptionError
         If there is no round.
     """
-    configs = [config]
-    for change in changes:
-        changed = changed_config(config, change.candidate)
-        if changed is None:
-            raise TrialError(
-                f"{', '.join(change.candidate.settings)}: no option of iobench profile, so that "
-                "it cannot be tried here"
-            )
-        configs.append(changed)
-    # Copies for a trial are its own, and go again with it.
     with ExitStack() as made:
-        for number, each in enumerate(configs):
-            if each.stage is not None and each.stage != config.stage:
-                own = TemporaryDirectory(prefix="iobench-trial-", dir=each.stage)
-                configs[number] = replace(each, stage=Path(made.enter_context(own)))
+        configs, staging_s = [config], []
+        for change in changes:
+            changed, copied = changed_config(config, change.candidate), None
+            if changed is None:
+                raise TrialError(
+                    f"{', '.join(change.candidate.settings)}: no option of iobench profile, so "
+                    "that it cannot be tried here"
+                )
+            if Lever.STAGE in change.candidate.levers:  # copies of a trial go again with it
+                own = TemporaryDirectory(
+                    prefix="iobench-trial-", dir=str(change.candidate.settings["stage"])
+                )
+                copied = stage(config.stores[0], made.enter_context(own), notice=screen.note)
+                changed = changed.of_store(str(copied.path))
+            configs.append(changed)
+            staging_s.append(None if copied is None else copied.seconds)
         # Stores for a trial in memory go again with it: what lies there is taken from all others.
         for store_dir in {each.store_dir for each in configs[1:]} - {None, config.store_dir}:
             if store_dir is not None and not store_dir.exists():
                 made.callback(shutil.rmtree, store_dir, ignore_errors=True)
-        return _try_in_turns(config, configs, changes, folder, screen, rounds)
+        tried = _try_in_turns(config, configs, changes, folder, screen, rounds)
+    return [replace(each, staging_s=took) for each, took in zip(tried, staging_s, strict=True)]
 
 
 def _try_in_turns(
@@ -144,19 +147,7 @@ def _try_in_turns(
     ]
     again = _arm(config, folder / "again", "baseline", screen)
     _arm(config, folder / "warm-up", "baseline", screen)(0)  # what only a first run pays for
-    tried = changes_in_turns(arms, again, names, changes, screen, rounds)
-    return [
-        replace(each, staging_s=_staging_s(folder / f"{number}" / "0"))
-        if Lever.STAGE in change.candidate.levers
-        else each
-        for number, (each, change) in enumerate(zip(tried, changes, strict=True), 1)
-    ]
-
-
-def _staging_s(run: Path) -> float | None:
-    """Return how long staging took in the first turn, which copied; later ones found the copy."""
-    found = staging_of(Run.open(run).of_rank())
-    return found.staged_ns / 1e9 if found is not None and found.nbytes else None
+    return changes_in_turns(arms, again, names, changes, screen, rounds)
 
 
 def changes_in_turns(

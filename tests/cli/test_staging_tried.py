@@ -1,4 +1,4 @@
-"""A store on slow storage: staging is advised, its command runs, and a trial obtains it."""
+"""A store on slow storage: staging is advised, its commands run, and a trial obtains it."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_a_store_that_others_share_is_staged_where_that_gains(
     at, change = next((n, e) for n, e in enumerate(every, 1) if "stage" in e["settings"])
     assert change["settings"]["stage"] == str(near)
     assert change["break_even"]["epochs"] < 100
-    profile = next(each for each in change["commands"] if each.startswith("iobench profile"))
-    done = iobench_here(*shlex.split(profile)[1:], "--out", tmp_path / "staged", "--json")
+    staging, loading, profile = change["commands"]
+    assert loading == f'iobench.loader("{near}/own.numpy", 2, shuffle=True)'
+    assert iobench_here(*shlex.split(staging)[1:]).returncode == 0
+    words = (*shlex.split(profile)[1:], "--out", tmp_path / "staged")
+    done = iobench_here(*words, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    staging = told["runs"][0]["staging"]
-    assert staging["nbytes"] >= values.nbytes
-    assert staging["staging_to_epoch"] > 0
-    # Again: the copy was there, and tells itself what it took.
-    done = iobench_here(*shlex.split(profile)[1:], "--out", tmp_path / "again", "--full")
-    text = " ".join(done.stdout.split())
+    staged = json.loads(done.stdout)["runs"][0]["staging"]  # the copy tells what it took
+    assert staged["nbytes"] >= values.nbytes
+    assert staged["staging_to_epoch"] > 0
+    text = " ".join(iobench_here("report", tmp_path / "staged", "--full").stdout.split())
     assert "The run reads a copy of" in text
     assert "was staged before it, in time not" in text
     assert "T_staging / T_epoch is" in text

@@ -306,7 +306,7 @@ def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
 
 def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
     source = make(tmp_path / "store")
-    loader = iobench.loader(source.path, 2, stage=tmp_path / "node")
+    loader = iobench.loader(stage(source.path, tmp_path / "node").path, 2)
     assert len(list(map(len, loader))) == 5
     shutil.rmtree(tmp_path / "node")
     with pytest.raises(StoreError, match=r"node/store/.* (is missing|was removed)") as caught:
@@ -568,3 +568,77 @@ def test_a_whole_copy_that_is_read_only_is_taken_as_it_is(tmp_path):
             stage(changed.path, tmp_path / "node")
     finally:
         copy.path.chmod(0o755)
+
+
+PROCESS = """
+    import os, signal, sys
+    from iobench.staging import copying, stage as staging
+
+    copying.STRETCH_NBYTES, copying.PIECE_NBYTES = 1 << 14, 1 << 12
+    if sys.argv[3] == "killed":
+        real = staging.copy_files
+        def copy_files(*given, moved, **more):
+            told = []
+            def die(nbytes):
+                moved(nbytes)
+                told.append(nbytes)
+                if len(told) > 20:
+                    print("copying", flush=True)
+                    sys.stdin.readline()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return real(*given, moved=die, **more)
+        staging.copy_files = copy_files
+    copy = staging.stage(sys.argv[1], sys.argv[2])
+    print(copy.digest, copy.was_there)
+"""
+
+
+@pytest.mark.thorough
+def test_of_several_processes_one_copies_and_one_that_is_killed_is_followed(tmp_path):
+    source = make(tmp_path / "store")
+    (tmp_path / "process.py").write_text(textwrap.dedent(PROCESS))
+
+    def start(how):
+        command = [sys.executable, "process.py", str(source.path), str(tmp_path / "node"), how]
+        return subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    first = start("killed")
+    assert first.stdout.readline() == "copying\n"
+    others = [start("whole") for _ in range(3)]
+    first.communicate("go on\n", timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    told = [other.communicate(timeout=60) for other in others]
+    assert [other.returncode for other in others] == [0, 0, 0], told
+    lines = [said.split() for said, _ in told]
+    assert {digest for digest, _ in lines} == {staged_copy(tmp_path / "node/store").digest}
+    assert sorted(was_there for _, was_there in lines) == ["False", "True", "True"]
+
+
+@pytest.mark.long
+def test_storage_that_is_slow_is_read_by_several_threads(tmp_path, slow_storage):
+    latency_s, mib = 0.05, 1 << 20
+    slow = slow_storage(latency_s=latency_s)
+    (slow / "data").mkdir()
+    for number in range(8):
+        (slow / f"data/{number}.bin").write_bytes(os.urandom(2 * mib))
+    # A request has 1 MiB: one thread waits for all of them, one after another.
+    one = stage(slow / "data", tmp_path / "one", threads=1)
+    four = stage(slow / "data", tmp_path / "four", threads=4)
+    assert one.seconds >= 16 * latency_s
+    assert one.digest == four.digest
+    assert four.seconds < one.seconds
+    bounded = slow_storage(nbytes_per_s=16 * mib)
+    (bounded / "a.bin").write_bytes(os.urandom(8 * mib))
+    assert stage(bounded / "a.bin", tmp_path / "bounded").bytes_per_s <= 1.1 * 16 * mib
+
+
+def test_a_quota_that_is_met_is_told_and_nothing_is_left(tmp_path, slow_storage):
+    source = make(tmp_path / "store")
+    node = slow_storage(quota_nbytes=source.manifest.nbytes // 2)
+    with pytest.raises(StorageError, match="what was copied is removed") as caught:
+        stage(source.path, node, threads=2)
+    assert "\n" not in str(caught.value)
+    assert list(node.iterdir()) == []

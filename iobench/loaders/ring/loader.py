@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.recorded import RecordedPass
-    from iobench.loaders.staged_store import LoaderCopy
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
@@ -84,8 +83,6 @@ class RingLoader:
         What is known of the samples that these are made of.
     samples : mapping of str to str
         What the samples are, for a state: window, split, patch.
-    copy : LoaderCopy, optional
-        What the store was staged to.
 
     Attributes
     ----------
@@ -116,7 +113,6 @@ class RingLoader:
         dataset: Any = None,
         facts: SampleFacts | None = None,
         samples: Mapping[str, str] | None = None,
-        copy: LoaderCopy | None = None,
     ) -> None:
         if depth < MIN_DEPTH:
             raise OptionError(
@@ -143,7 +139,6 @@ class RingLoader:
         self._why = why
         self._facts = facts
         self._samples = dict(samples or {})
-        self._copy = copy
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
         self._recorded = RecordedLoader(
@@ -198,7 +193,7 @@ class RingLoader:
         """What the loader decided by itself, in words; all of it from the first batch on."""
         ahead = f"{self.threads} threads, {self.depth} buffers"
         lines = [f"{ahead}: {self._why}" if self._why else ahead, *told(self.source)]
-        return "; ".join(lines if self._copy is None else [*lines, self._copy.told])
+        return "; ".join(lines)
 
     @property
     def normalisation(self) -> dict[str, MeanStd]:
@@ -401,8 +396,6 @@ class RingLoader:
         self._idle.discard()
         if isinstance(self.source, OwnMemory):
             self.source.close()
-        if self._copy is not None:
-            self._copy.close()
 
 
 class _IdlePool:

@@ -20,7 +20,7 @@ from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import Presenter, float_cast
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.rank_lookup import find_local_rank, find_rank
+from iobench.loaders.ring.rank_lookup import find_rank
 from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
     from iobench.loaders.ring.normalising import Normalise
     from iobench.loaders.ring.presenting import Cast, Transform
-    from iobench.loaders.staged_store import LoaderCopy
     from iobench.recording.recorder import Recorder
     from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
@@ -42,7 +41,6 @@ logger = logging.getLogger("iobench")
 Framework = Literal["numpy", "torch", "tensorflow"]
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
 OF_THE_RING: Final = {"threads", "depth", "max_bytes", "recorder"}
-OF_STAGING: Final = ("stage", "stage_part", "stage_background")
 WHOLE_NUMBERS: Final = {
     "batch_size", "seed", "rank", "world_size", "threads", "depth", "max_bytes",
 }  # fmt: skip
@@ -69,9 +67,6 @@ class LoaderOptions(TypedDict, total=False):
     patch_at: Literal["random", "tiles", "centre"]
     normalise: Normalise
     processes: bool | None
-    stage: str | os.PathLike[str] | None
-    stage_part: Literal["node"] | tuple[int, int] | None
-    stage_background: bool
     recorder: Recorder | None
 
 
@@ -116,17 +111,10 @@ def settle(
     transform = options.get("transform")
     if transform is not None and not callable(transform):
         raise OptionError(f"transform={transform!r}: expected a function of a dict of arrays")
-    copy = None
-    if any(options.get(name) not in (None, False) for name in OF_STAGING):
-        from iobench.loaders.staged_store import staged_for  # archives, digests: rarely needed
-
-        store, copy = staged_for(store, options)
     source, dataset, facts = _opened(store, int(batch_size), options)
     if options.get("processes"):
         transform = None  # applied there
-    is_part = copy is not None and copy.part is not None
-    find_own = find_local_rank if is_part else find_rank
-    rank, world_size = find_own(options.get("rank"), options.get("world_size"))
+    rank, world_size = find_rank(options.get("rank"), options.get("world_size"))
     order = BatchOrder(
         len(source),
         int(batch_size),
@@ -135,16 +123,12 @@ def settle(
         drop_last=options.get("drop_last", False),
         rank=rank,
         world_size=world_size,
-        n_batches=None
-        if copy is None
-        else _even_batches(copy, len(source), options, batch_size, world_size),
     )
     if isinstance(order.shuffle, str):  # weaker than what is usual, so nobody should have to ask
         logger.warning("shuffle=%r: %s", order.shuffle, order.quality)
     ring = {name: value for name, value in options.items() if name in OF_THE_RING}
     if options.get("rank") is None:
-        ring["find_rank"] = find_own
-    ring["copy"] = copy
+        ring["find_rank"] = find_rank
     _read_ahead(source, int(batch_size), options, ring, depth)
     made = innermost(source)
     if isinstance(made, PipelineSource):
@@ -183,20 +167,6 @@ def _read_ahead(
         ring["depth"] = choice.depth
     if threads is None and choice.speeds is not None:
         ring["threads"] = min(choice.threads, max(1, ring["depth"] - 1))
-
-
-def _even_batches(
-    copy: LoaderCopy, n_samples: int, options: LoaderOptions, batch_size: int, world_size: int
-) -> int | None:
-    """Return the batches of each rank, as many on all nodes, though their parts are not equal."""
-    if copy.part is None:
-        return None
-    for_each = n_samples // copy.part_sizes[copy.part[0] - 1]  # tiles of a sample are several
-    per_round = int(batch_size) * world_size
-    sizes = [each * for_each for each in copy.part_sizes]
-    if options.get("drop_last"):
-        return min(each // int(batch_size) // world_size for each in sizes)
-    return max(-(-each // per_round) for each in sizes)
 
 
 def _samples_told(options: LoaderOptions) -> dict[str, str]:
@@ -303,9 +273,6 @@ def loader(
     patch_at: Literal["random", "tiles", "centre"] = "random",
     normalise: Normalise = False,
     processes: bool | None = None,
-    stage: str | os.PathLike[str] | None = None,
-    stage_part: Literal["node"] | tuple[int, int] | None = None,
-    stage_background: bool = False,
 ) -> RingLoader:
     """Load batches of a store in threads, ahead of the training loop, into memory used again.
 
@@ -387,18 +354,6 @@ def loader(
         its arrays have the samples as their first axis. Processes import the script they are
         started from, whose own work then has to be under ``if __name__ == "__main__":``; so they
         are never started unasked. Where they would help, a warning and `RingLoader.choice` say so.
-    stage : {"auto", "node"} or path, optional
-        Copy the store first (`iobench.staging`): to a disk of this node, one of ``$SLURM_TMPDIR``,
-        ``$TMPDIR`` and ``/dev/shm``, which ``"auto"`` leaves be where the store is on one already,
-        or none has the room; or below a folder. Ranks of a node share one copy. It is verified; one
-        in a place that the loader chose is removed when the last that uses it is closed.
-    stage_part : "node" or (int, int), optional
-        Copy this node's part alone, or part k of n: every n-th shard. ``rank`` and ``world_size``
-        are then those within the node, samples are shuffled there, and all nodes have as many
-        batches. `RingLoader.choice` tells what that shuffle is worth.
-    stage_background : bool
-        Read the store where it is meanwhile, and each file from its copy once that is verified; the
-        batches are the same.
 
     Returns
     -------
@@ -420,7 +375,6 @@ def loader(
         "depth": depth, "max_bytes": max_bytes, "verify": verify, "direct": direct, "split": split,
         "window": window, "patch": patch, "patch_at": patch_at, "normalise": normalise,
         "processes": processes,
-        "stage": stage, "stage_part": stage_part, "stage_background": stage_background,
     }  # fmt: skip
     if framework is None:
         framework = "numpy" if device is None else "torch"

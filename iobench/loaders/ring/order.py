@@ -220,9 +220,6 @@ class BatchOrder:
         Whether a last batch of fewer samples is left out.
     rank, world_size : int
         Which training process of how many.
-    n_batches : int, optional
-        Of an epoch of this rank, where others have other samples and all are to have as many: more
-        than there are begin with the first ones again.
 
     Raises
     ------
@@ -240,7 +237,6 @@ class BatchOrder:
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
-        n_batches: int | None = None,
     ) -> None:
         if batch_size < 1:
             raise OptionError(f"batch_size={batch_size}: expected 1 or more")
@@ -258,7 +254,6 @@ class BatchOrder:
         self.world_size = world_size
         self._n_all = n_samples // batch_size if drop_last else -(-n_samples // batch_size)
         self._n_rounds = self._n_all // world_size if drop_last else -(-self._n_all // world_size)
-        self._n_rounds = self._n_rounds if n_batches is None else n_batches
         if not self._n_rounds:
             raise OptionError(
                 f"drop_last leaves no batch: {n_samples} samples, batch_size={batch_size}, "

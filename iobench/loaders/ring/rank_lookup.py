@@ -6,7 +6,6 @@ import os
 import sys
 
 from iobench.errors import OptionError
-from iobench.recording.job import find_host
 
 
 def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -25,25 +24,6 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[i
     if rank is not None or world_size is not None:
         raise OptionError(f"rank={rank}, world_size={world_size}: give both, or none")
     return _of_torch() or _of_environment() or (0, 1)
-
-
-def find_local_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return the rank of this process among those of its node, and how many these are.
-
-    Raises
-    ------
-    OptionError
-        If only one of the two is given, or nothing tells.
-    """
-    if rank is not None or world_size is not None:
-        return find_rank(rank, world_size)
-    host = find_host()
-    if host is None:
-        raise OptionError(
-            "stage_part: nothing tells which ranks are on this node; pass rank= and world_size= "
-            "within it"
-        )
-    return host.local_rank, host.local_size
 
 
 def _of_torch() -> tuple[int, int] | None:

@@ -29,7 +29,6 @@ SETTINGS: Final = {
         "prefetch",
         "cache",
         "store_dir",
-        "stage",
     )
 }
 """What a profile can be told; anything else is done where the script or the store is made."""
@@ -136,9 +135,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if facts.is_script:  # its samples come from an object of its own
         name = "MODULE:DATASET"
     if Lever.STAGE in levers:
-        lines.extend(_staged(settings, baseline, facts))
-        if baseline.given is None:
-            return tuple(lines)
+        return tuple(_staged(settings, given, baseline, facts))
     if "copy" in settings:
         return tuple(_in_memory(str(settings["copy"]), given, baseline))
     if STORED & levers and "store" not in settings:
@@ -180,13 +177,16 @@ def _sources(given: ProfileCommand | None, facts: RunFacts) -> tuple[str, ...]:
 
 
 def _staged(
-    settings: Mapping[str, str | int], baseline: LoadingWay, facts: RunFacts
+    settings: Mapping[str, str | int],
+    given: ProfileCommand | None,
+    baseline: LoadingWay,
+    facts: RunFacts,
 ) -> Iterator[str]:
-    """Yield what stages the files, and loads the copy; of a store a loader does both."""
+    """Yield what copies the files, and what loads the copy."""
     place, folder = str(settings["stage"]), str(settings["of"])
     if baseline.given is not None:
-        size = baseline.run.batch_size or "BATCH_SIZE"
-        yield f'iobench.loader("{baseline.given}", {size}, shuffle=True, stage="{place}")'
+        yield shlex.join(["iobench", "stage", baseline.given, "--to", place])
+        yield from _of_copy(f"{place}/{_name(baseline.given)}", given, baseline)
         return
     yield shlex.join(["iobench", "stage", folder, "--to", place])
     what = "the script" if facts.is_script else "what loads it"
@@ -195,12 +195,21 @@ def _staged(
 
 def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:
     """Yield what puts a finished store into memory, and what loads it from there."""
-    there = f"/dev/shm/{store.rstrip('/').rpartition('/')[2]}"
+    there = f"/dev/shm/{_name(store)}"
     yield shlex.join(["cp", "-r", store, there])
+    yield from _of_copy(there, given, baseline)
+
+
+def _of_copy(copy: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:
+    """Yield what loads the copy of a finished store, and what measures that."""
     size, more = baseline.run.batch_size or "BATCH_SIZE", _of_samples(given, is_store=True)
-    yield f'iobench.loader("{there}", {size}, shuffle=True{more})'
+    yield f'iobench.loader("{copy}", {size}, shuffle=True{more})'
     if given is not None:
-        yield given.varied({}, NOT_OF_STORES, (there,))
+        yield given.varied({}, NOT_OF_STORES, (copy,))
+
+
+def _name(store: str) -> str:
+    return store.rstrip("/").rpartition("/")[2]
 
 
 def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterator[str]:
