@@ -30,7 +30,6 @@ from iobench.stores import (
     make_item,
     merge_errors,
     merge_shards,
-    merge_spectra,
     read_manifest,
     remove_claims_of_the_dead,
 )
@@ -346,15 +345,7 @@ def convert(
 def _quality(infos: Sequence[ShardInfo], errors: Mapping[str, Any]) -> dict[str, Any]:
     """Return what became of each variable that is stored with fewer bits."""
     largest = merge_errors(*(info.lossy for info in infos))
-    compared = [each for info in infos for each in info.spectra]
-    return {
-        name: {
-            **largest.get(name, {}),
-            **told,
-            "spectrum": merge_spectra(each[name] for each in compared),
-        }
-        for name, told in errors.items()
-    }
+    return {name: {**largest.get(name, {}), **told} for name, told in errors.items()}
 
 
 def _write_alone(run: ConversionRun) -> None:

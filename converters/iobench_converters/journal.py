@@ -154,7 +154,6 @@ class Journal:
                 checksums,
                 values["lossy"],
                 {name: _moments(digits) for name, digits in values["moments"].items()},
-                [dict(each) for each in values["spectra"]],
             )
             times = [int(time) for time in values["modified_ns"]]
         except FileNotFoundError:
@@ -202,7 +201,6 @@ class Journal:
             "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
             "shard": info.shard.to_dict(),
             "sources": list(sources),
-            "spectra": list(info.spectra),
         }
         write_atomically(self._entry(number), canonical_json(values).encode(), resumable=True)
 

@@ -20,7 +20,6 @@ from iobench.stores import (
     ShardInfo,
     ShardStatistics,
     ShardWriter,
-    SpectraOfSamples,
     StoreRequest,
     Tally,
     VariableRows,
@@ -33,7 +32,7 @@ from iobench.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from iobench.stores import ConversionPlan, Errors, Notice, ShardMoments
     from iobench_converters.journal import Journal
 
-    Found = tuple[Errors, ShardMoments, list[Mapping[str, Any]]]
+    Found = tuple[Errors, ShardMoments]
     """What is known of the values of a shard's samples."""
 
 
@@ -111,15 +110,6 @@ class Conversion:
         needed = (len(self.plan.samples) - n_done) * self.stored_spec.nbytes
         by_variable = takes_moments and request.check_container()
         encoder = None if encoding is None else encoding.encoder(self.plan.spec)
-        spectra = None
-        if encoder is not None:
-            spectra = SpectraOfSamples(
-                encoder.spec,
-                encoder.stored_spec,
-                encoder.names,
-                self.plan.samples,
-                request.index.meteorology,
-            )
         return Maker(
             request.dataset,
             request.index,
@@ -128,7 +118,6 @@ class Conversion:
             tally=tally,
             encoder=encoder,
             measure=self.measure if takes_moments else None,
-            spectra=spectra,
             spill_folder=request.path,
             spill_nbytes=0 if free is None else max(0, free - needed),
             by_variable=by_variable,
@@ -214,10 +203,8 @@ class ShardDrain:
             with self._tally.timed("write"):
                 info = writer.close()
                 checksums = array("I", info.checksums)
-                lossy, moments, spectra = found
-                info = replace(
-                    info, checksums=checksums, lossy=lossy, moments=moments, spectra=spectra
-                )
+                lossy, moments = found
+                info = replace(info, checksums=checksums, lossy=lossy, moments=moments)
                 held.check()
                 _move(info, room, path)
                 # What was put aside for several shards was read for the first of them.
@@ -262,7 +249,6 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
-    spectra: list[Mapping[str, Any]] = []
     statistics = conversion.statistics(number, maker)
     used = UsedBytes(conversion.request.files)
     used.start()
@@ -283,9 +269,8 @@ def write_shard(
             with tally.timed("statistics"):
                 statistics.add(samples)
             if conversion.request.encoding is not None:
-                encoded = [sample for sample in samples if isinstance(sample, EncodedSample)]
-                lossy = merge_errors(lossy, *(sample.errors for sample in encoded))
-                spectra += [sample.spectra for sample in encoded if sample.spectra]
+                encoded = (each for each in samples if isinstance(each, EncodedSample))
+                lossy = merge_errors(lossy, *(each.errors for each in encoded))
             n_written = len(samples)
             del samples
             if not advance(n_written):
@@ -297,7 +282,7 @@ def write_shard(
     finally:
         made.close()
         used.stop()
-    drain.put(number, held, writer, (lossy, statistics.finish(), spectra), used)
+    drain.put(number, held, writer, (lossy, statistics.finish()), used)
 
 
 def _append(writer: Writer, samples: Sequence[Sample]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from iobench.report.document import (
-    NOT_APPLICABLE,
     Block,
     Cell,
     Column,
@@ -64,24 +63,15 @@ def quality_told(
         return
     names = (
         "variable", "largest error", "relative", "RMSE / deviation", "bias / deviation",
-        "deviation changes", "scales kept",
+        "deviation changes",
     )  # fmt: skip
-    few = "the probe's " if is_probe else "all "
-    known = _spectra_words([each["spectrum"] for each in told.values()])
+    few = "the probe's" if is_probe else "all"
     yield Table(
         "Effect of fewer bits on the values",
         tuple(map(Column, names)),
         tuple(_quality_row(name, each) for name, each in told.items()),
-        note=f"Errors and deviations are over {few}{count(n_samples)} samples"
-        f"{f', scales {known}' if known else ''}; --json has more.",
+        note=f"Errors and deviations are over {few} {count(n_samples)} samples; --json has more.",
     )
-    reasons: dict[str, list[str]] = {}
-    for name, each in told.items():
-        if "unknown" in each["spectrum"]:
-            reasons.setdefault(each["spectrum"]["unknown"], []).append(name)
-    for reason, whose in reasons.items():
-        of_whom = "" if len(whose) == len(told) > 1 else f" of {', '.join(whose)}"
-        yield Sentence(f"Scales{of_whom} are not given: {reason}.")
 
 
 def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -93,7 +83,6 @@ def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
         Share(_over(told["rmse"], before)),
         SignedShare(_over(told["bias"], before)),
         SignedShare(None if None in (before, after) else _over(after - before, before)),
-        _scales(told["spectrum"]),
     )
 
 
@@ -102,29 +91,6 @@ def _over(part: float | None, deviation: float | None) -> float | None:
     if part is None or deviation is None:
         return None
     return part / deviation if deviation else (0.0 if part == 0 else None)
-
-
-def _scales(spectrum: Mapping[str, Any]) -> str:
-    if "unknown" in spectrum:
-        return NOT_APPLICABLE
-    kept = spectrum["kept_above"]
-    return "none" if kept is None else "all" if kept == 0 else f"from {number(kept)} points"
-
-
-def _spectra_words(spectra: Sequence[Mapping[str, Any]]) -> str:
-    """Return how the scales of variables were found, in words; nothing where none were."""
-    known = [each for each in spectra if "unknown" not in each]
-    if not known:
-        return ""
-    most = max(each["n_fields"] for each in known)
-    fields = "1 field" if most == 1 else f"{count(most)} fields"
-    up_to = "up to " if any(each["n_fields"] < most for each in known) else ""
-    ways = {"zonal": "along rows", "cosine": "in both directions"}
-    along = " or ".join(sorted({ways[each["kind"]] for each in known}))
-    return (
-        f"of {up_to}{fields} of each variable, {along}, in grid points: power and error within "
-        "5 % of the power there"
-    )
 
 
 def _row(name: str, told: Mapping[str, Any]) -> tuple[str, ...]:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from iobench.datasets.sample_groups import SampleGroup
     from iobench.samples import Sample
     from iobench.stores.encoding import Encoder
-    from iobench.stores.spectra import SpectraOfSamples
     from iobench.stores.value_statistics import SampleMeasure
 
 
@@ -80,8 +79,6 @@ class Maker:
         default chunks are decoded again.
     spill_nbytes : int
         Room for them there.
-    spectra : SpectraOfSamples, optional
-        What compares some of the samples with what is stored of them.
     by_variable : bool
         Whether `batches` will be asked to yield variables one by one: groups are larger then.
     """
@@ -98,7 +95,6 @@ class Maker:
         measure: SampleMeasure | None = None,
         spill_folder: Path | None = None,
         spill_nbytes: int = 0,
-        spectra: SpectraOfSamples | None = None,
         by_variable: bool = False,
     ) -> None:
         self._dataset = dataset
@@ -107,7 +103,6 @@ class Maker:
         self._tally = tally
         self._encoder = encoder
         self._measure = measure
-        self._spectra = spectra
         self._memory_nbytes = memory_nbytes
         self._names_apart = names_apart(dataset, index.spec) if by_variable else ()
         self._spill_folder, self._spill_nbytes = spill_folder, spill_nbytes
@@ -303,11 +298,6 @@ class Maker:
                 encoder.encode(sample, f"{name} sample {number}")
                 for number, sample in zip(numbers, samples, strict=True)
             ]
-        if (spectra := self._spectra) is not None:
-            with self._tally.timed("statistics"):
-                for number, sample, kept in zip(numbers, samples, encoded, strict=True):
-                    if number in spectra:
-                        kept.spectra = spectra.compare(number, sample, kept)
         self._tally.add_nbytes("encode", sum(map(nbytes_of, encoded)))
         return list(encoded)
 

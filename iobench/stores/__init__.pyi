@@ -66,8 +66,6 @@ from iobench.stores.plan import modified_ns as modified_ns
 from iobench.stores.shard_writer import Gatherer as Gatherer
 from iobench.stores.shard_writer import ShardFileWriter as ShardFileWriter
 from iobench.stores.shard_writer import ShardWriter as ShardWriter
-from iobench.stores.spectra import SpectraOfSamples as SpectraOfSamples
-from iobench.stores.spectra import merge_spectra as merge_spectra
 from iobench.stores.tally import Tally as Tally
 from iobench.stores.tfrecord import FRAME_NBYTES as FRAME_NBYTES
 from iobench.stores.tfrecord import HEADER_NBYTES as HEADER_NBYTES

@@ -43,9 +43,6 @@ class ShardInfo:
     lossy : mapping
         Largest errors by variable (`iobench.stores.merge_errors`), where samples were encoded;
         the driver adds them.
-    spectra : sequence of mapping
-        Of those of its samples that are compared (`iobench.stores.SpectraOfSamples`), in order;
-        the driver adds them.
     moments : mapping
         Of its values, for the statistics of the store (`iobench.stores.ShardStatistics`); the
         driver adds them.
@@ -55,7 +52,6 @@ class ShardInfo:
     checksums: Sequence[int]
     lossy: Errors = field(default_factory=dict)
     moments: ShardMoments = field(default_factory=dict)
-    spectra: Sequence[Mapping[str, Any]] = ()
 
 
 class Writer(Protocol):

@@ -47,13 +47,10 @@ class EncodedSample(dict[str, "NDArray[Any]"]):
         The largest of each encoded variable.
     moments : ndarray
         Of the values and of the errors of each encoded variable: (2 * variables, moments).
-    spectra : mapping
-        Of each encoded variable, where the sample is one of those compared; empty else.
     """
 
     errors: Errors
     moments: NDArray[np.float64]
-    spectra: Mapping[str, Any]
 
 
 @frozen
@@ -272,7 +269,6 @@ class Encoder:
         """
         self.spec.check(sample, where=where)
         encoded = EncodedSample()
-        encoded.spectra = {}
         errors: dict[str, Mapping[str, float]] = {}
         moments = []
         for variable in self.spec:

@@ -109,8 +109,7 @@ class Manifest:
         JSON-ready facts about the normalisation applied.
     lossy : mapping
         By variable, where the samples were encoded with fewer bits: largest errors, bias and
-        RMSE, statistics before and after, over all values; and the spectrum of some of its fields
-        (`iobench.stores.merge_spectra`).
+        RMSE, statistics before and after, over all values.
     statistics : mapping
         Means, deviations, lowest and highest values: for all samples (key ``all``) and for each
         split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of complex

@@ -234,7 +234,6 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     assert done["lossy"]["t"]["max_absolute_error"] == worst > 0
     off = stored.astype("f8") - values
     assert done["lossy"]["t"]["rmse"] == pytest.approx(np.sqrt((off**2).mean()), rel=5e-5)
-    assert "fewer than 16 points" in done["lossy"]["t"]["spectrum"]["unknown"]
     planned = converts(*common, "plan", "--dtype", "float16", "--dry-run")
     assert planned["probe_n_samples"] == 6  # all there are
     assert planned["lossy"] == done["lossy"]
@@ -242,7 +241,6 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     said = " ".join(capsys.readouterr().out.split())
     assert "Effect of fewer bits on the values" in said
     assert "Errors and deviations are over all 6 samples" in said
-    assert "Scales of t are not given: its fields have fewer than 16 points along a side." in said
     assert main(["info", "said"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Values, over all samples" in said

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from converting import convert
 
-from iobench.coordinates import Coordinate, Meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
@@ -30,10 +29,6 @@ SPEC = SampleSpec(
     )
 )
 N = 19
-METEOROLOGY = Meteorology(
-    ("time",),
-    (Coordinate("lon", ("lon",), np.arange(36) * 10.0, {"units": "degrees_east"}),),
-)
 
 pytestmark = [
     pytest.mark.timeout(90),
@@ -68,7 +63,7 @@ class Fields(MadeUpDataset):
 
 def run(path, fmt="numpy", *, dies_at=-1, encoding=None, **more):
     dataset = Fields(dies_at)
-    index = SampleIndex(SPEC, range(N), {"train": range(9)}, meteorology=METEOROLOGY)
+    index = SampleIndex(SPEC, range(N), {"train": range(9)})
     encoding = encoding or Encoding.parse(keep_bits=6)
     more = {"shard_nbytes": 4 * SPEC.nbytes, "workers": 2} | more
     return convert(dataset, index, FORMATS[fmt], path, encoding=encoding, **more)
@@ -102,22 +97,11 @@ def test_figures_are_those_of_numpy(tmp_path) -> None:
         assert told["max_absolute_error"] == np.abs(off).max()
 
 
-def test_spectra_are_told_or_why_not(tmp_path) -> None:
-    told = run(tmp_path / "store").manifest.lossy
-    assert told["t"]["spectrum"]["kind"] == "zonal"  # 36 longitudes of 10 degrees
-    assert told["t"]["spectrum"]["n_fields"] == 8
-    assert told["sst"]["spectrum"] == {"unknown": "its fields have missing values"}
-    assert told["column"]["spectrum"] == {
-        "unknown": "no two of its dimensions are known to make a grid"
-    }
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_each_dtype_is_told_of(tmp_path, dtype) -> None:
     told = run(tmp_path / "store", encoding=Encoding.parse(dtype=dtype)).manifest.lossy
     step = {"float16": 0.25, "bfloat16": 2.0}[dtype]
     assert told["t"]["rmse"] == pytest.approx(step / 12**0.5, rel=0.02)
-    assert told["t"]["spectrum"]["n_fields"] == 8
 
 
 def test_int16_is_told_of(tmp_path) -> None:
@@ -125,7 +109,6 @@ def test_int16_is_told_of(tmp_path) -> None:
     told = run(tmp_path / "store", encoding=encoding).manifest.lossy
     assert set(told) == {"t"}
     assert told["t"]["rmse"] == pytest.approx(400 / 65534 / 12**0.5, rel=0.02)
-    assert told["t"]["spectrum"]["kept_above"] == 0
 
 
 def told_by(path):
