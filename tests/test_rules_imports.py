@@ -61,13 +61,10 @@ ROOMS = {
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
     "tensorflow": {"adapters", "loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
-    "jax": {"adapters", "loaders", "recording", "samples"},
+    "jax": {"adapters", "recording", "samples"},
     "compat": {"recording", "torch", "tensorflow"},
     "launch": {"adapters", "recording", "storage"},
-    "testing": {
-        "analysis", "datasets", "files", "recording", "registry", "report", "samples", "stores",
-        "subjects", "torch", "trials",
-    },
+    "testing": {"datasets", "files", "samples", "stores"},
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
         "command_options", "cpus", "datasets", "files", "loaders", "profiles", "recording",

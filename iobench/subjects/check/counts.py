@@ -113,16 +113,9 @@ class CountsComparison:
     improvements: tuple[CountDifference, ...] = ()
 
 
-def expected_counts(counts: Counts, *, memory: bool = True) -> Counts:
-    """Return what a run like this one is to do; bounds have a quarter more, rounded up.
-
-    Parameters
-    ----------
-    memory : bool
-        Whether the run's processes did nothing else, so that their memory is its own.
-    """
-    bounds = {name: _bound(value) for name, value in counts.at_most.items()}
-    return Counts(counts.exact, bounds if memory else {**bounds, "peak_nbytes": None})
+def expected_counts(counts: Counts) -> Counts:
+    """Return what a run like this one is to do; bounds have a quarter more, rounded up."""
+    return Counts(counts.exact, {name: _bound(value) for name, value in counts.at_most.items()})
 
 
 def compare_counts(expected: Counts, found: Counts) -> CountsComparison:

@@ -52,13 +52,8 @@ def gate_counts(run: Path, counts: Path) -> tuple[CountsGate, ...]:
     return tuple(gates)
 
 
-def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Counts]:
+def keep_counts(run: Path, counts: Path) -> dict[str, Counts]:
     """Write the counts of a run to a file; what is in it already is replaced.
-
-    Parameters
-    ----------
-    memory : bool
-        Whether the run's processes did nothing else, so that their memory is its own.
 
     Raises
     ------
@@ -76,7 +71,7 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Co
                 f"{opened.path}: a training process was killed or is still running, so its counts "
                 "are not reproducible; expected a run that has finished"
             )
-        found[name] = expected_counts(told, memory=memory)
+        found[name] = expected_counts(told)
     write_counts(counts, found)
     return found
 

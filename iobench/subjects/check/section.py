@@ -109,7 +109,7 @@ def _lines(gate: Gate) -> Iterator[str]:
     """Yield what a gate measured, and what speaks against it."""
     match gate:
         case CountsGate():
-            yield from difference_lines(gate)
+            yield from _difference_lines(gate)
         case PairedGate():
             yield from _paired_lines(gate)
         case ShareGate():
@@ -118,7 +118,7 @@ def _lines(gate: Gate) -> Iterator[str]:
             yield from _growth_lines(gate)
 
 
-def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str]:
+def _difference_lines(gate: CountsGate) -> Iterator[str]:
     """Yield the counts that differ, those that this run does not report, and how many are equal."""
     comparison = gate.comparison
     for differences, suffix in ((comparison.differences, ""), (comparison.improvements, ": less")):
@@ -133,7 +133,7 @@ def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str
     if comparison.not_expected:
         yield f"not in the file: {', '.join(map(_name, comparison.not_expected))}"
     if comparison.differences:
-        yield if_meant
+        yield IF_MEANT
     elif comparison.improvements:
         yield RENEW
 
