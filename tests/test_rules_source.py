@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults import missing_tests, planted, read_table
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
@@ -143,3 +145,14 @@ def test_tracked_files_name_no_machine_and_no_index(tracked: list[Path]) -> None
         for pattern in (MACHINE_PATH, INDEX_SETTING):
             found = pattern.search(text)
             assert found is None, f"{path}: {found and found[0]}"
+
+
+def test_each_fault_of_the_table_can_be_planted_and_names_tests_that_are_there() -> None:
+    wrong = []
+    for fault in read_table():
+        try:
+            planted(fault)
+        except ValueError as error:
+            wrong.append(f"{fault.id}: {error}")
+        wrong += [f"{fault.id}: there is no {name}" for name in missing_tests(fault)]
+    assert wrong == [], "whoever moves code or tests moves the rows of tests/support/faults.toml"

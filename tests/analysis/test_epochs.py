@@ -248,6 +248,21 @@ def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
     assert not figures.complete
 
 
+@pytest.mark.parametrize(
+    ("last_nbytes", "n_samples"),
+    [(400, 12), (300, 11), (100, 9), (250, 12), (399, 12), (500, 12), (0, 12), (-1, 12)],
+)
+def test_a_last_batch_is_short_by_whole_samples_or_as_large_as_asked_for(last_nbytes, n_samples):
+    sketch = Sketch({"workers": 0, "batch_size": 4})
+    for batch, nbytes in enumerate((400, 400, last_nbytes)):
+        start = 50 * batch
+        sketch.wait(batch, start, start + 10, "consumer", epoch=0, nbytes=nbytes)
+    sketch.shutdown(150, 151)
+    sketch.round(0, 151)
+    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
+    assert figures.part.n_samples == n_samples
+
+
 def test_samples_are_counted_epoch_by_epoch():
     script = Script()
     loader = script.loader(batch_size=4)

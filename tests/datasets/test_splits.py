@@ -50,6 +50,13 @@ def test_windows_lie_within_one_split():
     assert (placed.n_at_ends, placed.n_at_split) == (1, 1)
 
 
+def test_of_several_splits_each_window_lies_within_one():
+    there = index(splits={"train": range(6), "test": range(6, 10)}, positions=range(10))
+    placed = place_index_windows(there, Window.parse("-1,0:1"), split=["train", "test"])
+    assert placed.centres.tolist() == [1, 2, 3, 4, 7, 8]
+    assert (placed.n_at_ends, placed.n_at_split) == (2, 2)
+
+
 def test_gaps_of_other_splits_are_not_listed():
     there = index(splits=SPLITS, positions=[0, 1, 2, 5, 6, 7, 10, 11, 14, 15])
     window = Window.parse("0:1")

@@ -123,6 +123,14 @@ def test_places_move_with_time_and_depend_on_nothing_else(forecasts, tmp_path):
     assert [w[2:] for w in second_day.where] == [w[2:] for w in index.where[24:]]
 
 
+def test_crops_begin_at_every_row_and_column_that_leaves_them_inside(tmp_path):
+    write_era5(tmp_path / ERA5, n_days=150)
+    _, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
+    assert index.spec["fields"].shape == (25, 9, 16)
+    assert {row for _, _, row, _ in index.where} == set(range(GRID[0] - 9 + 1))
+    assert {column for *_, column in index.where} == set(range(GRID[1] - 16 + 1))
+
+
 @given(st.integers(1, 400), st.integers(1, 600), st.integers(-(10**10), 10**11))
 def test_crops_lie_inside_the_grid(n_rows, n_columns, seconds):
     size = CropSize("moving", (n_rows, n_columns))

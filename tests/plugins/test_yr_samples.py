@@ -162,13 +162,20 @@ def test_upstreams_test_files_include_those_of_validation(tmp_path):
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.integers(1, 30), st.data())
 def test_patches_lie_side_by_side(n_files, n_leads, n_y, n_x, data):
     patch = data.draw(st.integers(1, min(n_y, n_x)))
-    grid = PatchGrid.of(n_files, (n_leads, n_y, n_x), patch=patch, y_range=None, x_range=None)
+    y_first, x_first = data.draw(st.tuples(st.integers(0, 9), st.integers(0, 9)))
+    grid = PatchGrid.of(
+        n_files,
+        (n_leads, y_first + n_y, x_first + n_x + 1),
+        patch=patch,
+        y_range=(y_first, y_first + n_y) if y_first else None,
+        x_range=(x_first, x_first + n_x),
+    )
     found = [grid.patch(number) for number in range(len(grid))]
     assert len(set(found)) == len(found) == n_files * n_leads * (n_y // patch) * (n_x // patch)
     for each in found:
-        assert (each.y % patch, each.x % patch) == (0, 0)
-        assert each.y + patch <= n_y
-        assert each.x + patch <= n_x
+        assert ((each.y - y_first) % patch, (each.x - x_first) % patch) == (0, 0)
+        assert y_first <= each.y <= y_first + n_y - patch
+        assert x_first <= each.x <= x_first + n_x - patch
     assert found == sorted(found)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
 from iobench.stores.tfrecord import (
     frame_footer,
+    frame_footers,
     frame_header,
     masked,
     parse_frame_header,
@@ -55,3 +57,9 @@ def test_absurd_length_with_a_wrong_checksum_is_refused():
     header = struct.pack("<QI", 2**60, 0)
     with pytest.raises(StoreError, match="checksum of the record's length"):
         parse_frame_header(header, 1000, where="here")
+
+
+def test_the_footers_of_many_records_are_those_of_each():
+    crcs = [0, 1, 0x7FFF, 0x8000, 0xE3069283, 0xFFFFFFFF]
+    found = frame_footers(np.array(crcs, dtype=np.uint32))
+    assert found.tobytes() == b"".join(map(frame_footer, crcs))

@@ -124,17 +124,31 @@ def test_metadata_files_are_checked(tmp_path):
         verify_store(open_store(store.path))
 
 
+class Bare:
+    """No more than the contract asks for."""
+
+    def __init__(self, store):
+        self.path, self.manifest, self.spec = store.path, store.manifest, store.spec
+        self.extents, self.read = store.extents, store.read
+
+    def __len__(self):
+        return self.manifest.n_samples
+
+
+def test_the_first_sample_is_named_where_another_one_lies_before_it(tmp_path):
+    store = make(tmp_path / "store", n_samples=4)
+    backwards = Bare(store)
+    backwards.extents = lambda sample: store.extents(3 - sample)
+    checksums = read_checksums(store.path, 12).reshape(4, 3)
+    write_checksums(store.path, checksums[::-1].reshape(-1).tolist())
+    assert verify_store(backwards) == store.manifest.nbytes
+    for sample in (2, 1):
+        damage(backwards, sample, 0)
+    with pytest.raises(StoreError, match="shard 0, sample 1, array 'T'"):
+        verify_store(backwards)
+
+
 def test_a_store_that_is_no_table_of_extents_is_verified_too(tmp_path):
-    class Bare:
-        """No more than the contract asks for."""
-
-        def __init__(self, store):
-            self.path, self.manifest, self.spec = store.path, store.manifest, store.spec
-            self.extents, self.read = store.extents, store.read
-
-        def __len__(self):
-            return self.manifest.n_samples
-
     store = make(tmp_path / "store")
     assert verify_store(Bare(store), workers=2) == store.manifest.nbytes
     damage(store, 4, 1)

@@ -40,13 +40,13 @@ class Columns:
     def __getitem__(self, number: int) -> int:
         return self.preprocess(self.decode(self.read(number)))
 
-    def read(self, number: int) -> int:
+    def read(self, number: int) -> bytes:
         self.clock.advance(2000)
-        return number
+        return bytes(8)
 
-    def decode(self, raw: int) -> int:
+    def decode(self, raw: bytes) -> int:
         self.clock.advance(5000)
-        return raw
+        return len(raw)
 
     def preprocess(self, value: int) -> int:
         self.clock.advance(3000)
@@ -86,6 +86,7 @@ def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path
         assert sum(length.values()) == 1_000_000, "the batch's time is exact"
         estimated = (rows["flags"] & Flag.ESTIMATED) != 0
         assert estimated.any() == estimated.all() == (batch not in (1, 81, 161))
+        assert rows["nbytes"][rows["kind"] == Kind.READ].tolist() == [800]
         assert length[Kind.READ] == 200_000
         assert length[Kind.DECODE] == 500_000
         assert length[Kind.PREPROCESS] == 300_000

@@ -93,6 +93,16 @@ def test_moves_are_of_the_batch_that_was_delivered(tmp_path: Path) -> None:
     assert moved(tmp_path / "run") == [("other", "to", 36, -1), *rows, *second]
 
 
+def test_a_move_that_casts_has_the_bytes_of_what_it_makes(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        for values, _ in loader_of(1):  # 24 bytes
+            values.to(META, torch.float64)
+            values.to(device=META, dtype=torch.float16)
+            values.to(torch.empty(0, dtype=torch.float64, device=META))
+            torch.empty_like(values, dtype=torch.float64, device=META).copy_(values)
+    assert [nbytes for *_, nbytes, _ in moved(tmp_path / "run")] == [48, 12, 48, 48]
+
+
 def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path: Path) -> None:
     with record(tmp_path / "run"):
         torch.ones(1).to(META)

@@ -85,6 +85,11 @@ def test_an_epoch_that_goes_on_is_not_due_yet(tmp_path):
     assert [each.epoch for each in contents.due(final=True)] == [0, 1]
 
 
+def test_the_last_epoch_of_a_run_that_goes_on_is_due_once_all_its_batches_are_there(tmp_path):
+    contents = run_contents(Run(open_profile(make_run(tmp_path / "run"))).of_rank())
+    assert [each.epoch for each in contents.due(final=False)] == [0, 1]
+
+
 def test_parts_of_a_run_have_names(tmp_path):
     assert part_name(None, "") == ""
     assert part_name(1, "") == "rank-1"
