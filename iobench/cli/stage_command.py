@@ -21,7 +21,6 @@ _VERIFIED: Final = {
     "files": (
         "by size and modification time of the source before and after; a digest of the copy is kept"
     ),
-    "archive": "as far as the archive has checksums; a digest of the copy is kept",
 }
 
 
@@ -30,7 +29,7 @@ def stage(
         list[str],
         typer.Argument(
             metavar="STORE|FILES|NAME...",
-            help="A store, files, folders, archives or a dataset's name; with --remove, copies.",
+            help="A store, files, folders or a dataset's name; with --remove, copies.",
         ),
     ],
     to: Annotated[
@@ -60,7 +59,7 @@ def stage(
     option: DatasetOptions = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Copy a store or files once to a node's own disk: verified, resumable, unpacked on the way."""
+    """Copy a store or files once to a node's own disk: verified and resumable."""
     from iobench.cli.screen import TerminalScreen, say
     from iobench.errors import OptionError
     from iobench.staging.listing import part_of

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import os
 import threading
-import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -38,11 +34,6 @@ STRETCH_NBYTES: Final = 128 << 20
 PIECE_NBYTES: Final = 8 << 20
 """Of one read: what parallel file systems hand out at a time, or several servers together."""
 
-DAMAGED: Final = (
-    BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, NotImplementedError
-)  # fmt: skip
-"""What inflating raises; the last of a compression that Python does not know."""
-
 Key = tuple[str, str, int]
 """Name and version of a file, and where a stretch of it begins."""
 
@@ -59,24 +50,18 @@ class ListedFile:
         Changes with the source.
     source : str
         Where its bytes are; an address (`iobench.files.urls.range_file`).
-    offset : int
-        Where they begin there.
     crc32c : int or None
         What they have to be, where that is known.
     modified : str or None
         What version the source has to have, where nothing else tells that it has changed.
-    inflate : callable, optional
-        Of a file that is compressed: yields its bytes, piece after piece.
     """
 
     name: str
     nbytes: int
     version: str
     source: str
-    offset: int = 0
     crc32c: int | None = None
     modified: str | None = None
-    inflate: Callable[[], Iterator[bytes]] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -155,9 +140,8 @@ class _Copier:
         self._is_over = False
         self._error: BaseException | None = None
         self._n_copied = 0
-        # In order of place: an archive is read from front to back.
-        for wanted in sorted(files, key=lambda each: (str(each.source), each.offset)):
-            parts = [(0, wanted.nbytes)] if wanted.inflate else stretches(wanted.nbytes)
+        for wanted in sorted(files, key=lambda each: each.source):
+            parts = stretches(wanted.nbytes)
             made = _Making(wanted, folder / wanted.name, len(parts))
             self._left += [(made, start, nbytes) for start, nbytes in parts]
 
@@ -245,7 +229,7 @@ class _Copier:
 
     def _finish(self, made: _Making) -> None:
         wanted = made.wanted
-        value = _joined(wanted.nbytes, made.checksums) if not wanted.inflate else made.checksums[0]
+        value = _joined(wanted.nbytes, made.checksums)
         if wanted.crc32c is not None and value != wanted.crc32c:
             made.temporary.unlink(missing_ok=True)
             raise FileFormatError(
@@ -269,22 +253,9 @@ def _pieces(
     if wanted.modified is not None and str(source.version) != wanted.modified:
         raise FileFormatError(f"{wanted.source}: was rewritten since staging began; stage again")
     at = start
-    if wanted.inflate is not None:
-        try:
-            for inflated in wanted.inflate():
-                yield at, memoryview(inflated)
-                at += len(inflated)
-        except DAMAGED as error:
-            raise FileFormatError(
-                f"{wanted.source}: cannot be unpacked at {wanted.name} ({error})"
-            ) from error
-        if at - start != nbytes:
-            raise FileFormatError(
-                f"{wanted.source}: {wanted.name} has {at - start} bytes, {nbytes} by its header"
-            )
     while at < start + nbytes:
         piece = buffer[: min(len(buffer), start + nbytes - at)]
-        source.fill(piece, wanted.offset + at)
+        source.fill(piece, at)
         yield at, piece
         at += len(piece)
     if wanted.modified is not None:
@@ -335,11 +306,11 @@ def journalled(folder: Path, files: Sequence[ListedFile]) -> dict[str, int]:
     known = _journal(folder / JOURNAL_NAME)
     found = {}
     for file in files:
-        parts = [(0, file.nbytes)] if file.inflate else stretches(file.nbytes)
+        parts = stretches(file.nbytes)
         values = {at: known.get((file.name, file.version, at)) for at, _ in parts}
         whole = {at: value for at, value in values.items() if value is not None}
         if len(whole) == len(parts):
-            found[file.name] = whole[0] if file.inflate else _joined(file.nbytes, whole)
+            found[file.name] = _joined(file.nbytes, whole)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a source has to be copied: the files of a finished store, files and folders, archives."""
+"""What a source has to be copied: the files of a finished store, files and folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from iobench.files.urls import URL, as_path, range_file
 from iobench.frozen import frozen
 from iobench.recording.job import find_host
 from iobench.registry import find_format
-from iobench.staging.archives import is_archive, members_of
 from iobench.staging.copying import ListedFile
 from iobench.stores.finished_store import (
     CHECKSUMS_NAME,
@@ -97,7 +96,7 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
     Raises
     ------
     MissingFileError, StoreError, FileFormatError
-        If a source is not there, is an unfinished store, or an archive that is not to be unpacked.
+        If a source is not there, is an unfinished store, or would be a file and a folder in one.
     OptionError
         If there are fewer parts than asked for.
     """
@@ -107,15 +106,12 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
         raise OptionError("nothing to stage: name a store, files or a folder")
     told = ", ".join(str(path) for path in paths[:3]) + (", ..." if paths[3:] else "")
     first = paths[0]
-    if len(paths) == 1 and not is_archive(first) and (first / MANIFEST_NAME).is_file():
+    if len(paths) == 1 and (first / MANIFEST_NAME).is_file():
         return _of_store(open_store(first), part)
-    files, kind = [], "files"
+    files = []
     above = _above(paths)
     for path in paths:
-        if is_archive(path):
-            kind = "archive"
-            files += members_of(path, "" if len(paths) == 1 else f"{_stem(path)}/")
-        elif path.is_dir():
+        if path.is_dir():
             if (path / MANIFEST_NAME).is_file():
                 raise OptionError(f"{path}: a finished store is staged by itself; name no other")
             if mark_of(path)[0] in ("store", "probe"):
@@ -142,8 +138,8 @@ def list_source(source: Path | str | Sequence[Path | str], part: Part | None = N
         raise OptionError(
             f"{told}: holds no file to stage" + (f" in part {_spelled(part)}" if part else "")
         )
-    name = _stem(first) if len(paths) == 1 else above.name
-    return Listing(name or "files", told, kind, _spelled(part), tuple(files))
+    name = first.name if len(paths) == 1 else above.name
+    return Listing(name or "files", told, "files", _spelled(part), tuple(files))
 
 
 def _named(path: Path) -> Path:
@@ -155,12 +151,6 @@ def _named(path: Path) -> Path:
 
 def _spelled(part: Part | None) -> str:
     return "" if part is None else f"{part[0]}/{part[1]}"
-
-
-def _stem(path: Path) -> str:
-    if not is_archive(path):
-        return path.name
-    return path.name.removesuffix(".gz").removesuffix(".tgz").rpartition(".")[0] or path.stem
 
 
 def _above(paths: Sequence[Path]) -> Path:
@@ -209,7 +199,7 @@ def _of_store(store: Store, part: Part | None) -> Listing:
 
 def _of_shard(store: Store, file: ShardFile, name: str = "") -> ListedFile:
     path = range_file(store.path / file.name)
-    return ListedFile(name or file.name, file.nbytes, f"{file.crc32c:08x}", path, 0, file.crc32c)
+    return ListedFile(name or file.name, file.nbytes, f"{file.crc32c:08x}", path, file.crc32c)
 
 
 def _part_of_store(store: Store, part: Part) -> Listing:

@@ -68,7 +68,7 @@ def stage(
     progress: Callable[[int, int], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> StagedCopy:
-    """Copy a store, files or archives into a folder below ``to``; return the copy.
+    """Copy a store or files into a folder below ``to``; return the copy.
 
     One process copies, others that want the same wait for it. What is there already is read and
     compared first, unless a process of this job has just done so; what is not as it was staged, or
@@ -77,7 +77,7 @@ def stage(
     Parameters
     ----------
     source : path, str, or sequence of them
-        A finished store, files, folders, or archives (tar, zip), here or behind URLs.
+        A finished store, files or folders, here or behind URLs.
     to : path
         A folder of this machine, which is made if need be.
     part : (int, int), optional

@@ -53,7 +53,7 @@ class StagedCopy:
     ----------
     source : str
         What was copied, without secrets.
-    kind : {"store", "files", "archive"}
+    kind : {"store", "files"}
     part : str
         ``"2/4"`` of a part, ``""`` of all.
     state : {"copying", "complete"}
